@@ -15,7 +15,7 @@ from fedbnsl.protocol import channel
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -46,7 +46,7 @@ class Coordinator:
             interceptors=[IncomingCalls(None if members is None else Authentication(members), record=self._note)],
         )
         servicer = Servicer(plan, RUN, self.roster, mailbox, SiteLedgers(Path("never-saved.json")), record=self._note)
-        door = FrontDoor()
+        door = Listener()
         door.open(servicer)
         federation_grpc.add_FederationServicer_to_server(door, server)
         load = load or (members.credentials if members else None)

@@ -1,4 +1,5 @@
-"""Four sites for secure sums: enrolled ones with confirmed peers, as real processes, and others in this process."""
+"""Four sites for secure aggregation: enrolled ones with confirmed peers, as real processes, and others in this
+process."""
 
 import json
 import subprocess
@@ -22,7 +23,7 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.secure_aggregation.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_research.bench.secure_sum import LosingExchange, SiteLostError
+from fedbnsl_research.bench.secure_aggregation import LosingExchange, SiteLostError
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
@@ -41,7 +42,7 @@ PLAN = Plan.load(
     [
         "n_participants=4",
         f"variables={json.dumps(list(FEDERATION.variables))}",
-        "privacy.secure_sum=true",
+        "privacy.secure_aggregation=true",
         "privacy.delta=1e-6",
         "join_deadline_s=60.0",
         "run_deadline_s=120.0",

@@ -498,7 +498,7 @@ def test_5_7_and_10_a_refused_site_and_a_run_for_which_too_few_join_end_at_both_
                 time.sleep(0.02)
             address = address_file.read_text(encoding="utf-8")
             join = ("participant", "join", address, "--insecure", "--public-data", "--data", tables / "site-1.csv")
-            misfit = fedbnsl(*join, "--site=misfit", "--columns=X1,X2,X3")
+            misfit = fedbnsl(*join, "--site=nll", "--columns=X1,X2,X3")
             joined = fedbnsl(*join, "--site=here", "--out", tmp_path / "here")
             said = coordinator.communicate(timeout=30)
             served = Outcome(coordinator.returncode, *said)

@@ -229,7 +229,7 @@ def test_serve_says_at_once_which_of_its_sites_cannot_join_and_refuses_one_that_
     federation.revoke("south")
     refused = fedbnsl(*serve, "--sites=north,south,east", *soon[:1], "--out=other")
     assert refused.code == 14
-    assert "seats south, whose certificate is revoked" in refused.err
+    assert "memberships south, whose certificate is revoked" in refused.err
     assert not Path("other").exists()
     federation.revoke("north")
     goes_on = fedbnsl(*serve, "--sites=north,nroth,east", *soon)
@@ -298,7 +298,7 @@ def test_wrong_usage_ends_with_its_code_and_makes_nothing(arguments, code, text,
 # ---- against a coordinator ---------------------------------------------------------------------------------------
 
 
-def test_leave_frees_the_seat_of_the_site_itself_only(fedbnsl, start, tmp_path) -> None:
+def test_leave_frees_the_membership_of_the_site_itself_only(fedbnsl, start, tmp_path) -> None:
     members = make_federation(tmp_path / "lab")
     coordinator = start(members)
     for site in ("north", "south"):

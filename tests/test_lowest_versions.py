@@ -94,6 +94,6 @@ def test_the_lowest_versions_can_be_loaded_and_run(tmp_path: Path) -> None:
 
     run("python", "-c", IMPORT_ALL)
     run("fedbnsl", "data", "hospital", "--out", "tables")  # kinds, spellings, missing values
-    # Over gRPC, with enrolment, secure sums, noise and compiled kernels.
+    # Over gRPC, with enrolment, secure aggregation, noise and compiled kernels.
     run("fedbnsl", "demo", "--private", "--plan", "private", "--data", "tables", "--out", "run")
     run("fedbnsl", "report", "run")

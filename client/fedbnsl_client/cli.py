@@ -24,7 +24,7 @@ from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.cancellation import Leaving
-from fedbnsl_client.secure_aggregation import cli as secure_sum_cli
+from fedbnsl_client.secure_aggregation import cli as secure_aggregation_cli
 from fedbnsl_client.site import approval_cli, identity_cli
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ for _command in (
     identity_cli.check,
     identity_cli.leave,
     audit_log,
-    secure_sum_cli.peers,
+    secure_aggregation_cli.peers,
     approval_cli.withdraw,
     agent_cli.agent,
     agent_cli.runs,
@@ -137,8 +137,8 @@ _folder_argument = click.argument("folder", type=click.Path(exists=True, file_ok
 @click.option(
     "--max-epsilon-against-all",
     type=_EPSILON,
-    help="For plans with privacy.secure_sum: what all releases together may cost if the coordinator and all other "
-    "sites collude.  [default: such plans are refused]",
+    help="For plans with privacy.secure_aggregation: what all releases together may cost if the coordinator and all "
+    "other sites collude.  [default: such plans are refused]",
 )
 @click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data).")
 def init(

@@ -18,12 +18,12 @@ from fedbnsl.errors import (
     FedbnslError,
     InterruptedRunError,
     LedgerError,
+    MembershipLostError,
     PlanMismatchError,
     PolicyRefusal,
     RemoteProtocolError,
     RunAbandonedError,
     SchemaMismatchError,
-    SeatLostError,
     StaleRoundError,
 )
 from fedbnsl.events.emitter import Emit, silent
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
 
 # In a row, without a task between: a coordinator may be killed after each join.
-_MOST_SEATS_LOST = 3
+_MOST_MEMBERSHIPS_LOST = 3
 # Share of a budget from which on people are told.
 _LOW = 0.8
 
@@ -186,7 +186,7 @@ def take_part(
                     reply.snapshot,
                     journal=journal,
                     run=reply.run,
-                    vouching=admission.vouching(credentials),
+                    attestation=admission.attestation(credentials),
                 )
 
             told = _Releases(admission, reply.run, emit, is_heard=is_heard)
@@ -301,7 +301,7 @@ def _answer_tasks(
 ) -> Finished:
     participant, last_round = restore(reply), reply.round
     answered: RoundTask | None = None
-    seats_lost = 0
+    memberships_lost = 0
     while True:
         try:
             task = session.pull(last_round)
@@ -314,14 +314,14 @@ def _answer_tasks(
                 with suppress(StaleRoundError):  # the round closed without this site: the next task says so
                     session.push(_answer(participant, task, record))
                 told.sent(task, session.pushed_bytes)
-                answered, last_round, seats_lost = task, task.round, 0
+                answered, last_round, memberships_lost = task, task.round, 0
                 continue
-        except SeatLostError:
-            if seats_lost == _MOST_SEATS_LOST:
+        except MembershipLostError:
+            if memberships_lost == _MOST_MEMBERSHIPS_LOST:
                 raise
-            seats_lost += 1
+            memberships_lost += 1
         # Take over the coordinator's state: this site missed a round, and with it a W that the dual may depend on, or
-        # the coordinator went back to an earlier round or lost this site's seat.
+        # the coordinator went back to an earlier round or lost this site's membership.
         reply = session.join(request())
         participant, last_round, answered = restore(reply), reply.round, None
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState, Units
+from fedbnsl.protocol.messages import LocalUpdate, Loss, Membership, RoundTask, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl_client.data.dataset import Dataset
@@ -17,7 +17,7 @@ from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
-from fedbnsl_client.secure_aggregation.attestation import Unvouched, Vouching
+from fedbnsl_client.secure_aggregation.attestation import Attestation, Unattested
 
 
 class Unaccounted:
@@ -63,8 +63,8 @@ class Participant:
         Number of the run: part of the answers that the journal keeps.
     randbelow
         Source of the noise of a private plan.
-    vouching
-        How this site signs its key for secure sums and checks those of the others.
+    attestation
+        How this site signs its key for secure aggregation and checks those of the others.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Participant:
         journal: Journal | None = None,
         run: int = 0,
         randbelow: Randbelow = randomness.system,
-        vouching: Vouching | None = None,
+        attestation: Attestation | None = None,
     ) -> None:
         zero = SparseMatrix.zeros(len(dataset.variables))
         self.site = site
@@ -87,7 +87,7 @@ class Participant:
         mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
         member = None
-        if plan.secure_sums:
+        if plan.secure_aggregation:
             from fedbnsl_client.secure_aggregation.member import Member  # here: it loads cryptography
 
             member = Member(
@@ -97,13 +97,13 @@ class Participant:
                 plan.digest(),
                 plan.n_participants,
                 plan.n_honest,
-                vouching or Unvouched(),
+                attestation or Unattested(),
                 plan.retries,
             )
         self._problem = LocalProblem(
             plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units, member
         )
-        self._take_seats(self._snapshot.seats)
+        self._take_memberships(self._snapshot.memberships)
         self._rounds: dict[str, LocalRounds] = {}
         self._learnt = 0
         self._answer: LocalUpdate | None = None
@@ -131,7 +131,7 @@ class Participant:
                 )
         kind = task.content.kind
         self._take_units(task.units)
-        self._take_seats(task.seats)
+        self._take_memberships(task.memberships)
         if stage(self._plan, task.round).kind != kind:
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if task.content.of_records:
@@ -162,39 +162,39 @@ class Participant:
             raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
         self._problem = replace(self._problem, units=units)
 
-    def _take_seats(self, seats: tuple[Seat, ...]) -> None:
+    def _take_memberships(self, memberships: tuple[Membership, ...]) -> None:
         """Rely on the keys of all sites from now on; they come once.
 
         Raises
         ------
         RemoteProtocolError
-            If the run has no secure sums, there are others already, or this site has made no key.
+            If the run has no secure aggregation, there are others already, or this site has made no key.
         PeerRefusedError
             If a key is not that of its site, or not enough sites are confirmed.
         """
-        if not seats:
+        if not memberships:
             return
-        key = self._problem.private_key_of(seats)
-        if self._problem.member is None or self._problem.seats not in ((), seats):
+        key = self._problem.private_key_of(memberships)
+        if self._problem.member is None or self._problem.memberships not in ((), memberships):
             raise RemoteProtocolError("the coordinator sent keys of sites that this run cannot have")
-        self._problem.member.check(seats, key)
-        self._problem = replace(self._problem, seats=seats)
+        self._problem.member.check(memberships, key)
+        self._problem = replace(self._problem, memberships=memberships)
 
     def _take_losses(self, lost: tuple[Loss, ...]) -> None:
-        """Go on without the sites that secure sums have lost; a round that was given up is then answered anew.
+        """Go on without the sites that secure aggregation has lost; a round that was given up is then answered anew.
 
         Raises
         ------
         RemoteProtocolError
-            If the run has no secure sums, or had lost others.
+            If the run has no secure aggregation, or had lost others.
         """
         known = self._problem.lost
         if lost == known:
             return
         if self._problem.member is None or lost[: len(known)] != known:
             raise RemoteProtocolError("the coordinator goes on without other sites than those that it had lost")
-        if self._problem.seats:
-            self._problem.member.present(self._problem.seats, lost)
+        if self._problem.memberships:
+            self._problem.member.present(self._problem.memberships, lost)
         self._problem, self._answer = replace(self._problem, lost=lost), None
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:

@@ -23,12 +23,12 @@ from fedbnsl.errors import (
     IdentityError,
     LedgerError,
     LocalProtocolError,
+    MembershipLostError,
+    MembershipRefusedError,
     PlanMismatchError,
     ProtocolError,
     RemoteProtocolError,
     SchemaMismatchError,
-    SeatLostError,
-    SeatRefusedError,
     StaleRoundError,
     UnreachableError,
 )
@@ -37,7 +37,7 @@ from fedbnsl.protocol import codec
 from fedbnsl.protocol.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
 from fedbnsl.protocol.chunks import CutMessage, JoinedMessage, cut
 from fedbnsl.protocol.messages import (
-    NOT_SEATED,
+    NOT_MEMBERSHIPED,
     TAKEN_OUT,
     UNHANDLED,
     Finished,
@@ -70,7 +70,7 @@ _ERRORS: dict[grpc.StatusCode, type[FedbnslError]] = {
     grpc.StatusCode.ABORTED: StaleRoundError,
     grpc.StatusCode.INVALID_ARGUMENT: LocalProtocolError,
     grpc.StatusCode.FAILED_PRECONDITION: SchemaMismatchError,
-    grpc.StatusCode.ALREADY_EXISTS: SeatRefusedError,
+    grpc.StatusCode.ALREADY_EXISTS: MembershipRefusedError,
     grpc.StatusCode.DATA_LOSS: LedgerError,
     grpc.StatusCode.NOT_FOUND: PlanMismatchError,
     grpc.StatusCode.PERMISSION_DENIED: LocalProtocolError,
@@ -266,18 +266,18 @@ class Session:
         UnreachableError
             If it does not answer within the session's patience.
         """
-        if self._site:  # again: the coordinator sent a task that does not follow, or lost this site's seat
+        if self._site:  # again: the coordinator sent a task that does not follow, or lost this site's membership
             self._nowhere.pause()
         wire = codec.encode_join(request)
         while True:
             found = self._call(lambda: self._stub.Join(wire, timeout=self._timeout_s))
             self._run, self._site, self._n_variables = run_tag(found.run), request.site, len(request.variables)
-            if not found.HasField("piece"):
+            if not found.HasField("chunk"):
                 break
             try:
-                found = self._joined(found.piece, federation.JoinReply)
+                found = self._joined(found.chunk, federation.JoinReply)
                 break
-            except StaleRoundError:  # the coordinator was restarted between two pieces
+            except StaleRoundError:  # the coordinator was restarted between two chunks
                 self._nowhere.pause(self._meanwhile)
         reply = codec.decode_join_reply(found)
         self._n_variables = len(reply.variables)
@@ -300,9 +300,9 @@ class Session:
         while True:
             asked = time.monotonic()
             reply = self._call(lambda: self._polled(self._stub.PullTask, wire, LONG_POLL_S + self._timeout_s))
-            if reply.HasField("piece"):
+            if reply.HasField("chunk"):
                 try:
-                    reply = self._joined(reply.piece, federation.PullReply)
+                    reply = self._joined(reply.chunk, federation.PullReply)
                 except StaleRoundError:  # as above
                     self._nowhere.pause(self._meanwhile)
                     continue
@@ -343,38 +343,38 @@ class Session:
         if whole is None:
             self._pushed(wire)
         else:
-            self._push_pieces(wire, whole)
+            self._push_chunks(wire, whole)
 
     def _pushed(self, wire: federation.Update) -> federation.PushReply:
         return self._call(lambda: self._stub.PushUpdate(wire, timeout=self._timeout_s))
 
-    def _push_pieces(self, update: federation.Update, whole: CutMessage) -> None:
-        """Send each piece from where the coordinator says that it stands: a restarted one begins at the first again."""
+    def _push_chunks(self, update: federation.Update, whole: CutMessage) -> None:
+        """Send each chunk from where the coordinator says that it stands: a restarted one begins at the first again."""
         n_held = 0
         while n_held < len(whole.data):
-            before, n_held = n_held, self._pushed(codec.update_piece(update, whole.piece(n_held))).n_held
+            before, n_held = n_held, self._pushed(codec.update_chunk(update, whole.chunk(n_held))).n_held
             if n_held <= before:
                 self._nowhere.pause(self._meanwhile)
 
-    def _joined(self, first: federation.Piece, kind: type[_Message]) -> _Message:
-        """A reply of which the first piece has come.
+    def _joined(self, first: federation.Chunk, kind: type[_Message]) -> _Message:
+        """A reply of which the first chunk has come.
 
         Raises
         ------
         StaleRoundError
             If the coordinator does not keep it any more.
         MalformedMessageError
-            If it is larger than any of the run, a piece does not follow, or they are no such message together.
+            If it is larger than any of the run, a chunk does not follow, or they are no such message together.
         """
-        whole, piece = JoinedMessage(first, most_bytes=codec.largest_reply_bytes(self._n_variables)), first
+        whole, chunk = JoinedMessage(first, most_bytes=codec.largest_reply_bytes(self._n_variables)), first
         while True:
-            whole.add(piece)
+            whole.add(chunk)
             if whole.is_whole:
                 return whole.parsed(kind)
-            piece = self._pulled(federation.Piece(digest=first.digest, start=whole.n_held)).piece
+            chunk = self._pulled(federation.Chunk(digest=first.digest, start=whole.n_held)).chunk
 
-    def _pulled(self, wanted: federation.Piece) -> federation.PullReply:
-        wire = federation.PullRequest(run=self._run, site=self._site, piece=wanted)
+    def _pulled(self, wanted: federation.Chunk) -> federation.PullReply:
+        wire = federation.PullRequest(run=self._run, site=self._site, chunk=wanted)
         return self._call(lambda: self._stub.PullTask(wire, timeout=self._timeout_s))
 
     def leave(self, reason: LeaveReason) -> None:
@@ -458,9 +458,9 @@ class Session:
                         f"the coordinator at {self._address} did not answer{how_long} ({details})"
                     ) from None
                 kind = _ERRORS.get(status, ProtocolError)
-                if kind is PlanMismatchError and details.endswith(NOT_SEATED):
-                    kind = SeatLostError
-                elif kind is SeatRefusedError and details.endswith(TAKEN_OUT):
+                if kind is PlanMismatchError and details.endswith(NOT_MEMBERSHIPED):
+                    kind = MembershipLostError
+                elif kind is MembershipRefusedError and details.endswith(TAKEN_OUT):
                     kind = EjectedError
                 raise kind(f"the coordinator refused: {details}", remedy=_REMEDIES.get(kind)) from None
             if self._back_off.waiting:

@@ -69,8 +69,8 @@ class PlanMismatchError(RemoteProtocolError):
     """The other side works on another plan or another run."""
 
 
-class SeatLostError(PlanMismatchError):
-    """The coordinator does not remember the site's seat in the run."""
+class MembershipLostError(PlanMismatchError):
+    """The coordinator does not remember the site's membership in the run."""
 
     remedy = "Join the run first, with `fedbnsl participant join`, at the coordinator that serves it."
 
@@ -85,13 +85,13 @@ class SchemaMismatchError(RemoteProtocolError):
     remedy = "Give the table the variables that the message names, or choose them with --columns."
 
 
-class SeatRefusedError(RemoteProtocolError):
+class MembershipRefusedError(RemoteProtocolError):
     """A site may not take part under this name, or no longer."""
 
-    remedy = "Ask the coordinator's operator. A site joins once, under a name of its own, while seats are free."
+    remedy = "Ask the coordinator's operator. A site joins once, under a name of its own, while memberships are free."
 
 
-class EjectedError(SeatRefusedError):
+class EjectedError(MembershipRefusedError):
     """The coordinator's operator took the site out of the run."""
 
     remedy = (
@@ -175,7 +175,7 @@ class PolicyRefusal(FedbnslError):  # noqa: N818 - a decision of the site, not a
 
 
 class PeerRefusedError(PolicyRefusal):
-    """A site or a key in a secure sum that this site does not rely on."""
+    """A site or a key in secure aggregation that this site does not rely on."""
 
 
 class BudgetExhaustedError(FedbnslError):

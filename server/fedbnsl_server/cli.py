@@ -199,10 +199,10 @@ def serve(
         if sites is not None:
             plan = plan.with_settings(sites=names_in(sites))
         folder = out or default_folder(plan.name)
-    if plan.secure_sums and federation is None:
+    if plan.secure_aggregation and federation is None:
         tell(
-            "be careful: in plaintext nobody vouches for a site, so that guarded sites refuse privacy.secure_sum; "
-            "serve with --federation, or agree on the plan with --set privacy.secure_sum=false",
+            "be careful: in plaintext nobody attests a site, so that guarded sites refuse privacy.secure_aggregation; "
+            "serve with --federation, or agree on the plan with --set privacy.secure_aggregation=false",
             err=True,
         )
 

@@ -60,7 +60,7 @@ class MeanClipped(ClippedGradient):
     def _clip_mean(self, j: int) -> None:
         n = self._residual.shape[1]
         with np.errstate(all="ignore"):
-            means = np.nan_to_num((self._lattice_X * self._residual[j]).mean(axis=1), posinf=1e300, neginf=-1e300)
+            means = np.nan_to_num((self._grid_X * self._residual[j]).mean(axis=1), posinf=1e300, neginf=-1e300)
         self.sums[j] = -np.rint(np.clip(means, -LATTICE, LATTICE)).astype(np.int64) * n
 
 
@@ -332,7 +332,7 @@ def unclipped_moments(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unshortened_records(folder: Path) -> Iterator[None]:
+def unclipped_records(folder: Path) -> Iterator[None]:
     changed = rewritten(
         private_moments,
         folder,
@@ -346,8 +346,8 @@ def unshortened_records(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def shortened_before_they_are_scaled(folder: Path) -> Iterator[None]:
-    """The records are shortened, and not their residuals."""
+def clipped_before_they_are_scaled(folder: Path) -> Iterator[None]:
+    """The records are clipped, and not their residuals."""
     early = (
         "return np.asarray((rows - rows @ W) / scales)",
         "return np.divide(rows, np.maximum(np.sqrt((rows * rows).sum(axis=1)), norm_bound)[:, None]) * norm_bound "

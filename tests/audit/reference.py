@@ -40,7 +40,7 @@ def clipped_sum(X: Matrix, B: Matrix, clips: Matrix, i: int, j: int) -> float:
 
 
 def moment_sums(X: Matrix, W: Matrix, scales: Matrix, bound: float) -> Matrix:
-    """(d, d) sums of zz' over the scaled and shortened residuals z, in units of bound^2 / LATTICE, record by record."""
+    """(d, d) sums of zz' over the scaled and clipped residuals z, in units of bound^2 / LATTICE, record by record."""
     total = np.zeros(W.shape)
     for x in X:
         z = (x - W.T @ x) / scales

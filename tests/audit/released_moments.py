@@ -51,7 +51,7 @@ def kept_both_ways(X: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def check_noise(release: Callable[[Matrix, int], Matrix], X: Matrix, exact: Matrix, n_releases: int) -> None:
-    """Releases of matrices, in lattice units, from the table in memory and in a file."""
+    """Releases of matrices, in fixed-point grid units, from the table in memory and in a file."""
     on_diagonal = np.eye(D, dtype=bool)
     sigma = np.sqrt(np.where(on_diagonal, VARIANCE, VARIANCE / 2))
     with small_blocks():

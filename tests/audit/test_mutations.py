@@ -88,8 +88,8 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
     (gradient_sums, [planted.unclipped_nan]),
     (scores, [planted.clip_of_the_mean]),
     (moments, [planted.unclipped_moments]),
-    (covariance, [planted.unshortened_records]),
-    (residual_moments, [planted.unshortened_records, planted.shortened_before_they_are_scaled]),
+    (covariance, [planted.unclipped_records]),
+    (residual_moments, [planted.unclipped_records, planted.clipped_before_they_are_scaled]),
     # Samplers.
     (gaussian_draws, [planted.half_the_variance_in_the_sampler]),
     (rounded_gaussian_draws, planted.WRONG_SAMPLERS),

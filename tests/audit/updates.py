@@ -43,7 +43,7 @@ def plan(rounds: int) -> Plan:
 
 @dataclass(frozen=True)
 class Released:
-    """Noise in lattice units, one array for every start of a participant, in order of the rounds."""
+    """Noise in fixed-point grid units, one array for every start of a participant, in order of the rounds."""
 
     noise: list[Matrix]
     sigma: float

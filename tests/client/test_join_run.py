@@ -15,13 +15,13 @@ from fedbnsl.errors import (
     FedbnslError,
     InterruptedRunError,
     LedgerError,
+    MembershipLostError,
     PlanError,
     PlanMismatchError,
     RemoteProtocolError,
     ResultError,
     RunAbandonedError,
     SchemaMismatchError,
-    SeatLostError,
     UnreachableError,
 )
 from fedbnsl.plan.plan import Plan
@@ -177,7 +177,7 @@ def test_a_refusal_is_shown_without_what_steers_a_terminal(code):
         assert_fit_for_a_terminal(text)
 
 
-def test_a_site_that_was_taken_out_has_no_seat_to_leave(dataset, monkeypatch):
+def test_a_site_that_was_taken_out_has_no_membership_to_leave(dataset, monkeypatch):
     def pull(*_):
         raise EjectedError("the coordinator's operator has taken site 'site-1' out of this run")
 
@@ -190,11 +190,11 @@ def test_a_site_that_was_taken_out_has_no_seat_to_leave(dataset, monkeypatch):
     assert ended.value.remedy.startswith("The operator of this run took your site out")
 
 
-@pytest.mark.parametrize(("lost", "ends_with"), [(3, RunAbandonedError), (4, SeatLostError)])
+@pytest.mark.parametrize(("lost", "ends_with"), [(3, RunAbandonedError), (4, MembershipLostError)])
 def test_a_site_joins_again_though_its_coordinator_is_killed_after_each_of_a_few_joins(
     dataset, monkeypatch, lost, ends_with
 ):
-    answers = iter([SeatLostError("it has not joined this run")] * lost)
+    answers = iter([MembershipLostError("it has not joined this run")] * lost)
 
     def pull(*_):
         for error in answers:

@@ -1,8 +1,8 @@
 """The federation of docker-compose.yml, from key to result: three sites with generated tables and a known truth.
 
-The paper's method first, DP-PGCD over sparse messages (`private-steps`), then `private` with a secure sum, by the same
-coordinator and the same agents, which stay up. Ends with 0 if both results are private, near the truth and paid for in
-every ledger, prints them side by side, and removes what it made.
+The paper's method first, DP-PGCD over sparse messages (`private-steps`), then `private` with secure aggregation, by the
+same coordinator and the same agents, which stay up. Ends with 0 if both results are private, near the truth and paid
+for in every ledger, prints them side by side, and removes what it made.
 """
 
 import argparse
@@ -188,7 +188,9 @@ def main() -> int:
             now = json.loads(project.page(f"/runs/{plan}/state.json"))
             if now["now"]["state"] != "finished":
                 raise StepError(f"expected: the page shows that {plan} is over, not: {now['now']['state']}")
-        for line in side_by_side({"private-steps": runs["private-steps"], "private, secure sum": runs["private"]}):
+        for line in side_by_side(
+            {"private-steps": runs["private-steps"], "private, secure aggregation": runs["private"]}
+        ):
             click.echo(line)
     except StepError as error:
         click.echo(f"compose-demo failed: {error}", err=True)

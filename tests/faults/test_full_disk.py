@@ -104,9 +104,9 @@ def nearly_full(scene: Scene, pages_left: int) -> Iterator[Path]:
 PAUSED = "cannot be written: No space left on device; the run goes on by itself once there is room"
 
 
-# For seats, for rounds, for the results.
+# For memberships, for rounds, for the results.
 @pytest.mark.parametrize(
-    ("kind", "pages_left"),  # the plan of a private run takes one more before the first seat
+    ("kind", "pages_left"),  # the plan of a private run takes one more before the first membership
     [*(("public", pages) for pages in (5, 6, 7, 9, 11)), *(("private", pages) for pages in (6, 7, 8, 9, 11))],
 )
 def test_a_coordinator_on_a_full_disk_pauses_and_goes_on_by_itself(
@@ -114,7 +114,7 @@ def test_a_coordinator_on_a_full_disk_pauses_and_goes_on_by_itself(
 ) -> None:
     plan = public_plan() if kind == "public" else guarded_plan()
     with Scene(tmp_path, plan) as scene:
-        scene.patience_s = LONG_S  # of a site that has no seat yet
+        scene.patience_s = LONG_S  # of a site that has no membership yet
         with nearly_full(scene, pages_left) as filler:
             scene.until(lambda: PAUSED in scene.said, "the run to pause")
             with closing(Observer(scene.proxy.upstream)) as observer:

@@ -59,14 +59,14 @@ _REFIT = LocalUpdate("north", 4, refit_rounds.Answer(_matrix(0.5), np.ones(D)))
 _STATUS = RunStatus("running", 1, 3, 0.5, 2, 1.5, (SiteProgress("north", True, False, 0.1, 10, 20),))
 
 
-def _piece(message: Message) -> federation.Piece:
+def _chunk(message: Message) -> federation.Chunk:
     data = message.SerializeToString()
-    return federation.Piece(digest=hashlib.sha256(data).digest(), n_bytes=len(data), data=data)
+    return federation.Chunk(digest=hashlib.sha256(data).digest(), n_bytes=len(data), data=data)
 
 
-def _joined(piece: federation.Piece) -> federation.Update:
-    whole = JoinedMessage(piece, most_bytes=codec.largest_update_bytes(D))
-    whole.add(piece)
+def _joined(chunk: federation.Chunk) -> federation.Update:
+    whole = JoinedMessage(chunk, most_bytes=codec.largest_update_bytes(D))
+    whole.add(chunk)
     return whole.parsed(federation.Update)
 
 
@@ -108,10 +108,10 @@ DOORS = {
             LocalUpdate("north", 1, admm_rounds.Answer(_full())), run=7, value_type="float64", dense=True
         ),
     ),
-    "update in a piece": Door(
-        federation.Piece,
+    "update in a chunk": Door(
+        federation.Chunk,
         lambda wire: codec.decode_update(_joined(wire), n_variables=D),
-        _piece(codec.encode_update(_UPDATE, run=7, value_type="float64")),
+        _chunk(codec.encode_update(_UPDATE, run=7, value_type="float64")),
     ),
     "status": Door(federation.StatusReply, codec.decode_status, codec.encode_status(_STATUS)),
 }

@@ -42,7 +42,7 @@ def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path
 
 def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Path, tmp_path: Path) -> None:
     plan = described_by(
-        Plan.load("private", ["privacy.secure_sum=false"], epsilon=4.0).with_settings(n_participants=2), folder
+        Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=4.0).with_settings(n_participants=2), folder
     )
     out = tmp_path / "run"
     localnet.run(plan, site_files(folder), out, watch=lambda status: None, seeds={}, own_state=True)

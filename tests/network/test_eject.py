@@ -456,7 +456,12 @@ def test_a_private_run_is_not_set_back() -> None:
 
 
 def test_no_site_is_taken_out_of_secure_sums_that_have_no_retries() -> None:
-    settings = ["n_participants=4", "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.secure_sum_retries=0"]
+    settings = [
+        "n_participants=4",
+        "privacy.secure_aggregation=true",
+        "privacy.delta=1e-6",
+        "privacy.secure_aggregation_retries=0",
+    ]
     plan = Plan.load("private-moments", settings)
     with pytest.raises(SetupError, match="allows for 0 lost sites") as caught:
         round_to_go_on_after("c", None, plan=plan, members={*SITES, "d"}, ejected=(), rounds=[], kept=[])

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from coordinator_thread import RUN, start
-from fedbnsl.errors import FedbnslError, IdentityError, SeatRefusedError, UnreachableError
+from fedbnsl.errors import FedbnslError, IdentityError, MembershipRefusedError, UnreachableError
 from fedbnsl.identity import certificates
 from fedbnsl.identity.certificates import Credentials, Name
 from fedbnsl.plan.plan import Plan
@@ -423,7 +423,7 @@ def test_a_renewed_coordinators_certificate_is_taken_up_while_old_connections_li
 def test_what_looks_misconfigured_after_first_contact_is_an_outage_that_patience_bridges(
     members, start, connect, tmp_path
 ) -> None:
-    """The coordinator's operator can mend it while the run waits: a site must not give up its seat."""
+    """The coordinator's operator can mend it while the run waits: a site must not give up its membership."""
     credentials = enrol(members, tmp_path / "site").credentials()
     coordinator = start(members)
     session = connect(coordinator.address, credentials, patience_s=LONG_S)
@@ -450,10 +450,12 @@ def test_a_configuration_error_is_not_retried_even_with_endless_patience(members
     refused(IdentityError, lambda: session.join(request("north")), "does not speak TLS")
 
 
-def test_a_seat_is_refused_over_tls_with_the_same_words_as_in_plaintext(members, start, connect, tmp_path) -> None:
+def test_a_membership_is_refused_over_tls_with_the_same_words_as_in_plaintext(
+    members, start, connect, tmp_path
+) -> None:
     coordinator = start(members)
     for site in ("north", "south"):
         connect(coordinator.address, enrol(members, tmp_path / site, site).credentials()).join(request(site))
     third = connect(coordinator.address, enrol(members, tmp_path / "west", "west").credentials())
-    with pytest.raises(SeatRefusedError, match="all 2 seats of this run are taken"):
+    with pytest.raises(MembershipRefusedError, match="all 2 memberships of this run are taken"):
         third.join(request("west"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbnsl.errors import SeatRefusedError
+from fedbnsl.errors import MembershipRefusedError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.rounds import residual_moments
@@ -235,7 +235,7 @@ def test_the_warning_about_rows_is_in_the_result(tmp_path: Path) -> None:
 
 def test_a_simulation_refuses_the_row_counts_that_a_coordinator_would_refuse(tmp_path: Path) -> None:
     drawn = synthesise(5, 5, 3, 100, 1)
-    with pytest.raises(SeatRefusedError, match="100 rows; the plan allows 99 at most"):
+    with pytest.raises(MembershipRefusedError, match="100 rows; the plan allows 99 at most"):
         simulation.simulate(SPARSE.with_settings(max_rows=99), tables(drawn), tmp_path / "run")
 
 

@@ -45,11 +45,11 @@ either = pytest.mark.parametrize("settings", [{}, CHANGES], ids=["all entries", 
 
 
 class Crash(BaseException):
-    """A participant ends; `goodbye` as after an error, or without a word like a killed process."""
+    """A participant ends; `end_notice` as after an error, or without a word like a killed process."""
 
-    def __init__(self, *, goodbye: bool) -> None:
+    def __init__(self, *, end_notice: bool) -> None:
         super().__init__()
-        self.goodbye = goodbye
+        self.end_notice = end_notice
 
 
 @dataclass
@@ -117,7 +117,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
         def leave(self, reason: LeaveReason) -> None:
             crash = sys.exception()
-            if not isinstance(crash, Crash) or crash.goodbye:
+            if not isinstance(crash, Crash) or crash.end_notice:
                 super().leave(reason)
 
     monkeypatch.setattr(join_run, "Participant", ScriptedParticipant)
@@ -230,7 +230,7 @@ def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
     plan = PLAN.with_settings(quorum=2)
 
     def fail() -> None:
-        raise Crash(goodbye=True)
+        raise Crash(end_notice=True)
 
     stage.before_handle["c", 3] = fail
     result = play(stage, plan, tables, tmp_path / "run")
@@ -272,7 +272,7 @@ def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_lear
     plan = PLAN.with_settings(quorum=2, round_deadline_s=0.2, run_deadline_s=3.0)
 
     def fail() -> None:
-        raise Crash(goodbye=True)
+        raise Crash(end_notice=True)
 
     stage.before_handle["a", 2] = stage.before_handle["c", 2] = fail
     with pytest.raises(QuorumLostError, match=r"round 2: 1 of the needed 2 sites answered .* missing: a, c"):
@@ -291,11 +291,11 @@ def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_lear
 
 
 def killed() -> None:
-    raise Crash(goodbye=False)
+    raise Crash(end_notice=False)
 
 
 def failed() -> None:
-    raise Crash(goodbye=True)
+    raise Crash(end_notice=True)
 
 
 def back_in_the_open_round(stage: Stage) -> None:

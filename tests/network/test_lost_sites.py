@@ -1,4 +1,5 @@
-"""Secure sums that lose a site: its round is asked anew of the others, with fresh masks and fresh noise, paid again."""
+"""Secure aggregation that lose a site: its round is asked anew of the others, with fresh masks and fresh noise, paid
+again."""
 
 import json
 import threading
@@ -25,7 +26,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence
-from fedbnsl.protocol.messages import LocalUpdate, Loss, MaskedSum, RoundTask, Seat, SiteState
+from fedbnsl.protocol.messages import LocalUpdate, Loss, MaskedSum, Membership, RoundTask, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
@@ -34,7 +35,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_aggregation import masks
-from fedbnsl_client.secure_aggregation.attestation import Unvouched
+from fedbnsl_client.secure_aggregation.attestation import Unattested
 from fedbnsl_client.secure_aggregation.member import Member
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm
@@ -83,7 +84,7 @@ def journals_of(folder: Path, plan: Plan = PLAN) -> tuple[dict[str, RunJournal],
     return {site: RunJournal(ledger, rule, plan, price, run=1, site=site) for site, ledger in ledgers.items()}, ledgers
 
 
-def seats_are_those_of(exchange: LossyExchange, t: int, attempt: int) -> set[str]:
+def memberships_are_those_of(exchange: LossyExchange, t: int, attempt: int) -> set[str]:
     return {site for site, round_, k in exchange.sent if (round_, k) == (t, attempt)}
 
 
@@ -100,7 +101,7 @@ def test_the_masks_of_the_others_cancel_again_and_the_round_is_answered_anew(
     assert learned.refitted.to_dense().tobytes() == again.to_dense().tobytes()
 
     others = set(SITES) - {GONE}
-    assert seats_are_those_of(masked, lost_in, 0) == seats_are_those_of(masked, lost_in, 1) == others
+    assert memberships_are_those_of(masked, lost_in, 0) == memberships_are_those_of(masked, lost_in, 1) == others
     for exchange in (masked, clear) if lost_in > 1 else ():
         for site in others:
             given_up, repeated = (exchange.sent[site, lost_in, k].content for k in (0, 1))
@@ -234,24 +235,28 @@ def test_a_coordinator_that_brings_a_lost_site_back_is_refused() -> None:
 def test_losing_a_confirmed_site_is_refused_if_the_rest_are_too_few() -> None:
     """Three of four share the noise, so that two others must be real; 'west' is nobody's."""
 
-    class Confirming(Unvouched):
-        def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
-            if sum(seat.site in ("north", "south") for seat in seats) < least:
+    class Confirming(Unattested):
+        def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+            if sum(membership.site in ("north", "south") for membership in memberships) < least:
                 raise PeerRefusedError("too few are confirmed")
 
-    seats = tuple(Seat(site, 1) for site in SITES)
+    memberships = tuple(Membership(site, 1) for site in SITES)
     member = Member("east", 1, 1, b"plan", 4, 3, Confirming(), 1)
-    assert member.present(seats, ()) == seats
-    assert [seat.site for seat in member.present(seats, (Loss("west", 3),))] == ["east", "north", "south"]
+    assert member.present(memberships, ()) == memberships
+    assert [membership.site for membership in member.present(memberships, (Loss("west", 3),))] == [
+        "east",
+        "north",
+        "south",
+    ]
     with pytest.raises(PeerRefusedError, match="too few"):
-        member.present(seats, (Loss("north", 3),))
+        member.present(memberships, (Loss("north", 3),))
 
 
 def test_a_run_is_not_gone_on_with_under_another_plan(tmp_path: Path) -> None:
     """Noise that was shared in a sum would be sent as if it were all there is."""
     journals, ledgers = journals_of(tmp_path)
     played(LossyExchange(sites_of(journals), lost_in=1))
-    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False})
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_aggregation": False})
     price = price_of(alone, n_samples=400, n_variables=5)
     rule = journals["east"]._dataset
     with pytest.raises(PlanMismatchError, match="under another plan"):
@@ -285,10 +290,12 @@ def test_sites_of_prepared_columns_know_their_means_after_a_loss_and_a_restart(l
 
 
 def test_the_noise_of_the_scales_is_that_of_the_sites_that_told_them() -> None:
-    seats = tuple(Seat(site, n) for site, n in zip(SITES, (400, 40_000, 400, 400), strict=True))
+    memberships = tuple(Membership(site, n) for site, n in zip(SITES, (400, 40_000, 400, 400), strict=True))
     rows = {site: 400 for site in SITES if site != GONE}
     zero = SparseMatrix.zeros(5)
-    state = replace(admm.initial_state(5, list(rows)), sites={s: SiteState(zero, zero, seats=seats) for s in rows})
+    state = replace(
+        admm.initial_state(5, list(rows)), sites={s: SiteState(zero, zero, memberships=memberships) for s in rows}
+    )
     run = Run(PLAN, PLAN.edge_mask(FEDERATION.variables), rows, lost=(Loss(GONE, 4),)).as_one("all")
     assert residual_moments._when_scales_were_told(state, run).n_samples == {"all": 41_200}
     early = replace(run, lost=(Loss(GONE, 2),))
@@ -385,7 +392,12 @@ def test_a_checkpoint_from_before_a_loss_is_not_gone_on_from(tmp_path: Path) -> 
 
 
 def test_a_loss_takes_one_of_those_that_may_collude() -> None:
-    settings = ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.secure_sum_retries=2"]
+    settings = [
+        "n_participants=8",
+        "privacy.secure_aggregation=true",
+        "privacy.delta=1e-6",
+        "privacy.secure_aggregation_retries=2",
+    ]
     plan = Plan.load("private-moments", settings)
 
     def said(**of: int) -> str:

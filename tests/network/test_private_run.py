@@ -253,8 +253,8 @@ def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wi
 
 
 def hears_only_the_class(wire: Wire, name: str) -> None:
-    (goodbye,) = [m for m in wire.everything if m.DESCRIPTOR.name == "LeaveRequest" and m.site == name]
-    fields = {descriptor.name for descriptor, _ in goodbye.ListFields()}
+    (end_notice,) = [m for m in wire.everything if m.DESCRIPTOR.name == "LeaveRequest" and m.site == name]
+    fields = {descriptor.name for descriptor, _ in end_notice.ListFields()}
     assert fields == {"run", "site", "reason"}
     assert f"{name} left the run: its policy, budget or table does not allow the run; ask the site" in wire.notices
     for message in wire.everything:

@@ -254,7 +254,7 @@ Servicer.{call} = answer_and_end
 """
 
 
-def test_a_run_that_is_paused_while_it_waits_for_sites_keeps_its_number_and_its_seats(
+def test_a_run_that_is_paused_while_it_waits_for_sites_keeps_its_number_and_its_memberships(
     sites: Federation, undisturbed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -265,11 +265,11 @@ def test_a_run_that_is_paused_while_it_waits_for_sites_keeps_its_number_and_its_
     assert [event["site"] for event in events(out, "seated")] == ["a"]
     result = sites.coordinate(PLAN, out, on_listening=lambda address: sites.start("b", "c"))
     assert result["manifest"]["run"] == first["manifest"]["run"]
-    assert not [text for text in sites.notices if text.startswith("a joined")], "its seat was remembered"
+    assert not [text for text in sites.notices if text.startswith("a joined")], "its membership was remembered"
     assert_same_run(out, undisturbed)
 
 
-def test_a_site_whose_seat_was_forgotten_joins_again_by_itself(sites: Federation, tmp_path: Path) -> None:
+def test_a_site_whose_membership_was_forgotten_joins_again_by_itself(sites: Federation, tmp_path: Path) -> None:
     out = tmp_path / "run"
     sites.start("a")
     coordinate_until(ENDED_BY.format(call="PullTask"), PLAN, out, sites.address)
@@ -296,7 +296,7 @@ Mailbox.push = push
 
 # Each is run in the coordinator's process before it serves; `die` ends it as SIGKILL does.
 WINDOWS = {
-    "after two of three seats were written": """
+    "after two of three memberships were written": """
 genuine, written = membership_log.note, []
 def note(log, site, member):
     genuine(log, site, member)
@@ -558,11 +558,11 @@ def test_a_quorum_that_is_lost_while_the_run_is_paused_ends_nothing(
 def disk_fails(monkeypatch: pytest.MonkeyPatch, failing: str, number: int, *, times: float) -> None:
     """Let fsync fail so many times for one kind of file, in the middle of a run."""
     genuine, real = os.fsync, os.readlink
-    # The line of a seat is put on the disk as well: of each of three, then of each round.
+    # The line of a membership is put on the disk as well: of each of three, then of each round.
     name, first = {
         "line": ("events.jsonl", 6),
         "checkpoint": ("checkpoint.npz.part", 3),
-        "seat": ("events.jsonl", 1),
+        "membership": ("events.jsonl", 1),
         "results": ("weights.csv.part", 1),
     }[failing]
     calls = itertools.count(1)
@@ -576,12 +576,14 @@ def disk_fails(monkeypatch: pytest.MonkeyPatch, failing: str, number: int, *, ti
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("failing", ["line", "checkpoint", "seat", "results"])
+@pytest.mark.parametrize("failing", ["line", "checkpoint", "membership", "results"])
 def test_a_disk_that_fails_for_a_while_costs_the_run_nothing(
     failing: str, number: int, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    disk_fails(monkeypatch, failing, number, times=5 if failing == "seat" else 2)  # for all sites, and to look again
+    disk_fails(
+        monkeypatch, failing, number, times=5 if failing == "membership" else 2
+    )  # for all sites, and to look again
     sites.start()
     sites.coordinate(PLAN, out)
     said = [event["text"] for event in events(out, "notice")]
@@ -592,19 +594,19 @@ def test_a_disk_that_fails_for_a_while_costs_the_run_nothing(
     assert_same_run(out, undisturbed)
 
 
-@pytest.mark.parametrize("failing", ["line", "checkpoint", "seat", "results"])
+@pytest.mark.parametrize("failing", ["line", "checkpoint", "membership", "results"])
 def test_a_folder_that_must_not_be_written_ends_the_run_with_a_clear_word_and_it_can_be_continued(
     failing: str, sites: Federation, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    sites.start(*(("a",) if failing == "seat" else SITES))
+    sites.start(*(("a",) if failing == "membership" else SITES))
     with monkeypatch.context() as forbidden:
         disk_fails(forbidden, failing, errno.EACCES, times=math.inf)
         with pytest.raises(ResultError, match="cannot be written: Permission denied") as caught:
             sites.coordinate(PLAN, out)
     assert caught.value.exit_code == 9
     assert read(out)["state"] == "failed"
-    done = {"line": 2, "checkpoint": 2, "seat": 0, "results": TOTAL}[failing]
+    done = {"line": 2, "checkpoint": 2, "membership": 0, "results": TOTAL}[failing]
     assert len(read(out)["rounds"]) == done
     assert sites.errors() == {RunAbandonedError}
     sites.coordinate(PLAN, out, on_listening=lambda address: sites.start())
@@ -617,7 +619,7 @@ def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
     """Before its first round a run that has all its sites says so in events.jsonl at once."""
     out = tmp_path / "run"
     sites.start()
-    assert coordinate_until(DIES_WITH_ALL_SEATS_TAKEN, PLAN, out, sites.address) == 9
+    assert coordinate_until(DIES_WITH_ALL_MEMBERSHIPS_TAKEN, PLAN, out, sites.address) == 9
     genuine = EventLog.write
 
     def write(self: EventLog, event: str, **fields: object) -> None:
@@ -635,7 +637,7 @@ def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
     assert_same_run(out, undisturbed)
 
 
-DIES_WITH_ALL_SEATS_TAKEN = """
+DIES_WITH_ALL_MEMBERSHIPS_TAKEN = """
 from fedbnsl_server.results.results import RunRecorder
 RunRecorder.start = lambda *arguments, **options: die()
 """

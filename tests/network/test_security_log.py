@@ -89,7 +89,7 @@ REFUSED: list[tuple[str, str, Callable[[Caller], object]]] = [
     ("other run", "PullTask", lambda caller: pull(caller, run=TAG + 1)),
     ("not joined", "PullTask", pull),
     ("malformed", "PushUpdate", lambda caller: (caller.join(), push(caller))),
-    ("no seat", "Join", lambda caller: (caller.join(), caller.join(names=("a", "b")))),
+    ("no membership", "Join", lambda caller: (caller.join(), caller.join(names=("a", "b")))),
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from fedbnsl.errors import (
     FedbnslError,
     LocalProtocolError,
     MalformedMessageError,
+    MembershipRefusedError,
     PlanError,
     PlanMismatchError,
     ProtocolError,
@@ -37,14 +38,13 @@ from fedbnsl.errors import (
     ResultError,
     RunAbandonedError,
     SchemaMismatchError,
-    SeatRefusedError,
     SetupError,
     StaleRoundError,
     UnreachableError,
 )
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import channel, codec
-from fedbnsl.protocol import chunks as pieces
+from fedbnsl.protocol import chunks as chunks
 from fedbnsl.protocol.messages import (
     PROTOCOL_VERSION,
     Finished,
@@ -70,7 +70,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.grpc_api import servicer as servicer_module
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.run import serve as run_coordinator
@@ -133,7 +133,7 @@ class Coordinator:
         roster, mailbox = Roster(self.plan), Mailbox(self.plan, asyncio.get_running_loop())
         servicer = Tapped(self.plan, self.run, roster, mailbox)
         server = grpc.aio.server(interceptors=[IncomingCalls(None)], options=channel.server_options())
-        door = FrontDoor()
+        door = Listener()
         door.open(servicer)
         federation_grpc.add_FederationServicer_to_server(door, server)
         port = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -708,19 +708,19 @@ REFUSED_JOINS: dict[str, tuple[Plan, list[JoinRequest], JoinRequest, type[Fedbns
         f"the site speaks protocol 99, the coordinator {PROTOCOL_VERSION}; install the same version of fedbnsl",
     ),
     "a bad name": (
-        Plan(), [], request("a/b"), SeatRefusedError,
+        Plan(), [], request("a/b"), MembershipRefusedError,
         "site name 'a/b': use 1 to 64 letters, digits, '.', '-' or '_'",
     ),
     "other variables": (
         Plan(variables=("größe", "IL 6", "mass")), [], request(), SchemaMismatchError,
         "the site's variables are not those of the run (missing: größe, IL 6; not in the run: age, dose)",
     ),
-    "no seat left": (
-        Plan(n_participants=1), [request("south")], request(), SeatRefusedError,
-        "all 1 seats of this run are taken",
+    "no membership left": (
+        Plan(n_participants=1), [request("south")], request(), MembershipRefusedError,
+        "all 1 memberships of this run are taken",
     ),
     "another table than before": (
-        Plan(), [request(n_samples=9)], request(n_samples=8), SeatRefusedError,
+        Plan(), [request(n_samples=9)], request(n_samples=8), MembershipRefusedError,
         "site 'north' has already joined, with another table",
     ),
     "a repeated variable": (
@@ -773,7 +773,7 @@ STATUS_OF = {
     StaleRoundError: (grpc.StatusCode.ABORTED, StaleRoundError),
     MalformedMessageError: (grpc.StatusCode.INVALID_ARGUMENT, LocalProtocolError),
     SchemaMismatchError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
-    SeatRefusedError: (grpc.StatusCode.ALREADY_EXISTS, SeatRefusedError),
+    MembershipRefusedError: (grpc.StatusCode.ALREADY_EXISTS, MembershipRefusedError),
     PlanMismatchError: (grpc.StatusCode.NOT_FOUND, PlanMismatchError),
     PlanError: (grpc.StatusCode.FAILED_PRECONDITION, SchemaMismatchError),
     RemoteProtocolError: (grpc.StatusCode.PERMISSION_DENIED, LocalProtocolError),
@@ -930,7 +930,7 @@ def test_a_coordinator_that_appears_late_is_joined(start: Start, connect: Call) 
     assert list(late[0].roster.members) == ["north"]
 
 
-def test_a_goodbye_that_nobody_hears_is_no_error(start: Start, connect: Call) -> None:
+def test_a_end_notice_that_nobody_hears_is_no_error(start: Start, connect: Call) -> None:
     notices: list[str] = []
     coordinator = start()
     session = connect(coordinator, notice=notices.append)
@@ -1127,7 +1127,7 @@ def test_no_call_waits_forever(start: Start, connect: Call) -> None:
     assert left_s["PullTask"] > channel.LONG_POLL_S  # type: ignore[operator]
 
 
-# ---- messages in pieces --------------------------------------------------------------------------------------------
+# ---- messages in chunks --------------------------------------------------------------------------------------------
 
 SMALL = 15
 WEIGHTS = matrix((1, 0.1), (2, 0.2), (3, -0.3), (5, 0.5), (6, 5e-324))
@@ -1136,20 +1136,20 @@ UPDATED = LocalUpdate("north", 1, admm_rounds.Answer(matrix((1, 0.1), (3, -1 / 3
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a few bytes, of which every message but the smallest takes several."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", SMALL)
+    """Chunks of a few bytes, of which every message but the smallest takes several."""
+    monkeypatch.setattr(chunks, "PIECE_BYTES", SMALL)
 
 
-def sent_pieces(coordinator: Coordinator) -> list[federation.Update]:
+def sent_chunks(coordinator: Coordinator) -> list[federation.Update]:
     return [one for one in coordinator.servicer.requests if isinstance(one, federation.Update)]
 
 
-def in_pieces(update: LocalUpdate, coordinator: Coordinator) -> list[federation.Update]:
+def in_chunks(update: LocalUpdate, coordinator: Coordinator) -> list[federation.Update]:
     """The calls that bring an update, without a session's care."""
     wire = codec.encode_update(update, run=coordinator.run, value_type="float64")
-    whole = pieces.cut(wire.SerializeToString())
+    whole = chunks.cut(wire.SerializeToString())
     assert whole is not None
-    return [codec.update_piece(wire, piece) for piece in whole.pieces()]
+    return [codec.update_chunk(wire, chunk) for chunk in whole.chunks()]
 
 
 def joined_round(coordinator: Coordinator, session: Session) -> "Future[Mapping[str, LocalUpdate]]":
@@ -1161,15 +1161,15 @@ def joined_round(coordinator: Coordinator, session: Session) -> "Future[Mapping[
 
 
 @pytest.mark.usefixtures("small")
-def test_every_message_can_come_in_pieces_and_their_bytes_are_counted(start: Start, connect: Call) -> None:
+def test_every_message_can_come_in_chunks_and_their_bytes_are_counted(start: Start, connect: Call) -> None:
     coordinator = start()
     session = connect(coordinator)
     closing = joined_round(coordinator, session)
     session.push(UPDATED)
     assert closing.result(LONG_S) == {"north": UPDATED}
-    traffic, sent = coordinator.mailbox.traffic, sent_pieces(coordinator)
+    traffic, sent = coordinator.mailbox.traffic, sent_chunks(coordinator)
     assert len(sent) > 3
-    assert traffic.up["north"] == {1: sum(piece.ByteSize() for piece in sent)}
+    assert traffic.up["north"] == {1: sum(chunk.ByteSize() for chunk in sent)}
     assert traffic.up["north"][1] == codec.update_bytes(UPDATED, run=coordinator.run, value_type="float64")
     task = RoundTask(1, admm_rounds.Task(WEIGHTS), contributed=False)
     assert traffic.down["north"] == {1: codec.task_bytes(task, value_type="float64")}
@@ -1178,7 +1178,7 @@ def test_every_message_can_come_in_pieces_and_their_bytes_are_counted(start: Sta
 
 
 @pytest.mark.usefixtures("small")
-def test_the_end_is_told_once_its_last_piece_is_sent(start: Start, connect: Call) -> None:
+def test_the_end_is_told_once_its_last_chunk_is_sent(start: Start, connect: Call) -> None:
     coordinator = start()
     session = connect(coordinator)
     session.join(request())
@@ -1187,19 +1187,19 @@ def test_the_end_is_told_once_its_last_piece_is_sent(start: Start, connect: Call
     )
     ask = federation.PullRequest(run=coordinator.tag, site="north")
     stub = coordinator.stub()
-    first = stub.PullTask(ask, timeout=LONG_S).piece
+    first = stub.PullTask(ask, timeout=LONG_S).chunk
     assert first.n_bytes > len(first.data)
-    ask.piece.digest = first.digest
+    ask.chunk.digest = first.digest
     for start_at in range(len(first.data), first.n_bytes, len(first.data)):
         assert not telling.done()
-        ask.piece.start = start_at
+        ask.chunk.start = start_at
         stub.PullTask(ask, timeout=LONG_S)
     telling.result(LONG_S / 2)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lost", range(1, 5))
-def test_a_piece_whose_reply_is_lost_is_sent_again_with_the_same_bytes(
+def test_a_chunk_whose_reply_is_lost_is_sent_again_with_the_same_bytes(
     lost: int, start: Start, connect: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = start()
@@ -1216,26 +1216,26 @@ def test_a_piece_whose_reply_is_lost_is_sent_again_with_the_same_bytes(
     coordinator.servicer.after["PushUpdate"] = lose
     session.push(UPDATED)
     assert closing.result(LONG_S) == {"north": UPDATED}
-    sent = sent_pieces(coordinator)
+    sent = sent_chunks(coordinator)
     assert sent[lost - 1] == sent[lost]
-    assert len({piece.piece.start for piece in sent}) == len(sent) - 1
+    assert len({chunk.chunk.start for chunk in sent}) == len(sent) - 1
     assert encoded == [UPDATED], "what was cut is kept"
 
 
 @pytest.mark.usefixtures("small")
-def test_a_coordinator_that_forgot_the_pieces_is_sent_all_of_the_same_again(start: Start, connect: Call) -> None:
+def test_a_coordinator_that_forgot_the_chunks_is_sent_all_of_the_same_again(start: Start, connect: Call) -> None:
     coordinator = start()
     session = connect(coordinator)
     closing = joined_round(coordinator, session)
 
     async def forget(context: Any) -> None:
         if coordinator.servicer.count(federation.Update) == 3:
-            coordinator.servicer._forget_pieces("north")
+            coordinator.servicer._forget_chunks("north")
 
     coordinator.servicer.after["PushUpdate"] = forget
     session.push(UPDATED)
     assert closing.result(LONG_S) == {"north": UPDATED}
-    sent = [(piece.piece.start, piece.SerializeToString()) for piece in sent_pieces(coordinator)]
+    sent = [(chunk.chunk.start, chunk.SerializeToString()) for chunk in sent_chunks(coordinator)]
     assert [start for start, _ in sent[:5]] == [0, 15, 30, 45, 0]
     assert len({data for _, data in sent}) == len({start for start, _ in sent}), "the same bytes"
 
@@ -1249,7 +1249,7 @@ def test_a_reply_that_the_coordinator_forgot_is_asked_for_anew(call: str, start:
 
     async def forget(context: Any) -> None:
         if "north" in coordinator.servicer._outgoing and not forgotten.is_set():
-            coordinator.servicer._forget_pieces("north")
+            coordinator.servicer._forget_chunks("north")
             forgotten.set()
 
     if call == "Join":
@@ -1265,7 +1265,7 @@ def test_a_reply_that_the_coordinator_forgot_is_asked_for_anew(call: str, start:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_piece_of_a_reply_that_is_not_kept_is_refused(start: Start, connect: Call) -> None:
+def test_a_chunk_of_a_reply_that_is_not_kept_is_refused(start: Start, connect: Call) -> None:
     coordinator = start()
     session = connect(coordinator)
     closing = joined_round(coordinator, session)
@@ -1276,25 +1276,25 @@ def test_a_piece_of_a_reply_that_is_not_kept_is_refused(start: Start, connect: C
     stub = coordinator.stub()
     first = stub.PullTask(federation.PullRequest(run=coordinator.tag, site="north", last_round=1), timeout=LONG_S)
     for digest in (kept, bytes(32)):
-        wanted = federation.Piece(digest=digest, start=SMALL)
-        asked = federation.PullRequest(run=coordinator.tag, site="north", piece=wanted)
+        wanted = federation.Chunk(digest=digest, start=SMALL)
+        asked = federation.PullRequest(run=coordinator.tag, site="north", chunk=wanted)
         assert refused(stub.PullTask, asked) == (
-            grpc.StatusCode.ABORTED, "the message that this piece is of is not kept any more; begin it anew",
+            grpc.StatusCode.ABORTED, "the message that this chunk is of is not kept any more; begin it anew",
         )  # fmt: skip
-    asked.piece.digest = first.piece.digest
-    assert stub.PullTask(asked, timeout=LONG_S).piece.start == SMALL
+    asked.chunk.digest = first.chunk.digest
+    assert stub.PullTask(asked, timeout=LONG_S).chunk.start == SMALL
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("end", ["pull", "leave", "join"])
-def test_what_is_held_of_pieces_is_dropped_once_it_is_not_needed(end: str, start: Start, connect: Call) -> None:
+def test_what_is_held_of_chunks_is_dropped_once_it_is_not_needed(end: str, start: Start, connect: Call) -> None:
     coordinator = start(Plan(n_participants=2, rounds=2))
     session = connect(coordinator)
     connect(coordinator).join(request("south"))
     joined_round(coordinator, session)
     servicer, stub = coordinator.servicer, coordinator.stub()
     assert "north" in servicer._outgoing
-    stub.PushUpdate(in_pieces(UPDATED, coordinator)[0], timeout=LONG_S)
+    stub.PushUpdate(in_chunks(UPDATED, coordinator)[0], timeout=LONG_S)
     assert ("north" in servicer._incoming, "north" in servicer._outgoing) == (True, False)
     if end == "pull":
         stub.PullTask(federation.PullRequest(run=coordinator.tag, site="north"), timeout=LONG_S)
@@ -1306,104 +1306,104 @@ def test_what_is_held_of_pieces_is_dropped_once_it_is_not_needed(end: str, start
 
 
 @pytest.mark.usefixtures("small")
-def test_the_ledger_of_an_update_in_pieces_that_comes_too_late_is_noted(start: Start, connect: Call) -> None:
+def test_the_ledger_of_an_update_in_chunks_that_comes_too_late_is_noted(start: Start, connect: Call) -> None:
     coordinator = start(Plan(n_participants=1, rounds=2))
     session = connect(coordinator)
     joined_round(coordinator, session)
     head = LedgerHead(bytes(16), bytes(16), 3, bytes(32), 7)
-    late = in_pieces(replace(UPDATED, round=2, ledger=head), coordinator)[0]
+    late = in_chunks(replace(UPDATED, round=2, ledger=head), coordinator)[0]
     with mock.patch.object(coordinator.servicer.ledgers, "note") as note:
         assert refused(coordinator.stub().PushUpdate, late)[0] is grpc.StatusCode.ABORTED
     note.assert_called_once_with("north", head)
 
 
 @pytest.mark.usefixtures("small")
-def test_pieces_that_do_not_follow_are_not_taken_and_others_are_refused(start: Start, connect: Call) -> None:
+def test_chunks_that_do_not_follow_are_not_taken_and_others_are_refused(start: Start, connect: Call) -> None:
     coordinator = start(Plan(n_participants=2, rounds=2))
     session = connect(coordinator)
     connect(coordinator).join(request("south"))
     closing = joined_round(coordinator, session)
     stub = coordinator.stub()
 
-    def held(piece: federation.Update) -> int:
-        return stub.PushUpdate(piece, timeout=LONG_S).n_held
+    def held(chunk: federation.Update) -> int:
+        return stub.PushUpdate(chunk, timeout=LONG_S).n_held
 
-    def altered(piece: federation.Update, **fields: int | bytes) -> federation.Update:
-        other = federation.Update.FromString(piece.SerializeToString())
+    def altered(chunk: federation.Update, **fields: int | bytes) -> federation.Update:
+        other = federation.Update.FromString(chunk.SerializeToString())
         for name, value in fields.items():
-            setattr(other.piece if name in ("digest", "n_bytes", "data") else other, name, value)
+            setattr(other.chunk if name in ("digest", "n_bytes", "data") else other, name, value)
         return other
 
-    first, second, third, *rest = in_pieces(UPDATED, coordinator)
+    first, second, third, *rest = in_chunks(UPDATED, coordinator)
     assert held(second) == 0, "not the beginning"
-    assert [held(piece) for piece in (first, third, second, second, altered(third, digest=bytes(32)))] == [
+    assert [held(chunk) for chunk in (first, third, second, second, altered(third, digest=bytes(32)))] == [
         15, 15, 30, 30, 0,
     ]  # fmt: skip
     most = codec.largest_update_bytes(3)
     invalid, late = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED
-    for piece, expected in [
-        (altered(first, n_bytes=most + 1), (invalid, f"a message of {most + 1} bytes in pieces; in this run it has at "
+    for chunk, expected in [
+        (altered(first, n_bytes=most + 1), (invalid, f"a message of {most + 1} bytes in chunks; in this run it has at "
                                             f"most {most}")),
-        (altered(first, data=bytes(most)), (invalid, f"a piece of {most} bytes where 1 to {first.piece.n_bytes} are "
+        (altered(first, data=bytes(most)), (invalid, f"a chunk of {most} bytes where 1 to {first.chunk.n_bytes} are "
                                             "left")),
-        (altered(first, data=b""), (invalid, f"a piece of 0 bytes where 1 to {first.piece.n_bytes} are left")),
+        (altered(first, data=b""), (invalid, f"a chunk of 0 bytes where 1 to {first.chunk.n_bytes} are left")),
         (altered(first, round=2), (late, "update for round 2 arrived in round 1; pull the current task")),
         (altered(first, run=coordinator.tag ^ 1), (grpc.StatusCode.NOT_FOUND, "this call belongs to another run; "
                                                    "join again")),
     ]:  # fmt: skip
-        assert refused(stub.PushUpdate, piece) == expected
+        assert refused(stub.PushUpdate, chunk) == expected
     assert coordinator.servicer._incoming["north"].n_held == 0
     damaged = [first, altered(second, data=bytes(SMALL)), third, *rest]
-    assert [held(piece) for piece in damaged[:-1]] == [SMALL * k for k in range(1, len(damaged))]
+    assert [held(chunk) for chunk in damaged[:-1]] == [SMALL * k for k in range(1, len(damaged))]
     assert refused(stub.PushUpdate, damaged[-1]) == (
         invalid,
-        "the pieces of a message do not have its SHA-256 together",
+        "the chunks of a message do not have its SHA-256 together",
     )
-    foreign = [altered(piece, site="south") for piece in (first, second, third, *rest)]
-    for piece in foreign[:-1]:
-        held(piece)
+    foreign = [altered(chunk, site="south") for chunk in (first, second, third, *rest)]
+    for chunk in foreign[:-1]:
+        held(chunk)
     assert refused(stub.PushUpdate, foreign[-1]) == (
-        invalid, "the pieces of an update hold one of another run, site or round",
+        invalid, "the chunks of an update hold one of another run, site or round",
     )  # fmt: skip
     session.push(UPDATED)
     session.push(UPDATED)  # a repeat is a success
     with mock.patch.object(codec, "decode_update", side_effect=AssertionError("looked at again")):
         again = stub.PushUpdate(altered(second, data=b""), timeout=LONG_S)
-    assert (again.duplicate, again.n_held) == (True, first.piece.n_bytes)
+    assert (again.duplicate, again.n_held) == (True, first.chunk.n_bytes)
     stub.PushUpdate(codec.encode_update(replace(UPDATED, site="south"), run=coordinator.run, value_type="float64"))
     assert set(closing.result(LONG_S)) == {"north", "south"}
-    assert refused(stub.PushUpdate, in_pieces(replace(UPDATED, round=2), coordinator)[0])[0] is late
+    assert refused(stub.PushUpdate, in_chunks(replace(UPDATED, round=2), coordinator)[0])[0] is late
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"start": 1}, "a piece that begins at byte 1; expected 15"),
-        ({"digest": bytes(32)}, "a piece of another message than the one before it"),
-        ({"n_bytes": 10**6}, "a piece of another message than the one before it"),
-        ({"data": b""}, "a piece of 0 bytes where 1 to"),
-        ({"data": bytes(10**6)}, "a piece of 1000000 bytes where 1 to"),
-        ({"data": bytes(SMALL)}, "the pieces of a message do not have its SHA-256 together"),
+        ({"start": 1}, "a chunk that begins at byte 1; expected 15"),
+        ({"digest": bytes(32)}, "a chunk of another message than the one before it"),
+        ({"n_bytes": 10**6}, "a chunk of another message than the one before it"),
+        ({"data": b""}, "a chunk of 0 bytes where 1 to"),
+        ({"data": bytes(10**6)}, "a chunk of 1000000 bytes where 1 to"),
+        ({"data": bytes(SMALL)}, "the chunks of a message do not have its SHA-256 together"),
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
-def test_a_site_takes_no_other_piece_than_the_next(
+def test_a_site_takes_no_other_chunk_than_the_next(
     wrong: dict[str, Any], text: str, start: Start, connect: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = start()
     session = connect(coordinator)
     session.join(request())
     coordinator.open_round(1, WEIGHTS)
-    genuine = pieces.CutMessage.piece
+    genuine = chunks.CutMessage.chunk
 
-    def piece(self: pieces.CutMessage, at: int) -> federation.Piece:
+    def chunk(self: chunks.CutMessage, at: int) -> federation.Chunk:
         found = genuine(self, at)
         for name, value in wrong.items() if at == SMALL else ():
             setattr(found, name, value)
         return found
 
-    monkeypatch.setattr(pieces.CutMessage, "piece", piece)
+    monkeypatch.setattr(chunks.CutMessage, "chunk", chunk)
     with pytest.raises(MalformedMessageError, match=text):
         session.pull(0)
 
@@ -1420,9 +1420,9 @@ def test_a_site_takes_no_larger_message_than_its_run_can_have(
     monkeypatch.setattr(codec, "largest_update_bytes", lambda n_variables, n_steps=0: 10)
     with pytest.raises(ProtocolError, match=r"the coordinator refused: a message larger than max \(\d+ vs. 40\)"):
         session.pull(0)
-    monkeypatch.setattr(Servicer, "_cut", lambda self, reply: pieces.cut(reply.SerializeToString()))
+    monkeypatch.setattr(Servicer, "_cut", lambda self, reply: chunks.cut(reply.SerializeToString()))
     coordinator.servicer._task_replies.clear()
-    with pytest.raises(MalformedMessageError, match=r"a message of \d+ bytes in pieces; in this run it has at most 40"):
+    with pytest.raises(MalformedMessageError, match=r"a message of \d+ bytes in chunks; in this run it has at most 40"):
         connect(coordinator).join(request())
     with pytest.raises(MalformedMessageError, match=r"a message larger than max \(\d+ vs. 10\)"):
         session.push(UPDATED)

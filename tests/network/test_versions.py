@@ -67,7 +67,7 @@ def test_the_versions_of_all_parties_are_in_the_result_and_a_difference_is_warne
     assert ("versions, south</th><td>architecture" in page and "fedbnsl 0.0.7" in page) == bool(warned)
 
 
-def test_a_site_that_comes_back_with_another_version_keeps_its_seat_and_is_noted_anew() -> None:
+def test_a_site_that_comes_back_with_another_version_keeps_its_membership_and_is_noted_anew() -> None:
     changes: list[tuple[str, Member | None]] = []
     roster = Roster(PLAN, on_change=lambda site, member: changes.append((site, member)))
     for told in ({"fedbnsl": "1"}, {"fedbnsl": "1"}, {"fedbnsl": "2"}):

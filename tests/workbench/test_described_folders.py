@@ -141,7 +141,7 @@ def test_another_dictionary_than_that_of_the_folder_is_refused_by_what_it_was_gi
 def test_a_private_demo_without_ranges_is_refused_before_any_process_is_started(
     folder: Path, tmp_path: Path, fedbnsl: Callable[..., Any]
 ) -> None:
-    alone = "--set=privacy.secure_sum=false"  # two sites are too few for it
+    alone = "--set=privacy.secure_aggregation=false"  # two sites are too few for it
     demo = ("demo", "--private", "--plan", "private", alone, "--data", folder, "--out", tmp_path / "run")
     write_dictionary(folder / "dictionary.toml", age={"unit": "years"})
     open_ended = fedbnsl(*demo)

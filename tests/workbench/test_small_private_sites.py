@@ -29,7 +29,7 @@ def learned(
     drawn = synthesise(D, D, 1, sum(rows), seed, noise_range=(0.5, 2.0))
     X = drawn.tables[0] / drawn.tables[0].std(axis=0)
     ranges = Dictionary.from_plain({name: {"range": [-_WIDE, _WIDE]} for name in NAMES}, origin="the test")
-    plan = Plan.load("private", [f"privacy.secure_sum={str(shared).lower()}"], epsilon=epsilon).with_settings(
+    plan = Plan.load("private", [f"privacy.secure_aggregation={str(shared).lower()}"], epsilon=epsilon).with_settings(
         n_participants=len(rows), dictionary=ranges.model_dump(), bootstrap=0, **settings
     )
     parts = np.split(X, np.cumsum(rows)[:-1])
@@ -40,7 +40,7 @@ def learned(
     return result, int((adjacent & ~true).sum()) // 2, int((adjacent & true).sum()) // 2, int(truth.sum())
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure sum"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure aggregation"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_small_site_makes_no_edges_that_are_none(seed: int, shared: bool, tmp_path: Path) -> None:
     result, false, right, true = learned(seed, (300, 1700, 1700, 1700), 1.0, tmp_path, shared=shared)
@@ -53,7 +53,9 @@ def test_a_small_site_makes_no_edges_that_are_none(seed: int, shared: bool, tmp_
 def test_sites_of_one_size_count_in_full_and_a_small_one_by_what_it_tells() -> None:
     ranges = {name: {"range": [0.0, 1.0]} for name in NAMES}
     for secure in ("true", "false"):
-        plan = Plan.load("private", [f"privacy.secure_sum={secure}"], epsilon=1.0).with_settings(dictionary=ranges)
+        plan = Plan.load("private", [f"privacy.secure_aggregation={secure}"], epsilon=1.0).with_settings(
+            dictionary=ranges
+        )
         price = price_of(plan, n_samples=1000, n_variables=D)
         assert site_shares(price, [1000] * 8, 2.0) == [WHOLE_SHARE] * 8
         few, some, most = site_shares(price, [10, 1500, 10_000], 2.0)
@@ -73,13 +75,13 @@ def test_a_site_that_noise_hides_leaves_the_others_what_they_tell(consensus: str
     assert len(named) == (consensus == "mean"), "under a rule it has its vote"
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure sum"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure aggregation"])
 def test_only_records_without_missing_values_count_in_sampling_errors(shared: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     a = rng.standard_normal(4500)
     X = np.column_stack([a, 0.5 * a + rng.standard_normal(4500)])
     ranges = {name: {"range": [-6.0, 6.0]} for name in "ab"}
-    plan = Plan.load("private", [f"privacy.secure_sum={str(shared).lower()}"], epsilon=200.0)
+    plan = Plan.load("private", [f"privacy.secure_aggregation={str(shared).lower()}"], epsilon=200.0)
     plan = plan.with_settings(n_participants=3, dictionary=ranges, bootstrap=0)
     found = {}
     for name, missing in (("whole", 0.0), ("gaps", 0.7)):

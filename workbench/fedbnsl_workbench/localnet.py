@@ -186,7 +186,7 @@ def run(
 
     Participants keep their graph and personalised weights in out/sites/<site>, logs are in out/logs. With a private
     plan, each has a policy, which lets its table lose twice the plan's epsilon, and a ledger in out/sites/<site>/guard.
-    For secure sums all are enrolled in a federation, in out/federation, and have confirmed each other.
+    For secure aggregation all are enrolled in a federation, in out/federation, and have confirmed each other.
     A plan that does not name its variables gets those of its data dictionary or, without one, of the first table, in
     their order. With a dictionary, each table is read by it and by its own column file (`column_file`).
 
@@ -329,7 +329,7 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
             max_epsilon=2 * privacy.epsilon,
             max_epsilon_per_run=privacy.epsilon,
             max_delta=privacy.delta or None,
-            max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_sum else None,
+            max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_aggregation else None,
         )
     with site_folder.opened(folder) as (_, ledger):
         ledger.approve(plan.digest(), plan.name)
@@ -337,7 +337,7 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
 
 
 def _epsilon_against_all(plan: Plan) -> float:
-    """What any site pays against all others under secure sums, whose plan has a delta: rows do not matter."""
+    """What any site pays against all others under secure aggregation, whose plan has a delta: rows do not matter."""
     from fedbnsl.privacy.calibration import price_of  # here, as below: the demo watches without the mathematics
     from fedbnsl.privacy.report import epsilon_of_share
 
@@ -345,8 +345,8 @@ def _epsilon_against_all(plan: Plan) -> float:
 
 
 def _federation(plan: Plan, out: Path) -> "Federation | None":
-    """One for a plan with secure sums, whose sites have to know each other; None: plaintext on loopback will do."""
-    if not plan.secure_sums:
+    """One for a plan with secure aggregation, whose sites must know each other; None: plaintext on loopback."""
+    if not plan.secure_aggregation:
         return None
     from fedbnsl_server.identity.enrolment import Federation
 

@@ -323,7 +323,7 @@ class Ledger:
             return self._spending(dataset, None if run is None else _run(run))
 
     def spending_against_all(self, dataset: str, run: int | None = None) -> Spending:
-        """`spending` as it is if the coordinator and all other sites of secure sums collude."""
+        """`spending` as it is if the coordinator and all other sites of secure aggregation collude."""
         with self._file.transaction():
             return self._spending(dataset, None if run is None else _run(run), against_all=True)
 
@@ -361,8 +361,8 @@ class Ledger:
         gaussian_cap_units
             What the policy lets the dataset spend in all, if this and all before it is priced so.
         against_all
-            The price against the coordinator and all other sites together, which is more than `units` for secure sums,
-            and its cap, which those need; None: it is `units`.
+            The price against the coordinator and all other sites together, which is more than `units` for secure
+            aggregation, and its cap, which those need; None: it is `units`.
         authority
             Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
 
@@ -403,7 +403,7 @@ class Ledger:
                     raise ValueError(f"the price against all others is at least {units} units; got {in_all!r}")
                 spent = self._spending(request.dataset, against_all=True)
                 if most is None and in_all > units:
-                    raise BudgetExhaustedError(f"dataset {request.dataset!r} has no cap for secure sums")
+                    raise BudgetExhaustedError(f"dataset {request.dataset!r} has no cap for secure aggregation")
                 if most is not None and not most.allows(spent + Spending(in_all, gaussian)):
                     raise BudgetExhaustedError(
                         f"dataset {request.dataset!r}: against all other sites together, spent {_zcdp(spent.units)} "

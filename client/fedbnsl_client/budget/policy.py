@@ -58,7 +58,7 @@ class DatasetPolicy(BaseModel):
 
     @cached_property
     def cap_against_all(self) -> Cap | None:
-        """What all releases together may cost if the coordinator and all other sites collude; None: no secure sums."""
+        """What all releases may cost if coordinator and other sites collude; None: no secure aggregation."""
         if self.max_epsilon_against_all is None:
             return None
         return self._cap(self.max_epsilon_against_all)
@@ -171,7 +171,7 @@ class Policy(BaseModel):
         Parameters
         ----------
         authority
-            Fingerprint of the authority that vouches for the coordinator; empty: nobody does, the wire is plaintext.
+            Fingerprint of the authority that attests the coordinator; empty: nobody does, the wire is plaintext.
 
         Raises
         ------
@@ -286,7 +286,7 @@ def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spe
     Raises
     ------
     PolicyRefusal
-        If it has secure sums, and the policy has no such rule.
+        If it has secure aggregation, and the policy has no such rule.
     BudgetExhaustedError
         If the dataset's budget does not hold it; with the numbers.
     """
@@ -295,10 +295,10 @@ def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spe
         return
     if cap is None:
         raise PolicyRefusal(
-            "rule `max_epsilon_against_all` is missing, and the plan has privacy.secure_sum: if the coordinator and "
-            f"all other sites collude, this run costs epsilon {to_pay.epsilon(dataset.max_delta):.4g}",
+            "rule `max_epsilon_against_all` is missing, and the plan has privacy.secure_aggregation: if the "
+            f"coordinator and all other sites collude, this run costs epsilon {to_pay.epsilon(dataset.max_delta):.4g}",
             remedy=f"Have the site's owner set it for dataset {dataset.id!r} in policy.toml, or take a plan without "
-            "secure_sum.",
+            "secure_aggregation.",
         )
     if not cap.allows(spent + to_pay):
         raise BudgetExhaustedError(

@@ -172,7 +172,7 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
         )
         if "spent_against_all" in of:
             lines.append(
-                f"dataset {dataset.id}: if the coordinator and all other sites of secure sums collude: spent epsilon "
+                f"dataset {dataset.id}: if the coordinator and all other sites collude: spent epsilon "
                 f"{of['spent_against_all']['epsilon']:.4g} ({of['spent_against_all']['zcdp']:.6g} zCDP)"
             )
         if of["one_budget_with"]:

@@ -45,7 +45,7 @@ _WAITING_A_WORKER = 4
 Result = TypeVar("Result")
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Some row groups of a file, and the file's state when they were counted."""
 
     file: File
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     state: Hashable
 
 
-Part = tuple[Piece, ...]
+Part = tuple[Chunk, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Recipe:
         """
         _require_same(part)
         yield from codes_of_batches(
-            chain.from_iterable(batches_of(piece.file, self.header, self.chosen, piece.row_groups) for piece in part),
+            chain.from_iterable(batches_of(chunk.file, self.header, self.chosen, chunk.row_groups) for chunk in part),
             found,
             self.chosen,
             self.readings,
@@ -112,13 +112,13 @@ class Recipe:
 
 
 def _require_same(part: Part) -> None:
-    for piece in part:
+    for chunk in part:
         try:
-            state = piece.file.state
+            state = chunk.file.state
         except OSError as error:
-            raise DataError(f"{piece.file.path}: a Dask worker cannot read it: {error.strerror}") from None
-        if state != piece.state:
-            raise DataError(f"{piece.file.path}: the file changed since it was first read; start again")
+            raise DataError(f"{chunk.file.path}: a Dask worker cannot read it: {error.strerror}") from None
+        if state != chunk.state:
+            raise DataError(f"{chunk.file.path}: the file changed since it was first read; start again")
 
 
 # ---- what workers do -------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def read(
 def parts_of(path: Path) -> list[Part]:
     """The table in parts of about as many rows as a worker reads at a time, in order; none is empty of row groups."""
     parts: list[Part] = []
-    pieces: list[Piece] = []
+    chunks: list[Chunk] = []
     n = 0
     for file in files_of(path):
         state = file.state
@@ -361,11 +361,11 @@ def parts_of(path: Path) -> list[Part]:
             groups.append(k)
             n += size
             if n >= _PART_ROWS:
-                parts.append((*pieces, Piece(file, tuple(groups), state)))
-                pieces, groups, n = [], [], 0
+                parts.append((*chunks, Chunk(file, tuple(groups), state)))
+                chunks, groups, n = [], [], 0
         if groups:
-            pieces.append(Piece(file, tuple(groups), state))
-    return [*parts, tuple(pieces)] if pieces or not parts else parts
+            chunks.append(Chunk(file, tuple(groups), state))
+    return [*parts, tuple(chunks)] if chunks or not parts else parts
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from fedbnsl.console.time_left import Pace
+from fedbnsl.console.time_left import TimeLeft
 from fedbnsl.protocol.messages import Phase
 
 Show = Callable[[Phase | None], None]
@@ -41,10 +41,10 @@ def followed(what: str, blocks: Iterable[_Block], share: Callable[[], float | No
     if show is None:
         yield from blocks
         return
-    pace = Pace(what, time.monotonic())
+    time_left = TimeLeft(what, time.monotonic())
     try:
         for block in blocks:
-            show(pace.phase(share(), time.monotonic()))
+            show(time_left.phase(share(), time.monotonic()))
             yield block
     finally:
         show(None)

@@ -25,7 +25,7 @@ class ClippedGradient:
     Attributes
     ----------
     unit
-        (d,) what one lattice unit of a sum is worth in the mean gradient of row i: C_i / (n LATTICE).
+        (d,) what one fixed-point grid unit of a sum is worth in the mean gradient of row i: C_i / (n LATTICE).
     sums
         (d, d) integers, transposed: sums[j, i] belongs to the coordinate (i, j). As private as the table.
 
@@ -44,8 +44,8 @@ class ClippedGradient:
         self.unit = clips / (n * LATTICE)
         self.sums: Integers = np.zeros((d, d), dtype=np.int64)
         self._spacing = clips / LATTICE
-        with np.errstate(over="ignore"):  # a record too large for the lattice is infinite there, and clipped
-            self._lattice_X = np.divide(X.T, self._spacing[:, None], out=empty((d, n)))
+        with np.errstate(over="ignore"):  # a record too large for the fixed-point grid is infinite there, and clipped
+            self._grid_X = np.divide(X.T, self._spacing[:, None], out=empty((d, n)))
         self._residual = empty((d, n))
         self._B = np.full((d, d), np.nan)  # the B that the residuals belong to; none yet
 
@@ -56,23 +56,23 @@ class ClippedGradient:
             weights[j] += self._spacing[j]
             # An infinite record stays infinite, or becomes NaN, which counts as zero.
             with np.errstate(over="ignore", invalid="ignore"):
-                self._residual[j] = weights @ self._lattice_X
-            _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
+                self._residual[j] = weights @ self._grid_X
+            _sum_clipped(self._grid_X, self._residual[j], self.sums[j])
         self._B = B.copy()
 
     def step(self, i: int, j: int, value: float) -> None:
         """Set B_ij = value and update sums and residuals of column j in one pass over the table."""
         change = value - self._B[i, j]
         self._B[i, j] = value
-        _move_residual(self._lattice_X[i], self._residual[j], change * self._spacing[i])
-        _sum_clipped(self._lattice_X, self._residual[j], self.sums[j])
+        _move_residual(self._grid_X[i], self._residual[j], change * self._spacing[i])
+        _sum_clipped(self._grid_X, self._residual[j], self.sums[j])
 
 
 @exact_sums
-def _sum_clipped(lattice_X: Matrix, residual: Matrix, sums: Integers) -> None:
+def _sum_clipped(grid_X: Matrix, residual: Matrix, sums: Integers) -> None:
     """Sums over records of -clip(x_i r_j) for one j, for all i, each term rounded to an integer; NaN counts as zero."""
-    for i in range(lattice_X.shape[0]):
-        x = lattice_X[i]
+    for i in range(grid_X.shape[0]):
+        x = grid_X[i]
         total = 0.0
         for k in range(residual.size):
             product = x[k] * residual[k]

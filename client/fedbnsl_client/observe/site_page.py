@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from fedbnsl.errors import SetupError
-from fedbnsl.web.board import Board
 from fedbnsl.web.certificate_file import renewed_from
 from fedbnsl.web.port import WebPort
-from fedbnsl.web.stream import StreamedBoard
+from fedbnsl.web.publisher import SnapshotPublisher
+from fedbnsl.web.stream import StreamedPublisher
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.observe.site_view import SiteView
 
@@ -76,17 +76,20 @@ class SitePage:
         if agent is None:
             at = ""
         else:
-            self._agent, at = Board(), "/runs/{run}"
+            self._agent, at = SnapshotPublisher(), "/runs/{run}"
             self._agent.refresh = self._refresh
             self._agent.show("agent", agent)
             self._about = agent
             self.port.add_routes(
-                [Route("/", self._first_page), Route("/events", StreamedBoard(streams, lambda request: self._agent))]
+                [
+                    Route("/", self._first_page),
+                    Route("/events", StreamedPublisher(streams, lambda request: self._agent)),
+                ]
             )
         self.port.add_routes(
             [
                 Route(at or "/", self._page),
-                Route(f"{at}/events", StreamedBoard(streams, lambda request: self._shown(request).view.board)),
+                Route(f"{at}/events", StreamedPublisher(streams, lambda request: self._shown(request).view.publisher)),
                 Route(f"{at}/state.json", self._state),
                 Route(f"{at}/leave", self._leave, methods=["POST"]),
             ]
@@ -111,7 +114,7 @@ class SitePage:
         return HTMLResponse(text)
 
     async def _state(self, request: Request) -> Response:
-        return Response(self._shown(request).view.board.snapshot(), media_type="application/json")
+        return Response(self._shown(request).view.publisher.snapshot(), media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
         shown = self._shown(request)

@@ -7,7 +7,7 @@ from typing import Any
 from fedbnsl.console.shown import shown
 from fedbnsl.events.emitter import Event
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl.web.board import Board
+from fedbnsl.web.publisher import SnapshotPublisher
 
 _MOST_RELEASES = 2000
 _MOST_LINES = 500
@@ -28,14 +28,14 @@ class SiteView:
 
     Attributes
     ----------
-    board
+    publisher
         What its viewers are sent.
     is_over
         Whether the run has ended here.
     """
 
     def __init__(self, site: str, coordinator: str) -> None:
-        self.board = Board({"releases": _MOST_RELEASES, "log": _MOST_LINES})
+        self.publisher = SnapshotPublisher({"releases": _MOST_RELEASES, "log": _MOST_LINES})
         self.is_over = False
         self._site, self._coordinator = site, coordinator
         self._plan: Mapping[str, Any] | None = None
@@ -44,8 +44,8 @@ class SiteView:
         self._round, self._stage = 0, ""
         self._leaving = self._away = False
         self._n_releases, self._n_bytes, self._zcdp = 0, 0, 0.0
-        self.board.show("site", self._about)
-        self.board.show("now", self._now)
+        self.publisher.show("site", self._about)
+        self.publisher.show("now", self._now)
 
     def heard(self, event: Event) -> None:
         """Take in an event of the site's run; listens to `fedbnsl.events.emitter.Events`."""
@@ -53,7 +53,7 @@ class SiteView:
         if kind == "run joined":
             self._plan, self._zcdp = fields, fields["paid_zcdp"]
             self._set(event, "waits for a task")
-            self.board.show("site", self._about)
+            self.publisher.show("site", self._about)
         elif kind == "round asked":
             self._round, self._stage = fields["round"], fields["stage"]
             self._set(event, "computes")
@@ -75,17 +75,17 @@ class SiteView:
             self.is_over = True
             self._set(event, "left" if fields["outcome"] == "LeftError" else "over")
             self.note(f"the run is over here: {fields['outcome']}")
-        self.board.show("now", self._now)
+        self.publisher.show("now", self._now)
 
     def note(self, text: str) -> None:
         """A line for the log: what the site's process tells its operator."""
-        self.board.add("log", [round(time.time(), 1), shown(text)])
+        self.publisher.add("log", [round(time.time(), 1), shown(text)])
 
     def asked_to_leave(self) -> None:
         """The button was pressed."""
         self._leaving = True
         self.note("asked to leave after the present round")
-        self.board.show("now", self._now)
+        self.publisher.show("now", self._now)
 
     def _set(self, event: Event, state: str) -> None:
         self._state, self._since = state, event.time_unix_s
@@ -96,7 +96,7 @@ class SiteView:
         self._n_releases += 1
         self._n_bytes += fields["n_bytes"]
         self._zcdp += zcdp or 0.0
-        self.board.add(
+        self.publisher.add(
             "releases",
             {
                 "time": round(event.time_unix_s, 1),

@@ -45,7 +45,7 @@ def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, rand
         (d,) public bounds: u is the value mapped from between them into [-1, 1]. How far one record can move the
         sums: see `calibration.statistics_sensitivity`.
     variance
-        Of the noise, in lattice units squared.
+        Of the noise, in fixed-point grid units squared.
 
     Returns
     -------
@@ -53,14 +53,14 @@ def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, rand
         In records, so that the sum of u over one record lies in [-1, 1].
     """
 
-    def lattice_sums(X: Matrix) -> Matrix:
+    def grid_sums(X: Matrix) -> Matrix:
         X = X[~np.isnan(X).any(axis=1)]
         with np.errstate(over="ignore", invalid="ignore"):
             u = np.nan_to_num(np.clip((2.0 * X - low - high) / (high - low), -1.0, 1.0), nan=0.0)
         sums = [np.rint(LATTICE * u).sum(axis=0), np.rint(LATTICE * u * u).sum(axis=0)]
         return np.concatenate([[float(LATTICE * len(X))], *sums])
 
-    sums = sum_over_rows(X, lattice_sums)  # whole numbers, whatever the blocks
+    sums = sum_over_rows(X, grid_sums)  # whole numbers, whatever the blocks
     return np.array([int(total) + rounded_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
 
 
@@ -102,7 +102,7 @@ def release_residual_moments(
         (d, d) weights and (d,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
         and equal in size, so that the noise is small relative to each.
     norm_bound
-        R: longer records z are shortened to this norm. One record moves the sums by at most sqrt(2) LATTICE + d units
+        R: longer records z are clipped to this norm. One record moves the sums by at most sqrt(2) LATTICE + d units
         of R^2 / LATTICE in Frobenius norm, whatever W and the scales are: z depends on no other record.
     variance
         Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
@@ -125,7 +125,7 @@ def residual_sums(
     means_variance: int = 0,
     share: int = WHOLE_SHARE,
 ) -> tuple[Matrix, Matrix]:
-    """What `release_residual_moments` gives, as whole numbers on the lattice; with prepared columns a site's own means.
+    """What `release_residual_moments` gives, on the fixed-point grid; with prepared columns a site's own means.
 
     Where sites share the noise of the first, a site cannot tell its means from its part of it without paying for all
     that it tells. So products with the constant are released once more, with all the noise that their price asks for.
@@ -135,8 +135,8 @@ def residual_sums(
     X, W, scales, norm_bound, variance, prepared_by
         See `release_residual_moments`.
     means_variance
-        Of the noise of the own means, in lattice units squared; 0: there are none. One record moves them by at most
-        `calibration.own_means_sensitivity`.
+        Of the noise of the own means, in fixed-point grid units squared; 0: there are none. One record moves them by at
+        most `calibration.own_means_sensitivity`.
     share
         See `site_shares`: so much of the sums counts, in parts of WHOLE_SHARE; of the own means, all.
 
@@ -164,17 +164,17 @@ def residual_sums(
     return _noisy(sums * share // WHOLE_SHARE, variance, randbelow), own_means
 
 
-# Rows of a block: its lattice columns stay in the cache, and a large table is not copied.
+# Rows of a block: its fixed-point grid columns stay in the cache, and a large table is not copied.
 _BLOCK = 1024
 
 
 def _sums(X: Matrix, records: Callable[[Matrix], Matrix], d: int, norm_bound: float) -> NDArray[np.int64]:
-    """(d, d) exact sums of `_lattice_sums` over a whole table."""
+    """(d, d) exact sums of `_grid_sums` over a whole table."""
 
     def sums_of(rows: Matrix) -> NDArray[np.int64]:
         sums = np.zeros((d, d), dtype=np.int64)
         for start in range(0, len(rows), _BLOCK):
-            sums += _lattice_sums(records(rows[start : start + _BLOCK]), norm_bound)
+            sums += _grid_sums(records(rows[start : start + _BLOCK]), norm_bound)
         return sums
 
     return sum_over_rows(X, sums_of)
@@ -189,8 +189,8 @@ def _noisy(sums: NDArray[np.int64], variance: int, randbelow: Randbelow) -> Matr
     return noisy
 
 
-def _lattice_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
-    """(d, d) exact sums of the rounded products of shortened records, i <= j alone, in units of R^2 / LATTICE."""
+def _grid_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
+    """(d, d) exact sums of the rounded products of clipped records, i <= j alone, in units of R^2 / LATTICE."""
     with np.errstate(all="ignore"):
         norms = np.maximum(np.sqrt((Z * Z).sum(axis=1)), norm_bound)
         columns = np.ascontiguousarray(np.nan_to_num(Z / norms[:, None], nan=0.0).T) * LATTICE**0.5

@@ -24,11 +24,11 @@ class Rounds(LocalRounds):
         """
         member = self.problem.member
         if member is None:
-            raise LocalProtocolError("keys belong to plans with privacy.secure_sum")
-        from fedbnsl_client.secure_sum import keys  # here: it loads cryptography
+            raise LocalProtocolError("keys belong to plans with privacy.secure_aggregation")
+        from fedbnsl_client.secure_aggregation import keys  # here: it loads cryptography
 
-        seats = member.present(cast(Task, task.content).seats, task.lost)
+        memberships = member.present(cast(Task, task.content).memberships, task.lost)
         self.private_key = keys.new_private_key()
         public = keys.public_key(self.private_key)
         asked = task_digest(task.content, None, task.lost)[:DIGEST_BYTES]
-        return Answer(public, member.signature(seats, public), asked)
+        return Answer(public, member.signature(memberships, public), asked)

@@ -20,8 +20,8 @@ from fedbnsl.protocol.messages import (
     LocalUpdate,
     Loss,
     MaskedSum,
+    Membership,
     RoundTask,
-    Seat,
     SiteState,
     Units,
 )
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fedbnsl_client.secure_aggregation.member import Member  # it loads cryptography, which few runs need
 
 _KEYS_ROUND = 1
-_SETUP_SENT_IN = 2  # in runs with secure sums, whose rounds of sums begin with it
-# Sums of so many records on the lattice are whole numbers that float64 holds, noise included.
+_SETUP_SENT_IN = 2  # in runs with secure aggregation, whose rounds of sums begin with it
+# Sums of so many records on the fixed-point grid are whole numbers that float64 holds, noise included.
 _MOST_SUMMED_ROWS = 2**29
 
 
@@ -79,8 +79,8 @@ class LocalProblem:
         Source of the noise of a private plan.
     units
         Of the run's columns; None: raw columns, or not yet known.
-    member, seats
-        In a run with secure sums, this site in them, and all sites with their keys once they are known.
+    member, memberships
+        In a run with secure aggregation, this site in them, and all sites with their keys once they are known.
     lost
         Sites that the sums go on without.
     """
@@ -92,14 +92,14 @@ class LocalProblem:
     randbelow: Randbelow
     units: Units | None = None
     member: "Member | None" = None
-    seats: tuple[Seat, ...] = ()
+    memberships: tuple[Membership, ...] = ()
     lost: tuple[Loss, ...] = ()
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""
         return [loss.round for loss in self.lost].count(t or _SETUP_SENT_IN)
 
-    def private_key_of(self, seats: Sequence[Seat]) -> bytes:
+    def private_key_of(self, memberships: Sequence[Membership]) -> bytes:
         """The private half of this site's key among these, whichever attempt at the round of keys it is from.
 
         Raises
@@ -110,7 +110,7 @@ class LocalProblem:
         if self.member is not None:
             from fedbnsl_client.secure_aggregation.keys import public_key  # here: it loads cryptography
 
-            named = {seat.public_key for seat in seats if seat.site == self.member.site}
+            named = {membership.public_key for membership in memberships if membership.site == self.member.site}
             for attempt in range(self.member.retries + 1):
                 kept = self.journal.stored(_KEYS_ROUND, attempt=attempt)
                 if kept is not None and public_key(key := codec.private_key_in(kept)) in named:
@@ -120,8 +120,8 @@ class LocalProblem:
             "that it made"
         )
 
-    def summed_with(self) -> tuple[Seat, ...]:
-        """The sites of the next secure sum, this one among them; empty in a run without.
+    def summed_with(self) -> tuple[Membership, ...]:
+        """The sites of the next secure aggregation, this one among them; empty in a run without.
 
         Raises
         ------
@@ -134,26 +134,26 @@ class LocalProblem:
         """
         if self.member is None:
             return ()
-        if not self.seats:
-            raise RemoteProtocolError("the coordinator asks for a secure sum before all sites have keys")
+        if not self.memberships:
+            raise RemoteProtocolError("the coordinator asks for secure aggregation before all sites have keys")
         if len(self.X) > _MOST_SUMMED_ROWS:
             raise LocalProtocolError(
-                f"a table of {len(self.X)} rows; secure sums take at most {_MOST_SUMMED_ROWS} of a site"
+                f"a table of {len(self.X)} rows; secure aggregation take at most {_MOST_SUMMED_ROWS} of a site"
             )
-        return self.member.present(self.seats, self.lost)
+        return self.member.present(self.memberships, self.lost)
 
     def masked(self, task: RoundTask, numbers: Sequence[int]) -> MaskedSum:
-        """What the site sends to the secure sum that a task asks for; see `summed_with` for the errors."""
-        seats = self.summed_with()
+        """What the site sends to the secure aggregation that a task asks for; see `summed_with` for the errors."""
+        memberships = self.summed_with()
         if self.member is None:
-            raise LocalProtocolError("only runs with secure sums mask their answers")
+            raise LocalProtocolError("only runs with secure aggregation mask their answers")
         return self.member.masked(
             numbers,
             kind=task.content.kind,
             t=task.round,
             task_digest=codec.task_digest(task.content, self.units, self.lost),
-            seats=seats,
-            key=self.private_key_of(self.seats),
+            memberships=memberships,
+            key=self.private_key_of(self.memberships),
         )
 
     @cached_property

@@ -29,7 +29,7 @@ class Rounds(LocalRounds):
         self.keeps_task = problem.plan.preparation is not None  # what was released tells the means to take off next
 
     def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
-        """Correct the means by what this site has released; under secure sums by what it has paid for besides."""
+        """Correct the means by what this site released, or under secure aggregation by what it paid for besides."""
         problem, asked = self.problem, cast(Task, task.content)
         if problem.prepared is None or problem.plan.privacy is None:
             return
@@ -84,18 +84,18 @@ class Rounds(LocalRounds):
 
     @property
     def _share(self) -> int:
-        """How much of this site counts in a secure sum."""
+        """How much of this site counts in secure aggregation."""
         problem = self.problem
         sites = problem.summed_with()
         if problem.plan.privacy is None or problem.member is None:
-            raise LocalProtocolError("only runs with secure sums have shares")
+            raise LocalProtocolError("only runs with secure aggregation have shares")
         norm_bound = problem.plan.privacy.residual_norm_bound(problem.X.shape[1])
-        shares = site_shares(problem.price, [seat.n_samples for seat in sites], norm_bound)
-        return shares[[seat.site for seat in sites].index(problem.member.site)]
+        shares = site_shares(problem.price, [membership.n_samples for membership in sites], norm_bound)
+        return shares[[membership.site for membership in sites].index(problem.member.site)]
 
     @property
     def _unit(self) -> float:
-        """Of the sums on the lattice, as means over the records."""
+        """Of the sums on the fixed-point grid, as means over the records."""
         problem = self.problem
         if problem.plan.privacy is None:
             raise LocalProtocolError("residual moments belong to private runs")

@@ -19,7 +19,7 @@ class Rounds(LocalRounds):
         if setup is None:
             raise LocalProtocolError("scales come from estimated second moments, which this plan does not have")
         privacy = self.problem.plan.privacy
-        if privacy is not None and privacy.secure_sum:
+        if privacy is not None and privacy.secure_aggregation:
             sums = np.rint(setup / np.array(privacy.feature_bounds) * (LATTICE * len(self.problem.X)))  # as released
             return self.problem.masked(task, [int(number) for number in sums])
         return Answer(as_sent(setup, self.problem.plan.value_type))

@@ -1,4 +1,4 @@
-"""A site's part in secure sums: the coordinator learns the sum over all sites, and of one site nothing but noise.
+"""A site's part in secure aggregation: the coordinator learns the sum over all sites, and of one site only noise.
 
 Each run begins with a round in which every site makes a key (`keys`) and signs it for exactly these sites, this plan
 and this run. A site checks the others' signatures, and that its operator has confirmed enough of them (`peers`), before

@@ -1,13 +1,13 @@
-"""How a site vouches for its key in secure sums; `keys` has the implementation for sites with certificates."""
+"""How a site attests its key in secure aggregation; `keys` has the implementation for sites with certificates."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
-from fedbnsl.protocol.messages import Seat
+from fedbnsl.protocol.messages import Membership
 
 
-class Vouching(Protocol):
-    """How a site vouches for its key, and finds out who stands behind those of the others."""
+class Attestation(Protocol):
+    """How a site attests its key, and finds out who stands behind those of the others."""
 
     def certificate(self) -> bytes:
         """The site's own certificate, DER; empty if it has none."""
@@ -22,8 +22,8 @@ class Vouching(Protocol):
         """A signature that `verify` of every other site accepts."""
         ...
 
-    def verify(self, seat: Seat, statement: bytes) -> None:
-        """Refuse a seat whose certificate is not that of its site.
+    def verify(self, membership: Membership, statement: bytes) -> None:
+        """Refuse a membership whose certificate is not that of its site.
 
         Raises
         ------
@@ -32,12 +32,12 @@ class Vouching(Protocol):
         """
         ...
 
-    def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
+    def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
         """Refuse to rely on sites that nobody here has confirmed.
 
         Parameters
         ----------
-        seats
+        memberships
             Of the other sites.
         least
             So many of them must be real.
@@ -50,21 +50,21 @@ class Vouching(Protocol):
         ...
 
 
-class Unvouched:
-    """In plaintext nobody vouches for anybody: keys are taken as they come."""
+class Unattested:
+    """In plaintext nobody attests anybody: keys are taken as they come."""
 
     authority = ""
 
     def certificate(self) -> bytes:
-        """See `Vouching.certificate`."""
+        """See `Attestation.certificate`."""
         return b""
 
     def sign(self, statement: bytes) -> bytes:
-        """See `Vouching.sign`."""
+        """See `Attestation.sign`."""
         return b""
 
-    def verify(self, seat: Seat, statement: bytes) -> None:
-        """See `Vouching.verify`."""
+    def verify(self, membership: Membership, statement: bytes) -> None:
+        """See `Attestation.verify`."""
 
-    def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
-        """See `Vouching.require_confirmed`."""
+    def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+        """See `Attestation.require_confirmed`."""

@@ -1,4 +1,4 @@
-"""`fedbnsl participant peers`: which other sites this one relies on in secure sums."""
+"""`fedbnsl participant peers`: which other sites this one relies on in secure aggregation."""
 
 import json
 from pathlib import Path
@@ -23,9 +23,9 @@ from fedbnsl.errors import SetupError
 def peers(folder: Path, to_confirm: tuple[tuple[str, str], ...], to_forget: tuple[str, ...], as_json: bool) -> None:
     """Show this site's fingerprint and those of the other sites that it relies on; confirm or forget some.
 
-    Plans with privacy.secure_sum let the sites share the noise, so that the guarantee of each relies on the others. The
-    coordinator signs all certificates and could invent sites: so compare fingerprints with the people of the other
-    sites by telephone or in person, not through the coordinator. FOLDER is the site's.
+    Plans with privacy.secure_aggregation let the sites share the noise, so that the guarantee of each relies on the
+    others. The coordinator signs all certificates and could invent sites: so compare fingerprints with the people of
+    the other sites by telephone or in person, not through the coordinator. FOLDER is the site's.
 
     A run needs as many confirmed sites as share its noise with this one: all others but those that may collude
     (privacy.colluding).

@@ -26,9 +26,9 @@ from fedbnsl.identity.certificates import (
     same_fingerprint,
     why_unusable,
 )
-from fedbnsl.protocol.messages import Seat
+from fedbnsl.protocol.messages import Membership
 
-_DOMAIN = "fedbnsl secure sum, key of a site/1"
+_DOMAIN = "fedbnsl secure aggregation, key of a site/1"
 _CURVE = ec.ECDSA(hashes.SHA256())
 
 
@@ -48,16 +48,25 @@ def digest(*parts: object) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def seats_digest(seats: Iterable[Seat], *, with_keys: bool) -> bytes:
-    """32 bytes that stand for these seats in the order of their names."""
-    named = sorted(seats, key=lambda seat: seat.site)
-    keys = [seat.public_key if with_keys else b"" for seat in named]  # a signature can be written in two ways
-    return digest([(seat.site, seat.n_samples, seat.certificate, key) for seat, key in zip(named, keys, strict=True)])
+def memberships_digest(memberships: Iterable[Membership], *, with_keys: bool) -> bytes:
+    """32 bytes that stand for these memberships in the order of their names."""
+    named = sorted(memberships, key=lambda membership: membership.site)
+    keys = [
+        membership.public_key if with_keys else b"" for membership in named
+    ]  # a signature can be written in two ways
+    return digest(
+        [
+            (membership.site, membership.n_samples, membership.certificate, key)
+            for membership, key in zip(named, keys, strict=True)
+        ]
+    )
 
 
-def statement(*, authority: str, run: int, plan_digest: bytes, seats: Iterable[Seat], site: str, key: bytes) -> bytes:
+def statement(
+    *, authority: str, run: int, plan_digest: bytes, memberships: Iterable[Membership], site: str, key: bytes
+) -> bytes:
     """What a site signs: its key for this run, of this plan, with these sites, under this federation's authority."""
-    return digest(_DOMAIN, authority, run, plan_digest, seats_digest(seats, with_keys=False), site, key)
+    return digest(_DOMAIN, authority, run, plan_digest, memberships_digest(memberships, with_keys=False), site, key)
 
 
 class Enrolled:
@@ -78,32 +87,32 @@ class Enrolled:
 
     @property
     def authority(self) -> str:
-        """See `Vouching.authority`."""
+        """See `Attestation.authority`."""
         return fingerprint(self._ca)
 
     def certificate(self) -> bytes:
-        """See `Vouching.certificate`."""
+        """See `Attestation.certificate`."""
         return self._certificate.public_bytes(serialization.Encoding.DER)
 
     def sign(self, statement: bytes) -> bytes:
-        """See `Vouching.sign`."""
+        """See `Attestation.sign`."""
         return self._key.sign(statement, _CURVE)
 
-    def verify(self, seat: Seat, statement: bytes) -> None:
-        """See `Vouching.verify`."""
-        certificate = self._read(seat)
+    def verify(self, membership: Membership, statement: bytes) -> None:
+        """See `Attestation.verify`."""
+        certificate = self._read(membership)
         try:
-            public_key_of(certificate).verify(seat.signature, statement, _CURVE)
+            public_key_of(certificate).verify(membership.signature, statement, _CURVE)
         except InvalidSignature:
             raise PeerRefusedError(
-                f"the key of site {seat.site!r} was not signed by it for this run, plan and these sites"
+                f"the key of site {membership.site!r} was not signed by it for this run, plan and these sites"
             ) from None
 
-    def require_confirmed(self, seats: Iterable[Seat], *, least: int) -> None:
-        """See `Vouching.require_confirmed`."""
+    def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+        """See `Attestation.require_confirmed`."""
         if self._confirmed is None:
             return
-        found = {seat.site: key_fingerprint(public_key_of(self._read(seat))) for seat in seats}
+        found = {membership.site: key_fingerprint(public_key_of(self._read(membership))) for membership in memberships}
         for site, seen in found.items():
             if not same_fingerprint(self._confirmed.get(site, seen), seen):
                 raise PeerRefusedError(
@@ -122,15 +131,15 @@ class Enrolled:
                 "peers FOLDER --confirm SITE FINGERPRINT",
             )
 
-    def _read(self, seat: Seat) -> Certificate:
+    def _read(self, membership: Membership) -> Certificate:
         try:
-            certificate = load_der_x509_certificate(seat.certificate)
-            wrong = why_unusable(certificate, self._ca) or _other_name(certificate, seat.site)
+            certificate = load_der_x509_certificate(membership.certificate)
+            wrong = why_unusable(certificate, self._ca) or _other_name(certificate, membership.site)
         except (ValueError, IdentityError) as error:
             wrong = str(error)
-            raise PeerRefusedError(f"the certificate of site {seat.site!r} cannot be used: {wrong}") from None
+            raise PeerRefusedError(f"the certificate of site {membership.site!r} cannot be used: {wrong}") from None
         if wrong:
-            raise PeerRefusedError(f"the certificate of site {seat.site!r} cannot be used: {wrong}")
+            raise PeerRefusedError(f"the certificate of site {membership.site!r} cannot be used: {wrong}")
         return certificate
 
 

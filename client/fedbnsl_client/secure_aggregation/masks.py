@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from fedbnsl.errors import PeerRefusedError
-from fedbnsl.protocol.messages import Seat
+from fedbnsl.protocol.messages import Membership
 
 Words = NDArray[np.uint64]
 """Integers modulo 2^64."""
@@ -24,7 +24,7 @@ _WORD_BYTES = 8
 _CHACHA20_NONCE = bytes(16)  # each key is used for one stream
 
 
-def check_key(seat: Seat, private_key: bytes) -> None:
+def check_key(membership: Membership, private_key: bytes) -> None:
     """Refuse a site's public key that is of no use.
 
     Raises
@@ -32,10 +32,12 @@ def check_key(seat: Seat, private_key: bytes) -> None:
     PeerRefusedError
         If no secret can be shared with it.
     """
-    _shared(X25519PrivateKey.from_private_bytes(private_key), seat)
+    _shared(X25519PrivateKey.from_private_bytes(private_key), membership)
 
 
-def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequence[Seat], context: bytes) -> Words:
+def masked(
+    numbers: Sequence[int], *, site: str, private_key: bytes, memberships: Sequence[Membership], context: bytes
+) -> Words:
     """Numbers of a site modulo 2^64, with the masks that it shares with each other site.
 
     Parameters
@@ -43,10 +45,10 @@ def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequ
     numbers
         Of any size and sign.
     site
-        Its name, which is in `seats`.
+        Its name, which is in `memberships`.
     private_key
         32 bytes.
-    seats
+    memberships
         Of all sites, with their public keys.
     context
         What the sum is for: no two sums of the same keys may have the same.
@@ -59,22 +61,22 @@ def masked(numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequ
     total = np.array([number % 2**64 for number in numbers], dtype=np.uint64)
     own = X25519PrivateKey.from_private_bytes(private_key)
     mine = own.public_key().public_bytes_raw()
-    for seat in seats:
-        if seat.site == site:
+    for membership in memberships:
+        if membership.site == site:
             continue
-        shared = _shared(own, seat)
-        first, last = (mine, seat.public_key) if site < seat.site else (seat.public_key, mine)
+        shared = _shared(own, membership)
+        first, last = (mine, membership.public_key) if site < membership.site else (membership.public_key, mine)
         mask = _stream(shared, context + first + last, len(total))
         with np.errstate(over="ignore"):
-            total = total + mask if site < seat.site else total - mask
+            total = total + mask if site < membership.site else total - mask
     return total
 
 
-def _shared(own: X25519PrivateKey, seat: Seat) -> bytes:
+def _shared(own: X25519PrivateKey, membership: Membership) -> bytes:
     try:
-        return own.exchange(X25519PublicKey.from_public_bytes(seat.public_key))
+        return own.exchange(X25519PublicKey.from_public_bytes(membership.public_key))
     except ValueError:
-        raise PeerRefusedError(f"the key of site {seat.site!r} shares no secret with any other") from None
+        raise PeerRefusedError(f"the key of site {membership.site!r} shares no secret with any other") from None
 
 
 def _stream(shared: bytes, info: bytes, n: int) -> Words:

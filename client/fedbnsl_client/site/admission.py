@@ -22,7 +22,7 @@ from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dict
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.secure_aggregation import peers
-from fedbnsl_client.secure_aggregation.attestation import Unvouched, Vouching
+from fedbnsl_client.secure_aggregation.attestation import Attestation, Unattested
 from fedbnsl_client.site import folder as site_folder
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Admission(Protocol):
         """What a whole run of a plan costs its table: epsilon, delta and zcdp; None: nothing is counted."""
         ...
 
-    def vouching(self, credentials: "Credentials | None") -> Vouching:
-        """How it signs its keys for secure sums and checks those of the other sites."""
+    def attestation(self, credentials: "Credentials | None") -> Attestation:
+        """How it signs its keys for secure aggregation and checks those of the other sites."""
         ...
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
@@ -128,10 +128,10 @@ class PublicTable:
     def price(self, plan: Plan) -> None:
         """See `Admission.price`."""
 
-    def vouching(self, credentials: "Credentials | None") -> Vouching:
-        """See `Admission.vouching`: nobody need be confirmed, as nothing is protected."""
+    def attestation(self, credentials: "Credentials | None") -> Attestation:
+        """See `Admission.attestation`: nobody need be confirmed, as nothing is protected."""
         if credentials is None:
-            return Unvouched()
+            return Unattested()
         from fedbnsl_client.secure_aggregation.keys import Enrolled  # here: plaintext needs no cryptography
 
         return Enrolled(credentials)
@@ -166,7 +166,7 @@ class GuardedTable:
     columns
         Those of the registered columns to use; empty: all.
     authority
-        Fingerprint of the authority that vouches for the coordinator; empty: none, the wire is plaintext.
+        Fingerprint of the authority that attests the coordinator; empty: none, the wire is plaintext.
     record
         Told of every release that is paid for.
     unattended
@@ -240,10 +240,10 @@ class GuardedTable:
         cost, delta = Spending(price.units, price.gaussian), self._dataset.max_delta
         return {"epsilon": cost.epsilon(delta), "delta": delta, "zcdp": zcdp_of(price.units)}
 
-    def vouching(self, credentials: "Credentials | None") -> Vouching:
-        """See `Admission.vouching`: with the sites that the operator has confirmed."""
+    def attestation(self, credentials: "Credentials | None") -> Attestation:
+        """See `Admission.attestation`: with the sites that the operator has confirmed."""
         if credentials is None:
-            return Unvouched()
+            return Unattested()
         from fedbnsl_client.secure_aggregation.keys import Enrolled  # as above
 
         return Enrolled(credentials, peers.confirmed(self._folder))
@@ -268,12 +268,12 @@ class GuardedTable:
             self._check_unattended(plan, run)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
-            if plan.secure_sums and not self._authority:
+            if plan.secure_aggregation and not self._authority:
                 raise PolicyRefusal(
-                    "privacy.secure_sum: in plaintext nobody vouches for the other sites, and whoever runs the "
+                    "privacy.secure_aggregation: in plaintext nobody attests the other sites, and whoever runs the "
                     "coordinator could have invented them",
                     remedy="Join over TLS: fedbnsl participant request, then enrol. Or agree on the plan without, for "
-                    "more noise: --set privacy.secure_sum=false.",
+                    "more noise: --set privacy.secure_aggregation=false.",
                 )
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
             paying = RunJournal(

@@ -37,7 +37,7 @@ site = {site}
 # coordinators that may be called: host, or host:port
 coordinators = {coordinators}
 
-# SHA-256 fingerprint of the authority that must vouch for them; empty: the one accepted by `participant enrol`
+# SHA-256 fingerprint of the authority that must attest them; empty: the one accepted by `participant enrol`
 coordinator_ca = ""
 
 # local solvers that may run here; "pgcd", "closed-form" and "frank-wolfe" give no privacy, see allow_non_private
@@ -80,8 +80,8 @@ max_epsilon_per_run = {max_epsilon_per_run}
 # each other; everything counts as zCDP
 mixed_releases = false
 
-# plans with privacy.secure_sum let the sites share the noise: what all releases together may cost at max_delta if the
-# coordinator and ALL other sites collude; at least max_epsilon. Without this rule such plans are refused.
+# plans with privacy.secure_aggregation let the sites share the noise: what all releases together may cost at max_delta
+# if the coordinator and ALL other sites collude; at least max_epsilon. Without this rule such plans are refused.
 {max_epsilon_against_all}
 """
 
@@ -116,7 +116,7 @@ def create(
     max_epsilon_per_run
         None: all of max_epsilon.
     max_epsilon_against_all
-        None: plans with secure sums are refused.
+        None: plans with secure aggregation are refused.
 
     Raises
     ------

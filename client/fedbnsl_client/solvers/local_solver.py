@@ -12,7 +12,7 @@ from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_client.privacy import grid_products as lattice_products
+from fedbnsl_client.privacy import grid_products as grid_products
 from fedbnsl_client.privacy import many_gaussians
 from fedbnsl_client.privacy.noise import (
     ExponentialMechanism,
@@ -41,7 +41,7 @@ def warm_up() -> None:
     frank_wolfe.warm_up()
     dp_pgcd.warm_up()
     many_gaussians.warm_up()
-    lattice_products.warm_up()
+    grid_products.warm_up()
 
 
 def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:

@@ -25,7 +25,7 @@ _WORTH_A_LINE_S = 2.0
 _MOST_BETWEEN_LINES_S = 60.0
 
 
-class Pace:
+class TimeLeft:
     """How long one piece of work still takes.
 
     Parameters
@@ -55,7 +55,7 @@ class Pace:
         return Phase(self._what, share, now - self._began, self._left_s(share, now))
 
     def _left_s(self, share: float, now: float) -> float | None:
-        """Of what was told before, less the time since; what the pace so far says replaces it little by little."""
+        """Of what was told before, less the time since; what the time left so far says replaces it little by little."""
         if self._basis is None:
             self._basis = now, share
         since, done = now - self._basis[0], share - self._basis[1]

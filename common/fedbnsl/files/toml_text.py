@@ -32,7 +32,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     text = text.removeprefix(_BYTE_ORDER_MARK)
     if len(text) > _MOST_BYTES or len(text.encode("utf-8", "replace")) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
-    if any(piece.count(".") > _MOST_DOTS for piece in _BETWEEN_KEYS.split(text)):
+    if any(chunk.count(".") > _MOST_DOTS for chunk in _BETWEEN_KEYS.split(text)):
         raise ValueError(f"it has more than {_MOST_DOTS} dots in a row, without = or a comma between them")
     if len(_BESIDE_QUOTES.findall(text)) > _MOST_BESIDE_QUOTES:
         raise ValueError(f"it has more than {_MOST_BESIDE_QUOTES} dots beside quotation marks")

@@ -55,7 +55,7 @@ _PRINTABLE = "without control or bidirectional characters"
 FEWEST_FOR_ROBUST = 3
 
 FEWEST_HONEST = 2
-"""Sites that share the noise of a secure sum, at least: of one alone, the sum would be its own release."""
+"""Sites that share the noise of secure aggregation, at least: of one alone, the sum would be its own release."""
 
 
 LARGEST_PENALTY = 1e12
@@ -334,7 +334,7 @@ class Plan(BaseModel):
                 "preparation",
                 "of scale 'none' without refit_rounds or moments_rounds, which give weights in the tables' own units",
             ),
-            *self._secure_sum_rules(),
+            *self._secure_aggregation_rules(),
             (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
             (
                 self.final_search == "none" or (solver == "dp-pgcd" and self.moments_rounds == 0),
@@ -380,42 +380,50 @@ class Plan(BaseModel):
                 raise ValueError(f"privacy.feature_bounds = {list(self.privacy.feature_bounds)}: must {rule}")
         return self
 
-    def _secure_sum_rules(self) -> list[tuple[bool, str, str]]:
-        """What secure sums need, which are sums over all sites: whether it holds, the setting, and the rule."""
-        if self.privacy is None or not self.secure_sums:
+    def _secure_aggregation_rules(self) -> list[tuple[bool, str, str]]:
+        """What secure aggregation needs, which is a sum over all sites: whether it holds, the setting, and the rule."""
+        if self.privacy is None or not self.secure_aggregation:
             return []
         honest = self.privacy.honest(self.n_participants)
         return [
-            (self.rounds == 0, "rounds", "0 with privacy.secure_sum: an ADMM round needs the weights of each site"),
-            (self.moments_rounds > 0, "moments_rounds", "at least 1 with privacy.secure_sum"),
-            (self.quorum == 0, "quorum", "0 with privacy.secure_sum: masks cancel over all"),
-            (self.consensus == "mean", "consensus", "mean with privacy.secure_sum: the coordinator knows sums only"),
+            (
+                self.rounds == 0,
+                "rounds",
+                "0 with privacy.secure_aggregation: an ADMM round needs the weights of each site",
+            ),
+            (self.moments_rounds > 0, "moments_rounds", "at least 1 with privacy.secure_aggregation"),
+            (self.quorum == 0, "quorum", "0 with privacy.secure_aggregation: masks cancel over all"),
+            (
+                self.consensus == "mean",
+                "consensus",
+                "mean with privacy.secure_aggregation: the coordinator knows sums only",
+            ),
             (
                 honest >= FEWEST_HONEST,
                 "n_participants",
-                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with privacy.secure_sum "
-                "(without: --set privacy.secure_sum=false)",
+                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with secure aggregation "
+                "(without: --set privacy.secure_aggregation=false)",
             ),
             (
                 self.privacy.retries <= self.n_participants - honest,
-                "privacy.secure_sum_retries",
+                "privacy.secure_aggregation_retries",
                 f"at most the number of colluding sites, {self.n_participants - honest}: a lost site is one of them",
             ),
         ]
 
     @property
-    def secure_sums(self) -> bool:
+    def secure_aggregation(self) -> bool:
         """Whether the coordinator sees sums over all sites only."""
-        return self.privacy is not None and self.privacy.secure_sum
+        return self.privacy is not None and self.privacy.secure_aggregation
 
     @property
     def n_honest(self) -> int:
-        """Sites that share the noise of a secure sum, see `Privacy.honest`."""
+        """Sites that share the noise of secure aggregation, see `Privacy.honest`."""
         return 1 if self.privacy is None else self.privacy.honest(self.n_participants)
 
     @property
     def retries(self) -> int:
-        """Sites that secure sums may lose, see `Privacy.retries`."""
+        """Sites that secure aggregation may lose, see `Privacy.retries`."""
         return 0 if self.privacy is None else self.privacy.retries
 
     def preparation_lines(self) -> list[str]:
@@ -527,6 +535,8 @@ class Plan(BaseModel):
         """
         # The plan.toml of a run folder has every setting: one that is gone is no error where it says what now holds.
         settings = {name: value for name, value in settings.items() if name not in _GONE or value != _GONE[name][0]}
+        if isinstance(settings.get("privacy"), Mapping):
+            settings["privacy"] = {_RENAMED.get(name, name): value for name, value in settings["privacy"].items()}
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
@@ -677,6 +687,9 @@ _GONE: dict[str, tuple[Any, str]] = {
     "starts": ([], "leave it out; the search needs one start"),
     "zero_tolerance": (0.0, "leave it out, or set send_tolerance instead"),
 }
+
+# Settings of [privacy] under the names that earlier versions wrote into run folders.
+_RENAMED = {"secure_sum": "secure_aggregation", "secure_sum_retries": "secure_aggregation_retries"}
 
 
 def _explain(error: ValidationError) -> list[str]:

@@ -68,13 +68,13 @@ class Privacy(BaseModel):
     )
     own_means_share: Share = Field(
         default=0.15,
-        description="secure_sum with [preparation]: share of a moments round for the means that a site takes off",
+        description="secure_aggregation with [preparation]: share of a moments round for the means a site takes off",
     )
     moments_norm_bound: Scale = Field(
         default=0.55,
-        description="moments_rounds: scaled residuals of a record are shortened to this norm, times sqrt(variables)",
+        description="moments_rounds: scaled residuals of a record are clipped to this norm, times sqrt(variables)",
     )
-    secure_sum: bool = Field(
+    secure_aggregation: bool = Field(
         default=False,
         strict=True,
         description="moments_rounds without ADMM rounds: the coordinator sees sums over all sites only, and the sites "
@@ -85,19 +85,19 @@ class Privacy(BaseModel):
         strict=True,
         ge=0,
         le=10_000,
-        description="secure_sum: sites (t) that may tell the coordinator all they know without breaking the guarantee "
-        "of the others; 0: a quarter of the sites, at least 1",
+        description="secure_aggregation: sites (t) that may tell the coordinator all they know without breaking the "
+        "guarantee of the others; 0: a quarter of the sites, at least 1",
     )
-    secure_sum_retries: int = Field(
+    secure_aggregation_retries: int = Field(
         default=1,
         strict=True,
         ge=0,
         le=100,
-        description="secure_sum: sites that a run may lose; for each of them one round is asked anew of the others, "
-        "with fresh noise, which the price includes; a lost site counts as one of the colluding ones",
+        description="secure_aggregation: sites that a run may lose; for each of them one round is asked again of the "
+        "others, with fresh noise, which the privacy cost includes; a lost site counts as one of the colluding ones",
     )
     row_norm_bound: Annotated[Scale, Unit("units")] = Field(
-        default=10.0, description="noisy-covariance: longer records are shortened to this norm, in the variables' unit"
+        default=10.0, description="noisy-covariance: longer records are clipped to this norm, in the variables' unit"
     )
 
     @model_validator(mode="after")
@@ -106,25 +106,25 @@ class Privacy(BaseModel):
             raise ValueError(f"delta = {self.delta!r}: must be 0 (1 / rows^2) or at least {_SMALLEST_DELTA:g}")
         if self.smoothness == "public" and not self.second_moments:
             raise ValueError("second_moments = []: must be given for smoothness = 'public'")
-        if self.secure_sum and not self.delta:
+        if self.secure_aggregation and not self.delta:
             raise ValueError(
-                "delta = 0.0: must be given with secure_sum: the sites share one noise, so that none has its own"
+                "delta = 0.0: must be given with secure_aggregation: the sites share one noise, none has its own"
             )
-        if self.colluding and not self.secure_sum:
-            raise ValueError(f"colluding = {self.colluding}: must be 0 without secure_sum")
+        if self.colluding and not self.secure_aggregation:
+            raise ValueError(f"colluding = {self.colluding}: must be 0 without secure_aggregation")
         return self
 
     def honest(self, n_sites: int) -> int:
-        """Sites that a secure sum over so many relies on: all but those that may collude; 1 without secure sums."""
-        if not self.secure_sum:
+        """Sites whose noise the guarantee relies on: all but those that may collude; 1 without secure aggregation."""
+        if not self.secure_aggregation:
             return 1
         return n_sites - (self.colluding or max(1, n_sites // 4))
 
     @property
     def retries(self) -> int:
-        """Rounds that may be asked anew; 0 without secure sums."""
-        return self.secure_sum_retries if self.secure_sum else 0
+        """Rounds that may be asked anew; 0 without secure aggregation."""
+        return self.secure_aggregation_retries if self.secure_aggregation else 0
 
     def residual_norm_bound(self, n_variables: int) -> float:
-        """R, the norm that a record's scaled residuals are shortened to."""
+        """R, the norm that a record's scaled residuals are clipped to."""
         return self.moments_norm_bound * math.sqrt(n_variables)

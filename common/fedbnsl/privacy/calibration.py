@@ -2,8 +2,8 @@
 
 Nothing here looks at data: a run is priced, and refused, before the first record is read.
 
-All noise is drawn on integer lattices. A record's clipped gradient lies in [-LATTICE, LATTICE], its clipped square in
-[0, LATTICE]: how far one record can move a sum is known exactly, whatever the units of the variables are.
+All noise is drawn on an integer fixed-point grid. A record's clipped gradient lies in [-LATTICE, LATTICE], its clipped
+square in [0, LATTICE]: how far one record can move a sum is known exactly, whatever the units of the variables are.
 """
 
 import math
@@ -20,7 +20,7 @@ from fedbnsl.privacy import gaussian_dp, zcdp
 LATTICE = 2**20
 
 WHOLE_SHARE = 256
-"""The share of a site in a secure sum that counts in full; see `fedbnsl.privacy.site_shares`."""
+"""The share of a site in secure aggregation that counts in full; see `fedbnsl.privacy.site_shares`."""
 
 MOST_COLUMNS_IN_SHARES = math.isqrt(2 * (LATTICE // WHOLE_SHARE) ** 2) - 1
 """With more columns d, rounding a site's scaled sums may move them by more than scaling takes off: by d + 1, where a
@@ -30,8 +30,9 @@ less."""
 # For Laplace noise on scores: one record moves a score by LATTICE; rounding before and after adds less than 4.
 SCORE_SENSITIVITY = LATTICE + 4
 
-# Least variance of a site's part of the noise of a secure sum, in lattice units squared, for each site that shares it:
-# rounding then changes no probability by more than a factor 1 + exp(-1e6) (docs/explanation/secure-sum.md).
+# Least variance of a site's part of the noise of secure aggregation, in fixed-point grid units squared, for each site
+# that shares it: rounding then changes no probability by more than a factor 1 + exp(-1e6)
+# (docs/explanation/secure-aggregation.md).
 _FINE = 2**16
 
 # Parts of a budget are made slightly smaller, so that rounding never makes their sum exceed the whole.
@@ -49,13 +50,14 @@ class Price:
     rounds, local_steps
         T and K.
     n_honest
-        1, or under secure sums the number of sites that share the noise: the variances here are one site's part of it,
-        but for statistics, by which a site takes off its own means. A round of keys then comes before all others.
+        1, or under secure aggregation the number of sites that share the noise: the variances here are one site's part
+        of it, but for statistics, by which a site takes off its own means. A round of keys then comes before all
+        others.
     means_units, means_variance
-        Under secure sums with prepared columns: the part of `moments_units` that pays for a site's own noisy means,
-        which stay there, and the variance of their noise, which is the site's alone.
+        Under secure aggregation with prepared columns: the part of `moments_units` that pays for a site's own noisy
+        means, which stay there, and the variance of their noise, which is the site's alone.
     retries
-        Rounds that may be asked anew, of secure sums that lose a site; each is paid again, the dearest at most.
+        Rounds that may be asked anew, of secure aggregation that lose a site; each is paid again, the dearest at most.
     prepared
         Whether columns are prepared: then the first round sends statistics that the setup has paid for.
     setup_units
@@ -66,11 +68,11 @@ class Price:
         Where private steps are counted by Gaussian DP: what their selections cost beyond the sum of all rounds. It is
         paid whole, with the first of the run's ADMM rounds that a site pays for.
     setup_variance
-        Variance of the Gaussian noise on the sums of the setup, in lattice units squared; 0 without a setup.
+        Variance of the Gaussian noise on the sums of the setup, in fixed-point grid units squared; 0 without a setup.
     update_variance
         dp-pgcd: that of the Gaussian noise on the gradient coordinate of a step, discrete unless `gaussian`.
     update_scale
-        dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in lattice units.
+        dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in fixed-point grid units.
     sharpness
         Sensitivity of a score / scale of the noise that selects among the scores.
     n_samples, n_variables
@@ -235,22 +237,23 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
     shared = _shared(price, plan)
     if shared.n_honest > 1 and price.means_variance and n_variables > MOST_COLUMNS_IN_SHARES:
         raise PlanError(
-            f"{n_variables} columns are too many for secure sums of moments: at most {MOST_COLUMNS_IN_SHARES} are "
-            "possible, levels of nominal variables counted one by one. Leave some out, or set privacy.secure_sum=false"
+            f"{n_variables} columns are too many for secure aggregation of moments: at most "
+            f"{MOST_COLUMNS_IN_SHARES} are possible, levels of nominal variables counted one by one. Leave some out, "
+            "or set privacy.secure_aggregation=false"
         )
     return replace(shared, n_samples=n_samples, n_variables=n_variables)
 
 
 def _shared(price: Price, plan: Plan) -> Price:
-    """The price with the variances of one site's part in secure sums, rounded up to whole, even numbers."""
+    """The price with the variances of one site's part in secure aggregation, rounded up to whole, even numbers."""
     honest = plan.n_honest
     if honest == 1:
         return price
     setup = price.setup_variance if price.prepared else -(-price.setup_variance // honest)
     if min(setup, price.moments_variance // (2 * honest)) < _FINE * honest:
         raise PlanError(
-            f"privacy.epsilon = {price.epsilon:g} is too large for secure sums: the lattice would be too coarse for "
-            "their noise"
+            f"privacy.epsilon = {price.epsilon:g} is too large for secure aggregation: the fixed-point grid would be "
+            "too coarse for its noise"
         )
     return replace(
         price,
@@ -319,7 +322,7 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     parts = _parts(plan, privacy, delta)
     setup, a_release = parts.setup, parts.a_release
     step = zcdp.zcdp_of(parts.a_round) / plan.local_steps * _SHORT
-    means = math.floor(privacy.own_means_share * a_release) if privacy.secure_sum and plan.preparation else 0
+    means = math.floor(privacy.own_means_share * a_release) if privacy.secure_aggregation and plan.preparation else 0
     of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
     return Price(
         epsilon=privacy.epsilon,
@@ -410,7 +413,7 @@ def _moments_variance(cost: float, d: int) -> int:
 
 
 def statistics_sensitivity(blocks: Sequence[int]) -> float:
-    """How far one record can move the sums of a statistics round, in lattice units, as a Euclidean distance.
+    """How far one record can move the sums of a statistics round, in fixed-point grid units, as a Euclidean distance.
 
     A record adds (1, u, u^2), each column u mapped into [-1, 1] by public bounds, or zeros if a value is missing.
     Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators, two
@@ -427,9 +430,9 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
 
 
 def own_means_sensitivity(norm_bound: float, n_columns: int) -> float:
-    """How far one record can move its products with the constant, in lattice units, as a Euclidean distance.
+    """How far one record can move its products with the constant, in fixed-point grid units, as a Euclidean distance.
 
-    A record (z, c), shortened to the norm R by a factor f <= 1, adds f c times f (z, c), which is no longer than
+    A record (z, c), clipped to the norm R by a factor f <= 1, adds f c times f (z, c), which is no longer than
     min(c, R) R. Two of them lie at most twice as far apart. Each of the numbers is rounded.
     """
     constant = min(constant_residual(n_columns) / norm_bound, 1.0)
@@ -443,12 +446,12 @@ def _statistics_variance(plan: Plan, cost: float, d: int) -> int:
 
 
 def _matrix_variance(units: int, d: int) -> int:
-    """Variance on the diagonal of a (d, d) sum of lattice products: even, since half of it goes on the other entries.
+    """Variance on the diagonal of a (d, d) sum of products on the grid: even, as half of it goes on other entries.
 
     0 without units: that is no price.
 
-    Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the lattice, where r^2
-    is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
+    Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the fixed-point grid,
+    where r^2 is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
     """
     if not units:
         return 0

@@ -50,14 +50,14 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
 
 
 def _shared(price: Price, plan: Plan) -> dict[str, Any]:
-    """Of a run with secure sums: what is different from one without."""
+    """Of a run with secure aggregation: what is different from one without."""
     if plan.privacy is None or price.n_honest == 1:
         return {}
     n_sites, settings = plan.n_participants, plan.privacy.model_dump()
-    without = plan.with_settings(privacy={**settings, "secure_sum": False, "colluding": 0})
+    without = plan.with_settings(privacy={**settings, "secure_aggregation": False, "colluding": 0})
     alone = price_of(without, n_samples=price.n_samples, n_variables=price.n_variables)
     return {
-        "secure_sum": {
+        "secure_aggregation": {
             "sites": n_sites,
             "colluding": n_sites - price.n_honest,
             "retries": price.retries,
@@ -100,7 +100,7 @@ def guarantee_sentence(
     fewest_samples
         Rows of the smallest site: without a delta in the plan, its delta is the largest.
     lost, repeated
-        Sites that secure sums went on without, and how many of their rounds were released again.
+        Sites that secure aggregation went on without, and how many of their rounds were released again.
     """
     privacy = plan.privacy
     if privacy is None or not guarantees(plan):
@@ -137,7 +137,7 @@ def guarantee_sentence(
 
 
 def _of_sums(price: Price, n_sites: int, lost: int) -> str:
-    """Against whom the guarantee of a run with secure sums holds."""
+    """Against whom the guarantee of a run with secure aggregation holds."""
     others = n_sites - price.n_honest - lost
     seen = f"sums over all {n_sites} sites only" + (
         f", and over the other {n_sites - lost} once {_sites(lost)} lost" if lost else ""
@@ -155,7 +155,7 @@ def _sites(n: int) -> str:
 
 
 def epsilon_of_share(price: Price) -> float:
-    """Epsilon of a run with secure sums against everybody else together: the site's own part of the noise alone."""
+    """Epsilon of a run with secure aggregation against all others together: the site's own noise alone."""
     epsilon_of = gaussian_dp.epsilon_of if price.gaussian else zcdp.epsilon_of
     return epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
 
@@ -232,11 +232,11 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
-    if "secure_sum" in summary:
-        of = summary["secure_sum"]
+    if "secure_aggregation" in summary:
+        of = summary["secure_aggregation"]
         lines += [
-            f"secure sum    the coordinator sees sums over {of['sites']} sites only; this epsilon holds against it "
-            f"together with any {of['colluding']} of them, lost ones among them",
+            f"secure aggregation    the coordinator sees sums over {of['sites']} sites only; this epsilon holds "
+            f"against it together with any {of['colluding']} of them, lost ones among them",
             f"              against it and all other sites together: epsilon {of['epsilon_against_all_others']:.4g} "
             f"({of['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
             f"              the noise of a sum would be {of['noise_of_the_sum_without']:.3g} times as large without",
@@ -281,7 +281,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _reserve(summary: dict[str, Any]) -> list[str]:
-    of = summary.get("secure_sum", {})
+    of = summary.get("secure_aggregation", {})
     if not of.get("retries"):
         return []
     sites = "1 site" if of["retries"] == 1 else f"{of['retries']} sites"

@@ -1,4 +1,4 @@
-"""How much each site counts in a secure sum of residual moments, by rows and price alone.
+"""How much each site counts in secure aggregation of residual moments, by rows and price alone.
 
 In the sum nobody can tell one site's moments from another's. A site has taken its own noisy means off its records, and
 the square of their error stays in its moments: of few rows it outweighs what they tell, and would look like edges.
@@ -27,7 +27,7 @@ def site_shares(price: Price, n_samples: Sequence[int], norm_bound: float) -> li
     n_samples
         Rows of each site.
     norm_bound
-        R: records of residuals are shortened to it.
+        R: records of residuals are clipped to it.
     """
     constant = constant_residual(price.n_variables)
     weight = min(norm_bound**2 / (price.n_variables + constant**2), 1.0)  # of records with residuals of variance 1

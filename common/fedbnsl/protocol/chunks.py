@@ -1,8 +1,8 @@
-"""Messages too large for one call: cut into pieces, each in a call of its own, and joined by the other side.
+"""Messages too large for one call: cut into chunks, each in a call of its own, and joined by the other side.
 
-A message of up to `PIECE_BYTES` crosses the wire as it is. Of a larger one each call carries a piece of its serialised
-bytes, with length and SHA-256 of the whole. Pieces are taken in their order alone, and the receiver says, or asks by,
-how many bytes it holds: a call can be repeated, and after a restart of the receiver the first piece comes again.
+A message of up to `PIECE_BYTES` crosses the wire as it is. Of a larger one each call carries a chunk of its serialised
+bytes, with length and SHA-256 of the whole. Chunks are taken in their order alone, and the receiver says, or asks by,
+how many bytes it holds: a call can be repeated, and after a restart of the receiver the first chunk comes again.
 What a message of the run has at most follows from its number of variables (`codec.largest_update_bytes`,
 `codec.largest_reply_bytes`): nobody holds more.
 """
@@ -18,7 +18,7 @@ from fedbnsl.errors import MalformedMessageError
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.wire import federation_pb2 as federation
 
-PIECE_BYTES = MAX_MESSAGE_BYTES - 1024  # what is around a piece fits into the rest
+PIECE_BYTES = MAX_MESSAGE_BYTES - 1024  # what is around a chunk fits into the rest
 
 MOST_BYTES = 2**31 - 1
 """Of any message: protobuf promises no larger ones."""
@@ -33,18 +33,18 @@ class CutMessage:
     data: bytes
     digest: bytes
 
-    def piece(self, start: int) -> federation.Piece:
-        """The piece that begins at a byte; without bytes from the end of the message on."""
+    def chunk(self, start: int) -> federation.Chunk:
+        """The chunk that begins at a byte; without bytes from the end of the message on."""
         data = self.data[start : start + PIECE_BYTES]
-        return federation.Piece(digest=self.digest, n_bytes=len(self.data), start=start, data=data)
+        return federation.Chunk(digest=self.digest, n_bytes=len(self.data), start=start, data=data)
 
-    def pieces(self) -> Iterator[federation.Piece]:
-        """All pieces."""
-        return map(self.piece, range(0, len(self.data), PIECE_BYTES))
+    def chunks(self) -> Iterator[federation.Chunk]:
+        """All chunks."""
+        return map(self.chunk, range(0, len(self.data), PIECE_BYTES))
 
 
 def cut(data: bytes, *, most_bytes: int = MOST_BYTES) -> CutMessage | None:
-    """A serialised message in pieces; None: one call is enough for it.
+    """A serialised message in chunks; None: one call is enough for it.
 
     Raises
     ------
@@ -58,30 +58,30 @@ def cut(data: bytes, *, most_bytes: int = MOST_BYTES) -> CutMessage | None:
     return CutMessage(data, hashlib.sha256(data).digest())
 
 
-def is_last(piece: federation.Piece) -> bool:
-    """Whether no other piece follows."""
-    return piece.start + len(piece.data) >= piece.n_bytes
+def is_last(chunk: federation.Chunk) -> bool:
+    """Whether no other chunk follows."""
+    return chunk.start + len(chunk.data) >= chunk.n_bytes
 
 
-def wire_bytes(message: Message, wrap: Callable[[federation.Piece], Message]) -> int:
+def wire_bytes(message: Message, wrap: Callable[[federation.Chunk], Message]) -> int:
     """Serialised bytes that bring a message to the other side.
 
     Parameters
     ----------
     wrap
-        Gives the message that carries a piece.
+        Gives the message that carries a chunk.
     """
     data = message.SerializeToString()
     whole = cut(data)
-    return len(data) if whole is None else sum(wrap(piece).ByteSize() for piece in whole.pieces())
+    return len(data) if whole is None else sum(wrap(chunk).ByteSize() for chunk in whole.chunks())
 
 
 class JoinedMessage:
-    """The bytes of a message, as far as its pieces have come.
+    """The bytes of a message, as far as its chunks have come.
 
     Parameters
     ----------
-    piece
+    chunk
         Any of them, for length and SHA-256 of the whole; it is not added.
     most_bytes
         What a message of this run can have at most.
@@ -92,13 +92,13 @@ class JoinedMessage:
         If the message has more.
     """
 
-    def __init__(self, piece: federation.Piece, *, most_bytes: int) -> None:
+    def __init__(self, chunk: federation.Chunk, *, most_bytes: int) -> None:
         most_bytes = min(most_bytes, MOST_BYTES)
-        if not 0 < piece.n_bytes <= most_bytes:
+        if not 0 < chunk.n_bytes <= most_bytes:
             raise MalformedMessageError(
-                f"a message of {piece.n_bytes} bytes in pieces; in this run it has at most {most_bytes}"
+                f"a message of {chunk.n_bytes} bytes in chunks; in this run it has at most {most_bytes}"
             )
-        self._digest, self._n_bytes = piece.digest, piece.n_bytes
+        self._digest, self._n_bytes = chunk.digest, chunk.n_bytes
         self._data = bytearray()
 
     @property
@@ -111,26 +111,26 @@ class JoinedMessage:
         """Whether all are."""
         return self.n_held == self._n_bytes
 
-    def is_of(self, piece: federation.Piece) -> bool:
-        """Whether a piece belongs to this message."""
-        return (piece.digest, piece.n_bytes) == (self._digest, self._n_bytes)
+    def is_of(self, chunk: federation.Chunk) -> bool:
+        """Whether a chunk belongs to this message."""
+        return (chunk.digest, chunk.n_bytes) == (self._digest, self._n_bytes)
 
-    def add(self, piece: federation.Piece) -> None:
-        """Take the next piece.
+    def add(self, chunk: federation.Chunk) -> None:
+        """Take the next chunk.
 
         Raises
         ------
         MalformedMessageError
             If it is another one, has no bytes, or goes beyond the end.
         """
-        if not self.is_of(piece):
-            raise MalformedMessageError("a piece of another message than the one before it")
-        if piece.start != self.n_held:
-            raise MalformedMessageError(f"a piece that begins at byte {piece.start}; expected {self.n_held}")
-        if not 0 < len(piece.data) <= self._n_bytes - self.n_held:
+        if not self.is_of(chunk):
+            raise MalformedMessageError("a chunk of another message than the one before it")
+        if chunk.start != self.n_held:
+            raise MalformedMessageError(f"a chunk that begins at byte {chunk.start}; expected {self.n_held}")
+        if not 0 < len(chunk.data) <= self._n_bytes - self.n_held:
             left = self._n_bytes - self.n_held
-            raise MalformedMessageError(f"a piece of {len(piece.data)} bytes where 1 to {left} are left")
-        self._data += piece.data
+            raise MalformedMessageError(f"a chunk of {len(chunk.data)} bytes where 1 to {left} are left")
+        self._data += chunk.data
 
     def parsed(self, kind: type[_Message]) -> _Message:
         """The whole message.
@@ -141,8 +141,8 @@ class JoinedMessage:
             If its bytes are not those that were announced, or no such message.
         """
         if hashlib.sha256(self._data).digest() != self._digest:
-            raise MalformedMessageError("the pieces of a message do not have its SHA-256 together")
+            raise MalformedMessageError("the chunks of a message do not have its SHA-256 together")
         try:
             return kind.FromString(bytes(self._data))
         except DecodeError:
-            raise MalformedMessageError("the pieces of a message make none that can be parsed") from None
+            raise MalformedMessageError("the chunks of a message make none that can be parsed") from None

@@ -52,7 +52,7 @@ from fedbnsl.protocol.messages import (
 )
 from fedbnsl.protocol.plain_codec import from_wire, to_wire
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl.rounds.keys import decode_seats, encode_seat
+from fedbnsl.rounds.keys import decode_memberships, encode_membership
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -83,7 +83,7 @@ def largest_reply_bytes(n_variables: int) -> int:
 
 
 def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
-    """Serialised bytes that no call of a site exceeds in a run on these variables; larger updates come in pieces.
+    """Serialised bytes that no call of a site exceeds in a run on these variables; larger updates come in chunks.
 
     The names of a table get twice their room and 64 KiB, so that a table with other columns is told which.
     """
@@ -181,7 +181,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
         wire.global_weights.CopyFrom(encode_matrix(reply.snapshot.global_weights, value_type="float64"))
     if reply.snapshot.units is not None:
         wire.units.CopyFrom(_encode_units(reply.snapshot.units))
-    wire.seat.extend(map(encode_seat, reply.snapshot.seats))
+    wire.membership.extend(map(encode_membership, reply.snapshot.memberships))
     return wire
 
 
@@ -205,7 +205,7 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         B = decode_matrix(wire.local_weights, n_variables=d)
         beta = decode_matrix(wire.consensus_dual, n_variables=d)
     W = decode_matrix(wire.global_weights, n_variables=d) if wire.HasField("global_weights") else None
-    snapshot = SiteState(B, beta, W, _decode_units(wire, d), decode_seats(wire.seat))
+    snapshot = SiteState(B, beta, W, _decode_units(wire, d), decode_memberships(wire.membership))
     return from_wire(JoinReply, wire, plan_toml=wire.plan, variables=variables, snapshot=snapshot)
 
 
@@ -215,7 +215,7 @@ def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> fed
     KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
     if task.units is not None:
         wire.units.CopyFrom(_encode_units(task.units))
-    wire.seat.extend(map(encode_seat, task.seats))
+    wire.membership.extend(map(encode_membership, task.memberships))
     wire.lost.extend(map(_encode_loss, task.lost))
     return wire
 
@@ -239,8 +239,8 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     """
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
-    units, seats = _decode_units(wire, n_variables), decode_seats(wire.seat)
-    return RoundTask(wire.round, content, wire.contributed, units, seats, _decode_losses(wire))
+    units, memberships = _decode_units(wire, n_variables), decode_memberships(wire.membership)
+    return RoundTask(wire.round, content, wire.contributed, units, memberships, _decode_losses(wire))
 
 
 def _encode_loss(loss: Loss) -> federation.Loss:
@@ -353,7 +353,7 @@ def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
         raise MalformedMessageError(f"{len(wire.numbers) // 8} masked numbers; expected at most {most}")
     if wire.kind not in KINDS or len(wire.numbers) % 8 or len(wire.task_digest) != DIGEST_BYTES:
         raise MalformedMessageError(
-            "a part of a secure sum of an unknown kind, or whose numbers or task digest have another size"
+            "a part of secure aggregation of an unknown kind, or whose numbers or task digest have another size"
         )
     numbers = np.frombuffer(wire.numbers, dtype="<u8").astype(np.uint64)
     return MaskedSum(wire.kind, numbers, wire.task_digest)
@@ -439,27 +439,27 @@ def own_means_in(data: bytes) -> Matrix:
 
 
 def task_bytes(task: RoundTask, *, value_type: str, dense: bool = False) -> int:
-    """Serialised bytes of the message, or its pieces, that bring a task to a site."""
+    """Serialised bytes of the message, or its chunks, that bring a task to a site."""
     reply = federation.PullReply(task=encode_task(task, value_type=value_type, dense=dense))
-    return wire_bytes(reply, lambda piece: federation.PullReply(piece=piece))
+    return wire_bytes(reply, lambda chunk: federation.PullReply(chunk=chunk))
 
 
 def update_bytes(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> int:
-    """Serialised bytes of the message, or its pieces, that bring an update to the coordinator."""
+    """Serialised bytes of the message, or its chunks, that bring an update to the coordinator."""
     wire = encode_update(update, run=run, value_type=value_type, dense=dense)
-    return wire_bytes(wire, lambda piece: update_piece(wire, piece))
+    return wire_bytes(wire, lambda chunk: update_chunk(wire, chunk))
 
 
-def update_piece(update: federation.Update, piece: federation.Piece) -> federation.Update:
-    """The message that carries a piece of an update, and what the site has spent: also of one that comes too late."""
+def update_chunk(update: federation.Update, chunk: federation.Chunk) -> federation.Update:
+    """The message that carries a chunk of an update, and what the site has spent: also of one that comes too late."""
     ledger = update.ledger if update.HasField("ledger") else None
-    return federation.Update(run=update.run, site=update.site, round=update.round, ledger=ledger, piece=piece)
+    return federation.Update(run=update.run, site=update.site, round=update.round, ledger=ledger, chunk=chunk)
 
 
 def finished_bytes(finished: Finished, *, value_type: str) -> int:
-    """Serialised bytes of the message, or its pieces, that tell a site the end of the run."""
+    """Serialised bytes of the message, or its chunks, that tell a site the end of the run."""
     reply = federation.PullReply(finished=encode_finished(finished, value_type=value_type))
-    return wire_bytes(reply, lambda piece: federation.PullReply(piece=piece))
+    return wire_bytes(reply, lambda chunk: federation.PullReply(chunk=chunk))
 
 
 def encode_status(status: RunStatus) -> federation.StatusReply:

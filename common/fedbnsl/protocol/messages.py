@@ -24,8 +24,8 @@ DIGEST_BYTES = 8
 
 UNHANDLED = "the coordinator could not handle this call"  # its only answer to an unexpected error
 
-# Tells a site that it has no seat (any more): it may join again.
-NOT_SEATED = "has not joined this run"
+# Tells a site that it has no membership (any more): it may join again.
+NOT_MEMBERSHIPED = "has not joined this run"
 
 # Tells a site that it was ejected: it may not join again.
 TAKEN_OUT = "was taken out of this run by the coordinator's operator"
@@ -181,15 +181,15 @@ class Units:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A site in a secure sum, as the coordinator passes it on: the others check it.
+class Membership:
+    """A site in secure aggregation, as the coordinator passes it on: the others check it.
 
     Attributes
     ----------
     n_samples
         Rows of its table (public).
     certificate
-        X.509, DER; empty in plaintext, where nobody vouches for anybody.
+        X.509, DER; empty in plaintext, where nobody attests anybody.
     public_key
         32 bytes, X25519, of this run alone; empty until the site has made it.
     signature
@@ -217,8 +217,8 @@ class SiteState:
         W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
     units
         Of the run's columns; None: raw columns, or not yet known.
-    seats
-        Of all sites with their keys, for secure sums; empty: not yet known, or none.
+    memberships
+        Of all sites with their keys, for secure aggregation; empty: not yet known, or none.
 
     With closed-form B_p and beta_p have a diagonal.
     """
@@ -227,7 +227,7 @@ class SiteState:
     consensus_dual: SparseMatrix
     global_weights: SparseMatrix | None = None
     units: Units | None = None
-    seats: tuple[Seat, ...] = ()
+    memberships: tuple[Membership, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,8 @@ class Content:
     Attributes
     ----------
     of_records
-        Whether a site looks at its records to answer this task: it then pays, or its answer is part of a secure sum.
+        Whether a site looks at its records to answer this task: it then pays, or its answer is part of secure
+        aggregation.
     passes_on
         Fields of `RoundTask` and `SiteState` that tell the sites what came of this task: the next round's tasks alone
         have them.
@@ -295,7 +296,7 @@ class Content:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum(Content):
-    """A site's part of a secure sum, in a round of any kind that only needs sums over the sites.
+    """A site's part of secure aggregation, in a round of any kind that only needs sums over the sites.
 
     Attributes
     ----------
@@ -325,7 +326,7 @@ def _same_bits(one: object, other: object) -> bool:
 
 @dataclass(frozen=True)
 class Loss:
-    """A site that secure sums go on without: its round is asked anew of the others, who pay and draw their noise anew.
+    """A site that secure aggregation goes on without: its round is asked again, and the others pay and draw again.
 
     Attributes
     ----------
@@ -351,17 +352,17 @@ class RoundTask:
         Whether the site's update of the previous round entered W, so that its dual advances.
     units
         Of the run's columns, in the first round after the statistics only.
-    seats
-        Of a secure sum, in the first round after the keys only.
+    memberships
+        Of secure aggregation, in the first round after the keys only.
     lost
-        Sites that secure sums have lost so far, in their order.
+        Sites that secure aggregation has lost so far, in their order.
     """
 
     round: int
     content: Content
     contributed: bool
     units: Units | None = None
-    seats: tuple[Seat, ...] = ()
+    memberships: tuple[Membership, ...] = ()
     lost: tuple[Loss, ...] = ()
 
 
@@ -446,7 +447,7 @@ OPEN_STATES = ("waiting for sites", "running", "paused")
 
 @dataclass(frozen=True)
 class RunOffer:
-    """A run as its coordinator offers it to a site that has a seat in it, or may have.
+    """A run as its coordinator offers it to a site that has a membership in it, or may have.
 
     Attributes
     ----------
@@ -459,10 +460,10 @@ class RunOffer:
     plan_digest, plan_name
         Of its plan: 32 bytes; as its author called it.
     sites
-        Whose seats these are; empty: of whoever joins first.
+        Whose memberships these are; empty: of whoever joins first.
     round, rounds
         As in `RunStatus`.
-    seats, joined
+    memberships, joined
         How many sites it has, and how many have joined.
     plan_toml
         The plan; empty if it was not asked for.
@@ -476,7 +477,7 @@ class RunOffer:
     sites: tuple[str, ...]
     round: int
     rounds: int
-    seats: int
+    memberships: int
     joined: int
     plan_toml: str = ""
 

@@ -1,6 +1,6 @@
-"""The round before all others of a run with secure sums: every site makes a key, and signs it for all sites of the run.
+"""The first round of a run with secure aggregation: every site makes a key, and signs it for all sites of the run.
 
-The coordinator only passes seats and keys on; what they are worth, each site finds out by itself.
+The coordinator only passes memberships and keys on; what they are worth, each site finds out by itself.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding
-from fedbnsl.protocol.messages import DIGEST_BYTES, KEY_BYTES, Content, Seat, Yields, is_site_name
+from fedbnsl.protocol.messages import DIGEST_BYTES, KEY_BYTES, Content, Membership, Yields, is_site_name
 from fedbnsl.protocol.plain_codec import from_wire, to_wire
 from fedbnsl.wire import federation_pb2 as federation
 
@@ -26,9 +26,9 @@ class Task(Content):
     """All sites of the run, without keys, in the order of their names."""
 
     of_records = False
-    passes_on = ("seats",)
+    passes_on = ("memberships",)
 
-    seats: tuple[Seat, ...]
+    memberships: tuple[Membership, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Answer(Content):
     public_key
         32 bytes, X25519.
     signature
-        See `Seat.signature`.
+        See `Membership.signature`.
     task_digest
         The first bytes of `codec.task_digest`.
     """
@@ -51,19 +51,19 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if the plan has secure sums."""
-    return 1 if plan.secure_sums else 0
+    """One, if the plan has secure aggregation."""
+    return 1 if plan.secure_aggregation else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
     """See `kinds.Kind`."""
     wire.keys.SetInParent()
-    wire.keys.seat.extend(map(encode_seat, task.seats))
+    wire.keys.membership.extend(map(encode_membership, task.memberships))
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
     """See `kinds.Kind`."""
-    return Task(decode_seats(wire.keys.seat))
+    return Task(decode_memberships(wire.keys.membership))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
@@ -82,23 +82,23 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     return Answer(key, signature, wire.keys.task_digest)
 
 
-def encode_seat(seat: Seat) -> federation.Seat:
-    """Wire form of a site's seat."""
-    return to_wire(federation.Seat, seat)
+def encode_membership(membership: Membership) -> federation.Membership:
+    """Wire form of a site's membership."""
+    return to_wire(federation.Membership, membership)
 
 
-def decode_seats(wire: Iterable[federation.Seat]) -> tuple[Seat, ...]:
-    """Seats in their order; whether they are those of real sites is for the participant to say.
+def decode_memberships(wire: Iterable[federation.Membership]) -> tuple[Membership, ...]:
+    """Memberships in their order; whether they are those of real sites is for the participant to say.
 
     Raises
     ------
     MalformedMessageError
         If a name is invalid, names repeat, a table has no rows, or a key has another size.
     """
-    seats = tuple(from_wire(Seat, one) for one in wire)
-    names = [seat.site for seat in seats]
+    memberships = tuple(from_wire(Membership, one) for one in wire)
+    names = [membership.site for membership in memberships]
     if not all(map(is_site_name, names)) or len(set(names)) != len(names):
-        raise MalformedMessageError("seats of invalid or repeated site names")
-    if any(seat.n_samples < 1 or len(seat.public_key) not in (0, KEY_BYTES) for seat in seats):
-        raise MalformedMessageError(f"a seat of a table without rows, or with a key not of {KEY_BYTES} bytes")
-    return seats
+        raise MalformedMessageError("memberships of invalid or repeated site names")
+    if any(membership.n_samples < 1 or len(membership.public_key) not in (0, KEY_BYTES) for membership in memberships):
+        raise MalformedMessageError(f"a membership of a table without rows, or with a key not of {KEY_BYTES} bytes")
+    return memberships

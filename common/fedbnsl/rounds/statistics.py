@@ -51,7 +51,7 @@ class Answer(Content):
 
 
 def summands(complete_rows: float, variances: Matrix, half_ranges: Matrix) -> list[int]:
-    """A site's part of a secure sum: its complete rows and, for each column, these times the variance, on the lattice.
+    """A site's part of secure aggregation: its complete rows, and these times each column's variance, on the grid.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Server-sent events: a board as it is, and then whatever changes, at most a few times a second a viewer."""
+"""Server-sent events: a whole snapshot, and then whatever changes, at most a few times a second for each viewer."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from fedbnsl.web.board import Board
+from fedbnsl.web.publisher import SnapshotPublisher
 
 MOST_VIEWERS = 64
 """At once, over all boards of a port."""
@@ -25,30 +25,30 @@ class Streams:
 
     def __init__(self) -> None:
         self.n_viewers = 0
-        self._changes: dict[Board, asyncio.Event] = {}
-        self._refreshed: dict[Board, float] = {}
+        self._changes: dict[SnapshotPublisher, asyncio.Event] = {}
+        self._refreshed: dict[SnapshotPublisher, float] = {}
         self.over = asyncio.Event()  # Python 3.10 and later bind it to the loop that first waits
 
-    async def watch(self, board: Board, scope: Scope, receive: Receive, send: Send) -> None:
+    async def watch(self, publisher: SnapshotPublisher, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one viewer until it goes, or the port is closed."""
         if self.n_viewers >= MOST_VIEWERS:
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"10")]
             await send({"type": "http.response.start", "status": 503, "headers": headers})
             await send({"type": "http.response.body", "body": b"there are as many viewers as this page takes"})
             return
-        change = self._change_of(board)
+        change = self._change_of(publisher)
         self.n_viewers += 1
-        board.viewers += 1
+        publisher.viewers += 1
         gone = asyncio.ensure_future(_gone(receive))
         over = asyncio.ensure_future(self._closed())
         try:
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await _write(send, f"retry: {_RETRY_MS}\n\n".encode())
-            await self._follow(board, change, send, gone, over)
+            await self._follow(publisher, change, send, gone, over)
         finally:
             self.n_viewers -= 1
-            board.viewers -= 1
+            publisher.viewers -= 1
             gone.cancel()
             over.cancel()
         if not gone.done():
@@ -57,7 +57,7 @@ class Streams:
 
     async def _follow(
         self,
-        board: Board,
+        publisher: SnapshotPublisher,
         change: asyncio.Event,
         send: Send,
         gone: "asyncio.Task[None]",
@@ -66,10 +66,10 @@ class Streams:
         seen: dict[str, tuple[int, int]] = {}
         said = time.monotonic()
         while True:
-            await self._refresh(board)
+            await self._refresh(publisher)
             change.clear()
-            board.looked()  # before looking: what comes from now on wakes again
-            news = board.news(seen, newest=over.done())
+            publisher.looked()  # before looking: what comes from now on wakes again
+            news = publisher.news(seen, newest=over.done())
             if news or time.monotonic() - said > _BEAT_S:
                 said = time.monotonic()
                 parts = [b"event: " + name.encode() + b"\ndata: " + text + b"\n\n" for name, text in news]
@@ -89,42 +89,42 @@ class Streams:
     async def _closed(self) -> None:
         await self.over.wait()
 
-    def _change_of(self, board: Board) -> asyncio.Event:
-        """Shared by all viewers of a board; each looks again when it is set, and in any case after a while."""
-        if board not in self._changes:
+    def _change_of(self, publisher: SnapshotPublisher) -> asyncio.Event:
+        """Shared by all viewers of a publisher; each looks again when it is set, and in any case after a while."""
+        if publisher not in self._changes:
             event, loop = asyncio.Event(), asyncio.get_running_loop()
 
             def wake() -> None:
                 with suppress(RuntimeError):  # the port is closed
                     loop.call_soon_threadsafe(event.set)
 
-            board.on_change(wake)
-            self._changes[board] = event
-        return self._changes[board]
+            publisher.on_change(wake)
+            self._changes[publisher] = event
+        return self._changes[publisher]
 
-    async def _refresh(self, board: Board) -> None:
-        """For all viewers of a board together."""
+    async def _refresh(self, publisher: SnapshotPublisher) -> None:
+        """For all viewers of a snapshot publisher together."""
         now = time.monotonic()
-        if board.refresh is not None and now - self._refreshed.get(board, 0.0) >= _REFRESH_S:
-            self._refreshed[board] = now
-            await board.refresh()
+        if publisher.refresh is not None and now - self._refreshed.get(publisher, 0.0) >= _REFRESH_S:
+            self._refreshed[publisher] = now
+            await publisher.refresh()
 
 
-class StreamedBoard:
-    """The stream of a board, as an application of its own: it is sent in parts for as long as somebody looks.
+class StreamedPublisher:
+    """The stream of a snapshot publisher, as a separate application: sent in parts for as long as somebody looks.
 
     Parameters
     ----------
-    board_of
-        What a request asks for; it raises HTTPException where there is no such board.
+    publisher_of
+        What a request asks for; it raises HTTPException where there is no such snapshot publisher.
     """
 
-    def __init__(self, streams: Streams, board_of: Callable[[Request], Board]) -> None:
-        self._streams, self._board_of = streams, board_of
+    def __init__(self, streams: Streams, publisher_of: Callable[[Request], SnapshotPublisher]) -> None:
+        self._streams, self._publisher_of = streams, publisher_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one viewer."""
-        await self._streams.watch(self._board_of(Request(scope, receive)), scope, receive, send)
+        await self._streams.watch(self._publisher_of(Request(scope, receive)), scope, receive, send)
 
 
 async def _write(send: Send, text: bytes) -> None:

@@ -182,8 +182,8 @@ class JoinReply(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
-    SEAT_FIELD_NUMBER: _builtins.int
-    PIECE_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
     plan: _builtins.str
@@ -212,12 +212,12 @@ class JoinReply(_message.Message):
         """What its columns are shifted and divided by; absent: not yet known, or raw columns."""
 
     @_builtins.property
-    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
-        """Of a secure sum: all sites and their keys; absent: not yet known, or no secure sum."""
+    def membership(self) -> _containers.RepeatedCompositeFieldContainer[Global___Membership]:
+        """Of secure aggregation: all sites and their keys; absent: not yet known, or no secure aggregation."""
 
     @_builtins.property
-    def piece(self) -> Global___Piece:
-        """Instead of all that but `run`; the other pieces are pulled."""
+    def chunk(self) -> Global___Chunk:
+        """Instead of all that but `run`; the other chunks are pulled."""
 
     def __init__(
         self,
@@ -233,12 +233,12 @@ class JoinReply(_message.Message):
         round: _builtins.int = ...,
         global_weights: _values_pb2.SparseMatrix | None = ...,
         units: Global___Units | None = ...,
-        seat: _abc.Iterable[Global___Seat] | None = ...,
-        piece: Global___Piece | None = ...,
+        membership: _abc.Iterable[Global___Membership] | None = ...,
+        chunk: Global___Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "piece", b"piece", "units", b"units", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "piece", b"piece", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "seat", b"seat", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "membership", b"membership", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
@@ -252,8 +252,8 @@ class JoinReply(_message.Message):
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 
 @_typing.final
-class Piece(_message.Message):
-    """A piece of a message that is too large for one call (fedbnsl/protocol/chunks.py)."""
+class Chunk(_message.Message):
+    """A chunk of a message that is too large for one call (fedbnsl/protocol/chunks.py)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -265,7 +265,7 @@ class Piece(_message.Message):
     """SHA-256 and length of the whole, serialised."""
     n_bytes: _builtins.int
     start: _builtins.int
-    """Place of the first byte of this piece in it."""
+    """Place of the first byte of this chunk in it."""
     data: _builtins.bytes
     def __init__(
         self,
@@ -281,11 +281,11 @@ class Piece(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Piece: _TypeAlias = Piece  # noqa: Y015
+Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
 
 @_typing.final
-class Seat(_message.Message):
-    """A site in a secure sum, as the coordinator passes it on. The others check it: the coordinator could invent sites."""
+class Membership(_message.Message):
+    """A site in secure aggregation, as the coordinator passes it on. The others check it: the coordinator could invent sites."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,11 +297,11 @@ class Seat(_message.Message):
     site: _builtins.str
     n_samples: _builtins.int
     certificate: _builtins.bytes
-    """X.509, DER; empty in plaintext, where nobody vouches for anybody."""
+    """X.509, DER; empty in plaintext, where nobody attests anybody."""
     public_key: _builtins.bytes
     """X25519, of this run alone; empty until the site has made it."""
     signature: _builtins.bytes
-    """Of the certificate's key, over federation, run, plan, all seats and the public key."""
+    """Of the certificate's key, over federation, run, plan, all memberships and the public key."""
     def __init__(
         self,
         *,
@@ -317,7 +317,7 @@ class Seat(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Seat: _TypeAlias = Seat  # noqa: Y015
+Global___Membership: _TypeAlias = Membership  # noqa: Y015
 
 @_typing.final
 class Units(_message.Message):
@@ -352,15 +352,15 @@ class PullRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     SITE_FIELD_NUMBER: _builtins.int
     LAST_ROUND_FIELD_NUMBER: _builtins.int
-    PIECE_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """The low half of JoinReply.run, here and below: enough to tell runs apart."""
     site: _builtins.str
     last_round: _builtins.int
     """The last round whose task this site has seen (0: none)."""
     @_builtins.property
-    def piece(self) -> Global___Piece:
-        """Which piece is wanted of the reply that came last, by digest and start; absent: the next task."""
+    def chunk(self) -> Global___Chunk:
+        """Which chunk is wanted of the reply that came last, by digest and start; absent: the next task."""
 
     def __init__(
         self,
@@ -368,11 +368,11 @@ class PullRequest(_message.Message):
         run: _builtins.int = ...,
         site: _builtins.str = ...,
         last_round: _builtins.int = ...,
-        piece: Global___Piece | None = ...,
+        chunk: Global___Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_round", b"last_round", "piece", b"piece", "run", b"run", "site", b"site"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "last_round", b"last_round", "run", b"run", "site", b"site"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,7 +397,7 @@ class Task(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
-    SEAT_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     contributed: _builtins.bool
@@ -423,20 +423,20 @@ class Task(_message.Message):
     @_builtins.property
     def statistics(self) -> Global___StatisticsTask: ...
     @_builtins.property
-    def keys(self) -> Global___Seats:
-        """Who takes part in the secure sums."""
+    def keys(self) -> Global___Memberships:
+        """Who takes part in the secure aggregation."""
 
     @_builtins.property
     def units(self) -> Global___Units:
         """In the first round after the statistics only: they are the same in all later ones."""
 
     @_builtins.property
-    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
+    def membership(self) -> _containers.RepeatedCompositeFieldContainer[Global___Membership]:
         """In the first round after the keys only, likewise."""
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___Loss]:
-        """Whom secure sums go on without, in the order in which they were lost."""
+        """Whom secure aggregation go on without, in the order in which they were lost."""
 
     def __init__(
         self,
@@ -450,14 +450,14 @@ class Task(_message.Message):
         scales: Global___ScalesTask | None = ...,
         residual_moments: Global___ResidualMomentsTask | None = ...,
         statistics: Global___StatisticsTask | None = ...,
-        keys: Global___Seats | None = ...,
+        keys: Global___Memberships | None = ...,
         units: Global___Units | None = ...,
-        seat: _abc.Iterable[Global___Seat] | None = ...,
+        membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "seat", b"seat", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
@@ -489,24 +489,24 @@ class Loss(_message.Message):
 Global___Loss: _TypeAlias = Loss  # noqa: Y015
 
 @_typing.final
-class Seats(_message.Message):
+class Memberships(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    SEAT_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def seat(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]: ...
+    def membership(self) -> _containers.RepeatedCompositeFieldContainer[Global___Membership]: ...
     def __init__(
         self,
         *,
-        seat: _abc.Iterable[Global___Seat] | None = ...,
+        membership: _abc.Iterable[Global___Membership] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seat", b"seat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Seats: _TypeAlias = Seats  # noqa: Y015
+Global___Memberships: _TypeAlias = Memberships  # noqa: Y015
 
 @_typing.final
 class StatisticsTask(_message.Message):
@@ -702,7 +702,7 @@ class PullReply(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
-    PIECE_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def task(self) -> Global___Task: ...
     @_builtins.property
@@ -710,7 +710,7 @@ class PullReply(_message.Message):
     @_builtins.property
     def finished(self) -> Global___Finished: ...
     @_builtins.property
-    def piece(self) -> Global___Piece:
+    def chunk(self) -> Global___Chunk:
         """Of a PullReply or JoinReply."""
 
     def __init__(
@@ -719,13 +719,13 @@ class PullReply(_message.Message):
         task: Global___Task | None = ...,
         wait: Global___Wait | None = ...,
         finished: Global___Finished | None = ...,
-        piece: Global___Piece | None = ...,
+        chunk: Global___Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "piece", b"piece", "task", b"task", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "finished", b"finished", "task", b"task", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "finished", b"finished", "piece", b"piece", "task", b"task", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunk", b"chunk", "finished", b"finished", "task", b"task", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["task", "wait", "finished", "piece"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["task", "wait", "finished", "chunk"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -776,7 +776,7 @@ class Update(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
-    PIECE_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     site: _builtins.str
@@ -814,8 +814,8 @@ class Update(_message.Message):
     @_builtins.property
     def masked_sum(self) -> Global___MaskedSum: ...
     @_builtins.property
-    def piece(self) -> Global___Piece:
-        """Instead of all that but run, site and round: a piece of such an update."""
+    def chunk(self) -> Global___Chunk:
+        """Instead of all that but run, site and round: a chunk of such an update."""
 
     @_builtins.property
     def finding(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableFinding]:
@@ -838,12 +838,12 @@ class Update(_message.Message):
         statistics: Global___Statistics | None = ...,
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
-        piece: Global___Piece | None = ...,
+        chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "piece", b"piece", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "piece", b"piece", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
@@ -862,14 +862,14 @@ class KeptRelease(_message.Message):
     PRIVATE_KEY_FIELD_NUMBER: _builtins.int
     OWN_MEANS_FIELD_NUMBER: _builtins.int
     private_key: _builtins.bytes
-    """The private half of a key for secure sums."""
+    """The private half of a key for secure aggregation."""
     @_builtins.property
     def task(self) -> Global___Task: ...
     @_builtins.property
     def update(self) -> Global___Update: ...
     @_builtins.property
     def own_means(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """What a release under secure sums told this site of its own means."""
+        """What a release under secure aggregation told this site of its own means."""
 
     def __init__(
         self,
@@ -889,7 +889,7 @@ Global___KeptRelease: _TypeAlias = KeptRelease  # noqa: Y015
 
 @_typing.final
 class Keys(_message.Message):
-    """A site's key for the secure sums of this run."""
+    """A site's key for the secure aggregation of this run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -917,7 +917,7 @@ Global___Keys: _TypeAlias = Keys  # noqa: Y015
 
 @_typing.final
 class MaskedSum(_message.Message):
-    """A site's part of a secure sum: integers modulo 2^64 under masks that cancel in the sum over all sites."""
+    """A site's part of secure aggregation: integers modulo 2^64 under masks that cancel in the sum over all sites."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1078,7 +1078,7 @@ class PushReply(_message.Message):
     duplicate: _builtins.bool
     """True if the same bytes had been stored before."""
     n_held: _builtins.int
-    """Of an update in pieces: how many of its bytes are here, from the first on. The next piece begins there."""
+    """Of an update in chunks: how many of its bytes are here, from the first on. The next chunk begins there."""
     def __init__(
         self,
         *,
@@ -1348,7 +1348,7 @@ Global___RunsRequest: _TypeAlias = RunsRequest  # noqa: Y015
 
 @_typing.final
 class RunOffer(_message.Message):
-    """A run that the caller has a seat in, or may have."""
+    """A run that the caller has a membership in, or may have."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1361,7 +1361,7 @@ class RunOffer(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
-    SEATS_FIELD_NUMBER: _builtins.int
+    MEMBERSHIPS_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     name: _builtins.str
@@ -1373,7 +1373,7 @@ class RunOffer(_message.Message):
     rounds: _builtins.int
     plan: _builtins.str
     """TOML; only if it was asked for."""
-    seats: _builtins.int
+    memberships: _builtins.int
     joined: _builtins.int
     @_builtins.property
     def site(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1391,12 +1391,12 @@ class RunOffer(_message.Message):
         round: _builtins.int = ...,
         rounds: _builtins.int = ...,
         plan: _builtins.str = ...,
-        seats: _builtins.int = ...,
+        memberships: _builtins.int = ...,
         joined: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["joined", b"joined", "name", b"name", "plan", b"plan", "plan_digest", b"plan_digest", "plan_name", b"plan_name", "round", b"round", "rounds", b"rounds", "run", b"run", "seats", b"seats", "site", b"site", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["joined", b"joined", "memberships", b"memberships", "name", b"name", "plan", b"plan", "plan_digest", b"plan_digest", "plan_name", b"plan_name", "round", b"round", "rounds", b"rounds", "run", b"run", "site", b"site", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,9 +33,9 @@ def bench(
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
-    private-moments, unequal-noise, hubs, secure-sum, confidence, robust, honest-sites, growth, startup, tables,
+    private-moments, unequal-noise, hubs, secure-aggregation, confidence, robust, honest-sites, growth, startup, tables,
     networks; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables, a part of
-    networks, secure-sum, confidence and private-tables need FEDBNSL_DATA.
+    networks, secure-aggregation, confidence and private-tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 

@@ -18,7 +18,7 @@ from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
 from fedbnsl_research.bench.robust import honest, robust
 from fedbnsl_research.bench.scale import thousand
-from fedbnsl_research.bench.secure_sum import secure_sum
+from fedbnsl_research.bench.secure_aggregation import secure_aggregation
 from fedbnsl_research.bench.startup import startup
 from fedbnsl_research.bench.tables import tables
 from fedbnsl_research.bench.wire_bytes import wire
@@ -38,7 +38,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
     "hubs": hubs,
-    "secure-sum": secure_sum,
+    "secure-aggregation": secure_aggregation,
     "confidence": confidence,
     "robust": robust,
     "honest-sites": honest,

@@ -117,7 +117,7 @@ FEDERATED: Mapping[str, Federated] = {
         {"local_solver": "noisy-covariance", "rounds": 100, **_DENSE_SETTINGS}
         | {"privacy": {"epsilon": 5.0, "row_norm_bound": 4.0}},
         "raw",
-        f"{_PAPER}; b = 4 taken as the norm that longer records are shortened to, which is nearly all of them",
+        f"{_PAPER}; b = 4 taken as the norm that longer records are clipped to, which is nearly all of them",
     ),
     "Fed-Sparse-BNSL, fed-sparse": Federated({}, "raw", _OURS),
     "Fed-Sparse-BNSL, fed-sparse, standardised": Federated(

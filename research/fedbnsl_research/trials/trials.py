@@ -18,7 +18,7 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from fedbnsl.console.interrupt import Interruption
-from fedbnsl.console.time_left import Pace
+from fedbnsl.console.time_left import TimeLeft
 from fedbnsl.console.wording import duration
 from fedbnsl.errors import FedbnslError, SetupError
 from fedbnsl.files.durable import make_folder
@@ -153,7 +153,7 @@ def _outcome(line: Mapping[str, Any]) -> Outcome:
 
 @contextmanager
 def _bar(title: str, total: int, done: int, console: Console) -> Generator[Callable[[], None]]:
-    """Progress, as something to call after each trial; what was done before does not count towards the pace."""
+    """Progress, as something to call after each trial; what was done before does not count towards the time left."""
     if not console.is_terminal:
         yield _lines(title, total, done, console)
         return
@@ -170,7 +170,7 @@ def _lines(title: str, total: int, done: int, console: Console) -> Callable[[], 
     def step() -> int:
         return done * _LINES_WITHOUT_TERMINAL // total if total else 0
 
-    pace = Pace(title, time.monotonic())
+    time_left = TimeLeft(title, time.monotonic())
 
     def tick() -> None:
         nonlocal done
@@ -180,7 +180,7 @@ def _lines(title: str, total: int, done: int, console: Console) -> Callable[[], 
             say()
 
     def say() -> None:
-        left_s = pace.phase(done / total if total else None, time.monotonic()).left_s
+        left_s = time_left.phase(done / total if total else None, time.monotonic()).left_s
         left = f", about {duration(left_s)} left" if left_s and done < total else ""
         console.print(Text(f"{title}: {done}/{total} trials{left}"), soft_wrap=True)
 

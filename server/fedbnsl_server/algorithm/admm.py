@@ -11,7 +11,7 @@ from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import LARGEST_PENALTY, Plan
-from fedbnsl.protocol.messages import Seat, SiteState, Units
+from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
@@ -101,9 +101,9 @@ class AdmmState:
         return next((one.units for one in self.sites.values()), None)
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
-        """All sites with their keys for secure sums; empty: not yet known, or none."""
-        return next((one.seats for one in self.sites.values()), ())
+    def memberships(self) -> tuple[Membership, ...]:
+        """All sites with their keys for secure aggregation; empty: not yet known, or none."""
+        return next((one.memberships for one in self.sites.values()), ())
 
     @property
     def message(self) -> SparseMatrix:
@@ -158,9 +158,9 @@ def in_units(state: AdmmState, units: Units | None) -> AdmmState:
     return replace(state, sites={site: replace(one, units=units) for site, one in state.sites.items()})
 
 
-def with_seats(state: AdmmState, seats: tuple[Seat, ...]) -> AdmmState:
-    """The state of a run whose sites have these keys for secure sums."""
-    return replace(state, sites={site: replace(one, seats=seats) for site, one in state.sites.items()})
+def with_memberships(state: AdmmState, memberships: tuple[Membership, ...]) -> AdmmState:
+    """The state of a run whose sites have these keys for secure aggregation."""
+    return replace(state, sites={site: replace(one, memberships=memberships) for site, one in state.sites.items()})
 
 
 def acyclicity_coefficients(plan: Plan, t: int, acyclicity_dual: float) -> tuple[float, float]:

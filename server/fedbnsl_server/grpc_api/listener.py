@@ -32,7 +32,7 @@ _OVER = ("finished", "failed", "interrupted")
 _KEPT_OVER = 16
 
 
-class FrontDoor(federation_grpc.FederationServicer):
+class Listener(federation_grpc.FederationServicer):
     """The calls of all runs; used on one event loop.
 
     A call that names no run is for the only one that its caller can mean. A run that is known and not open now, such as
@@ -145,11 +145,11 @@ class FrontDoor(federation_grpc.FederationServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no run is open now")
         if tag and len(self._open) > 1:
             await refuse(context, grpc.StatusCode.NOT_FOUND, "other run", "the coordinator has no such run")
-        found = [one for one in self._open.values() if not site or _has_seat(one, site)]
+        found = [one for one in self._open.values() if not site or _has_membership(one, site)]
         going_on = [one for one in found if one.progress.state not in _OVER] or found[-1:]
         if site and len(going_on) > 1:
             text = f"several runs are open: name one ({', '.join(sorted(one.name for one in going_on))})"
-            await refuse(context, grpc.StatusCode.ALREADY_EXISTS, "no seat", text)
+            await refuse(context, grpc.StatusCode.ALREADY_EXISTS, "no membership", text)
         return (going_on or [*self._open.values()])[0]  # which refuses what is not for it
 
     async def _reopened(self, tag: int, site: str) -> Servicer | None:
@@ -209,7 +209,7 @@ def _offer(servicer: Servicer) -> RunOffer:
         sites=plan.sites,
         round=status.round,
         rounds=n_rounds(plan),
-        seats=servicer.roster.seats,
+        memberships=servicer.roster.memberships,
         joined=len(servicer.roster.members),
     )
 
@@ -219,7 +219,7 @@ def _concerns(offer: RunOffer, site: str) -> bool:
     return not site or not offer.sites or site in offer.sites
 
 
-def _has_seat(servicer: Servicer, site: str) -> bool:
+def _has_membership(servicer: Servicer, site: str) -> bool:
     roster = servicer.roster
     if site in roster.members:
         return True

@@ -14,7 +14,7 @@ from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.connections import ConnectionLimit, most_connections, most_strangers
 from fedbnsl_server.grpc_api.health import Health
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.sites.mailbox import Mailbox
@@ -51,7 +51,7 @@ class CoordinatorServer:
 
     Attributes
     ----------
-    front_door
+    listener
         The runs that are open.
 
     Raises
@@ -72,7 +72,7 @@ class CoordinatorServer:
         metrics: "MetricsPort | None" = None,
         runs_at_once: int = 1,
     ) -> None:
-        self.front_door = FrontDoor()
+        self.listener = Listener()
         self._authentication = None if federation is None else Authentication(federation)
         calls = IncomingCalls(
             self._authentication, on_admitted=self._admitted, record=log.count, runs_at_once=runs_at_once
@@ -102,17 +102,17 @@ class CoordinatorServer:
 
     async def open(self, servicer: Servicer) -> None:
         """Take the calls of one run."""
-        self.front_door.open(servicer)
+        self.listener.open(servicer)
         await self.start()
 
     async def start(self) -> None:
         """Take calls."""
-        federation_grpc.add_FederationServicer_to_server(self.front_door, self._server)
+        federation_grpc.add_FederationServicer_to_server(self.listener, self._server)
         if self._authentication is not None:
-            self._authentication.on_ended = self.front_door.turn_out
+            self._authentication.on_ended = self.listener.turn_out
         await self._health.add_to(self._server)
         if self._metrics is not None:
-            self._metrics.look = from_loop(asyncio.get_running_loop(), self.front_door.statuses)
+            self._metrics.look = from_loop(asyncio.get_running_loop(), self.listener.statuses)
             self._metrics.totals = self._log.totals.copy
         await self._server.start()
         self._keeping = [asyncio.ensure_future(work) for work in (self._connections.keep(), self._flush_log())]

@@ -14,13 +14,13 @@ from fedbnsl.errors import (
     FedbnslError,
     LedgerError,
     MalformedMessageError,
+    MembershipLostError,
+    MembershipRefusedError,
     PlanError,
     PlanMismatchError,
     RemoteProtocolError,
     ResultError,
     SchemaMismatchError,
-    SeatLostError,
-    SeatRefusedError,
     StaleRoundError,
 )
 from fedbnsl.events.emitter import Emit, silent
@@ -55,7 +55,7 @@ from fedbnsl_server.store.site_ledgers import SiteLedgers
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _Answer = RoundTask | Finished | None  # to a pull
-_Reply = tuple[federation.PullReply, CutMessage | None]  # all of it, or its first piece and all of it
+_Reply = tuple[federation.PullReply, CutMessage | None]  # all of it, or its first chunk and all of it
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +65,9 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode, str]] = [
     (StaleRoundError, grpc.StatusCode.ABORTED, "stale round"),
     (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT, "malformed"),
     (SchemaMismatchError, grpc.StatusCode.FAILED_PRECONDITION, "other variables"),
-    (SeatRefusedError, grpc.StatusCode.ALREADY_EXISTS, "no seat"),
+    (MembershipRefusedError, grpc.StatusCode.ALREADY_EXISTS, "no membership"),
     (LedgerError, grpc.StatusCode.DATA_LOSS, "older ledger"),
-    (SeatLostError, grpc.StatusCode.NOT_FOUND, "not joined"),
+    (MembershipLostError, grpc.StatusCode.NOT_FOUND, "not joined"),
     (PlanMismatchError, grpc.StatusCode.NOT_FOUND, "other run"),
     (PlanError, grpc.StatusCode.FAILED_PRECONDITION, "other plan"),
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED, "against the protocol"),
@@ -101,7 +101,7 @@ class Progress:
 
 @dataclass
 class Servicer:
-    """One run's calls, which come through a `FrontDoor`; see proto/fedbnsl/wire/federation.proto."""
+    """One run's calls, which come through a `Listener`; see proto/fedbnsl/wire/federation.proto."""
 
     plan: Plan
     run: int
@@ -121,12 +121,12 @@ class Servicer:
     def __post_init__(self) -> None:
         self._plan_toml, self.plan_digest = self.plan.to_toml(), self.plan.digest()
         self._task_replies: dict[bool, tuple[RoundTask, _Reply]] = {}
-        # By site, one message each way: a reply that it pulls in pieces, and what has come of its update.
+        # By site, one message each way: a reply that it pulls in chunks, and what has come of its update.
         self._outgoing: dict[str, tuple[_Answer, CutMessage]] = {}
         self._incoming: dict[str, JoinedMessage] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
-        """Seat a site."""
+        """Membership a site."""
         async with refusals(context):
             joining = codec.decode_join(request)
             if joining.ledger is not None:
@@ -135,9 +135,9 @@ class Servicer:
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
             self.mailbox.take_over(joining.site)
-            self._forget_pieces(joining.site)
-            seats = f"{len(self.roster.members)} of {self.roster.seats} sites"
-            self.notice(f"{joining.site} joined with {joining.n_samples} rows ({seats})")
+            self._forget_chunks(joining.site)
+            memberships = f"{len(self.roster.members)} of {self.roster.memberships} sites"
+            self.notice(f"{joining.site} joined with {joining.n_samples} rows ({memberships})")
             self._record("joined", joining.site)
             self.emit("site joined", site=joining.site, n_samples=joining.n_samples)
             zero = SparseMatrix.zeros(len(self.roster.variables))
@@ -156,7 +156,7 @@ class Servicer:
             whole = self._cut(reply)
             if whole is not None:
                 self._outgoing[joining.site] = None, whole
-                reply = federation.JoinReply(run=self.run, piece=whole.piece(0))
+                reply = federation.JoinReply(run=self.run, chunk=whole.chunk(0))
             self._count_control(joining.site, request, reply)
             return reply
 
@@ -165,11 +165,11 @@ class Servicer:
         async with refusals(context):
             self._admit(request.run, request.site)
             site = request.site
-            if request.HasField("piece"):
-                answer, whole = self._kept_for(site, request.piece)
-                reply = federation.PullReply(piece=whole.piece(request.piece.start))
+            if request.HasField("chunk"):
+                answer, whole = self._kept_for(site, request.chunk)
+                reply = federation.PullReply(chunk=whole.chunk(request.chunk.start))
             else:
-                self._forget_pieces(site)
+                self._forget_chunks(site)
                 answer = await self.mailbox.pull(site, request.last_round, LONG_POLL_S)
                 reply, rest = self._reply(answer)
                 if rest is not None:
@@ -178,7 +178,7 @@ class Servicer:
                 self.mailbox.traffic.down[site][answer.round] += reply.ByteSize()
                 self._count_control(site, request)
                 return reply
-            if isinstance(answer, Finished) and (not reply.HasField("piece") or is_last(reply.piece)):
+            if isinstance(answer, Finished) and (not reply.HasField("chunk") or is_last(reply.chunk)):
                 self.mailbox.told(site)
             self._count_control(site, request, reply)
             return reply
@@ -191,7 +191,7 @@ class Servicer:
             self._count_up(request)
             if request.HasField("ledger"):  # late or refused, it was paid for
                 self.ledgers.note(request.site, codec.decode_ledger(request.ledger))
-            reply = self._piece_pushed(request) if request.HasField("piece") else self._pushed(request)
+            reply = self._chunk_pushed(request) if request.HasField("chunk") else self._pushed(request)
             self._count_control(request.site, reply)
             return reply
 
@@ -232,7 +232,7 @@ class Servicer:
             self._record("turned out", site, why="revoked or expired")
 
     def _let_go(self, site: str, because: str) -> None:
-        self._forget_pieces(site)
+        self._forget_chunks(site)
         self.roster.leave(site)
         self.mailbox.leave(site)
         self.notice(f"{site} left the run{because}")
@@ -242,7 +242,7 @@ class Servicer:
         self.record(event, **{"site": site, **identity.get()}, run=f"{self.run:016x}", why=why)
 
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
-        """Where the run stands; needs no seat in the run."""
+        """Where the run stands; needs no membership in the run."""
         async with refusals(context):
             if self.progress.ended is None:
                 now = time.monotonic()
@@ -308,7 +308,7 @@ class Servicer:
             return self._task_reply(answer)
         if isinstance(answer, Finished):
             end = codec.encode_finished(answer, value_type=self.plan.value_type)
-            return self._in_pieces(federation.PullReply(finished=end))
+            return self._in_chunks(federation.PullReply(finished=end))
         phase = self.phase()
         works = phase if phase is not None and phase.is_work else None
         return federation.PullReply(wait=federation.Wait(phase=codec.encode_phase(works))), None
@@ -318,21 +318,21 @@ class Servicer:
         known, reply = self._task_replies.get(task.contributed, (None, None))
         if reply is None or task != known:
             wire = codec.encode_task(task, value_type=self.plan.value_type, dense=self.plan.dense_messages)
-            reply = self._in_pieces(federation.PullReply(task=wire))
+            reply = self._in_chunks(federation.PullReply(task=wire))
             self._task_replies[task.contributed] = task, reply
         return reply
 
-    def _in_pieces(self, reply: federation.PullReply) -> _Reply:
+    def _in_chunks(self, reply: federation.PullReply) -> _Reply:
         whole = self._cut(reply)
-        return (reply, None) if whole is None else (federation.PullReply(piece=whole.piece(0)), whole)
+        return (reply, None) if whole is None else (federation.PullReply(chunk=whole.chunk(0)), whole)
 
     def _cut(self, reply: federation.JoinReply | federation.PullReply) -> CutMessage | None:
         return cut(reply.SerializeToString(), most_bytes=codec.largest_reply_bytes(len(self.roster.variables)))
 
-    def _kept_for(self, site: str, wanted: federation.Piece) -> tuple[_Answer, CutMessage]:
+    def _kept_for(self, site: str, wanted: federation.Chunk) -> tuple[_Answer, CutMessage]:
         answer, whole = self._outgoing.get(site, (None, None))
         if whole is None or whole.digest != wanted.digest:  # another coordinator had begun it
-            raise StaleRoundError("the message that this piece is of is not kept any more; begin it anew")
+            raise StaleRoundError("the message that this chunk is of is not kept any more; begin it anew")
         return answer, whole
 
     def _pushed(self, request: federation.Update) -> federation.PushReply:
@@ -342,14 +342,14 @@ class Servicer:
             self.emit("site answered", site=request.site, round=update.round, n_bytes=request.ByteSize())
         return reply
 
-    def _piece_pushed(self, request: federation.Update) -> federation.PushReply:
-        """Take a piece of an update, and with the last one the update: once, however often pieces come again."""
+    def _chunk_pushed(self, request: federation.Update) -> federation.PushReply:
+        """Take a chunk of an update, and with the last one the update: once, however often chunks come again."""
         site, held = request.site, self._held(request)
         if held is None:  # not its beginning
             return federation.PushReply()
-        if request.piece.start != held.n_held:
+        if request.chunk.start != held.n_held:
             return federation.PushReply(duplicate=held.is_whole, n_held=held.n_held)
-        held.add(request.piece)
+        held.add(request.chunk)
         if not held.is_whole:
             return federation.PushReply(n_held=held.n_held)
         try:
@@ -361,16 +361,16 @@ class Servicer:
         return reply
 
     def _held(self, request: federation.Update) -> JoinedMessage | None:
-        """What is here of the update that a piece is of; None: nothing, and this is not its first piece."""
-        site, piece = request.site, request.piece
+        """What is here of the update that a chunk is of; None: nothing, and this is not its first chunk."""
+        site, chunk = request.site, request.chunk
         self.mailbox.stored(site, request.round)  # refuses a round that is over before all of it has come
-        if not piece.start:
+        if not chunk.start:
             most_bytes = codec.largest_update_bytes(len(self.roster.variables), self.plan.steps_sent)
-            self._incoming[site] = JoinedMessage(piece, most_bytes=most_bytes)
+            self._incoming[site] = JoinedMessage(chunk, most_bytes=most_bytes)
         held = self._incoming.get(site)
-        return held if held is not None and held.is_of(piece) else None
+        return held if held is not None and held.is_of(chunk) else None
 
-    def _forget_pieces(self, site: str) -> None:
+    def _forget_chunks(self, site: str) -> None:
         self._outgoing.pop(site, None)
         self._incoming.pop(site, None)
 
@@ -384,10 +384,10 @@ class Servicer:
 
 
 def _update_in(held: JoinedMessage, last: federation.Update) -> federation.Update:
-    """The update whose last piece has come: for the site and round that its pieces were accepted for."""
+    """The update whose last chunk has come: for the site and round that its chunks were accepted for."""
     update = held.parsed(federation.Update)
     if (update.run, update.site, update.round) != (last.run, last.site, last.round):
-        raise MalformedMessageError("the pieces of an update hold one of another run, site or round")
+        raise MalformedMessageError("the chunks of an update hold one of another run, site or round")
     return update
 
 

@@ -93,7 +93,7 @@ def megabytes(n_bytes: float) -> str:
 
 
 def seconds_left(status: RunStatus) -> float | None:
-    """How long the remaining rounds take at the pace of those done.
+    """How long the remaining rounds take at the time left of those done.
 
     None before one is done, after the end, and while the coordinator works: how long that takes, its phase says.
     """
@@ -148,7 +148,7 @@ def runs_table(offers: Sequence[RunOffer]) -> RenderableType:
         table.add_column(column, justify="right" if column == "round" else "left", overflow="fold")
     for one in offers:
         rounds = f"{one.round}/{one.rounds}" if one.round else "-"
-        sites = ", ".join(one.sites) or f"{one.seats}, whoever joins first"
+        sites = ", ".join(one.sites) or f"{one.memberships}, whoever joins first"
         table.add_row(*map(Text, (one.name, one.state, one.plan_name, rounds, sites)))
     return table
 

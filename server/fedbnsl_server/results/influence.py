@@ -42,7 +42,7 @@ def table(rounds: Iterable[Mapping[str, Any]], sites: Iterable[str], *, summed: 
                 "rounds_above_limit": sum(of["ratio"] > LIMIT for of, _ in there),
                 "variables": most["variables"],
             }
-    unknown = "in secure sums nobody sees the numbers of one site"
+    unknown = "in secure aggregation nobody sees the numbers of one site"
     if not summed:
         unknown = f"no round had answers of {FEWEST_SITES} sites or more: of two, nothing tells which one is odd"
     return {"limit": LIMIT, "unknown_because": "" if of_sites else unknown, "sites": of_sites}

@@ -33,7 +33,7 @@ def privacy_loss(
     paid_rounds
         For how many rounds sites may have paid.
     lost
-        Sites that secure sums went on without, in order. Their rounds were released again by the others.
+        Sites that secure aggregation went on without, in order. Their rounds were released again by the others.
     no_guarantee
         Why there is no guarantee; empty: there is one.
     """

@@ -238,11 +238,11 @@ class RunRecorder:
         """
         with self._lock:
             if not self._ended:
-                self._folder.events.write("notice", text="there is room for seats again")
+                self._folder.events.write("notice", text="there is room for memberships again")
                 self._folder.events.sync()
 
-    def seat(self, site: str, member: Member | None) -> None:
-        """Note a seat that was taken or (None) freed; it is on the disk when this returns.
+    def membership(self, site: str, member: Member | None) -> None:
+        """Note a membership that was taken or (None) freed; it is on the disk when this returns.
 
         Raises
         ------
@@ -416,7 +416,7 @@ class RunRecorder:
     def _influence(self) -> dict[str, Any]:
         state, names = self._used
         odd = odd_site(None if state is None else state.confidence, self._plan.columns(names))
-        return {**table(self._rounds, self._n_samples, summed=self._plan.secure_sums), "odd": odd}
+        return {**table(self._rounds, self._n_samples, summed=self._plan.secure_aggregation), "odd": odd}
 
     def _part_of(self, site: str) -> dict[str, Any]:
         """Rows, rounds and bytes of a site, also of an ejected one: of the rounds that are still in the record.
@@ -446,7 +446,7 @@ class RunRecorder:
             # Sites may have answered and paid for the interrupted round. A continued folder may be a restored backup,
             # so sites may have paid for any later round, too.
             rounds = n_rounds(self._plan) if self._folder.is_continued else rounds + 1
-        lost = self._ejected if self._plan.secure_sums else []
+        lost = self._ejected if self._plan.secure_aggregation else []
         # An ejected site has paid for what it sent all the same.
         rows = {**{one.site: one.n_samples for one in self._ejected if one.n_samples}, **self._n_samples}
         return privacy_loss(
@@ -479,7 +479,7 @@ class RunRecorder:
         found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)
         found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
         found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
-        found += warnings.of_shortened_levels(self._plan, {edge["target"] for edge in edges})
+        found += warnings.of_clipped_levels(self._plan, {edge["target"] for edge in edges})
         found += warnings.of_withheld_weights(graph)
         found += warnings.of_required_in_vain(self._plan, edges)
         found += unused_sentences(self._unused)

@@ -210,7 +210,7 @@ def of_required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> list[
     return [f"the plan requires {first_few(idle, 4)}, but the data do not show it: 0 is in the coefficient's interval"]
 
 
-def of_shortened_levels(plan: Plan, targets: Collection[str]) -> list[str]:
+def of_clipped_levels(plan: Plan, targets: Collection[str]) -> list[str]:
     """Weights of private moments rounds that are biased: those of edges into targets with levels."""
     if plan.privacy is None or not plan.moments_rounds:
         return []
@@ -218,7 +218,7 @@ def of_shortened_levels(plan: Plan, targets: Collection[str]) -> list[str]:
     if not levels:
         return []
     return [
-        f"records are shortened before their moments are released, rare ones most: weights of edges into "
+        f"records are clipped before their moments are released, rare ones most: weights of edges into "
         f"{first_few(map(repr, levels))} come out too large or too small; take from them that there is an edge and its "
         "sign, not its size"
     ]

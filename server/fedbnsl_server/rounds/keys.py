@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedbnsl.protocol.codec import task_digest
-from fedbnsl.protocol.messages import DIGEST_BYTES, Seat
+from fedbnsl.protocol.messages import DIGEST_BYTES, Membership
 from fedbnsl.rounds.keys import Answer, Task
-from fedbnsl_server.algorithm.admm import AdmmState, with_seats
+from fedbnsl_server.algorithm.admm import AdmmState, with_memberships
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.rounds.kinds import Run
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """All sites of the run, in the order of their names."""
-    seats = (Seat(site, run.n_samples[site], run.certificates.get(site, b"")) for site in sorted(state.sites))
-    return state, Task(tuple(seats))
+    memberships = (
+        Membership(site, run.n_samples[site], run.certificates.get(site, b"")) for site in sorted(state.sites)
+    )
+    return state, Task(tuple(memberships))
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -33,12 +35,14 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """The seats with their keys, which go out with the next task."""
-    seats = (
-        replace(seat, public_key=answers[seat.site].public_key, signature=answers[seat.site].signature)
-        for seat in task.seats
+    """The memberships with their keys, which go out with the next task."""
+    memberships = (
+        replace(
+            membership, public_key=answers[membership.site].public_key, signature=answers[membership.site].signature
+        )
+        for membership in task.memberships
     )
-    return with_seats(state, tuple(seats))
+    return with_memberships(state, tuple(memberships))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

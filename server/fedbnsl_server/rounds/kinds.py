@@ -32,7 +32,7 @@ class Run:
     certificates
         Of the sites that have one, DER.
     lost
-        Sites that secure sums have lost.
+        Sites that secure aggregation has lost.
     summed
         Rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself.
     progress
@@ -155,7 +155,7 @@ class Kind(Protocol):
 
 
 class SummedKind(Kind, Protocol):
-    """A kind whose answers may be parts of a secure sum."""
+    """A kind whose answers may be parts of secure aggregation."""
 
     def n_summands(self, run: Run, /) -> int:
         """Numbers of the sum."""

@@ -222,12 +222,12 @@ def cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, tas
     on_same = same.on(pooled, Accuracy(search.n_samples)).found(start=best.dag, progress=progress)
     if progress.is_enough:
         return {}
-    misfit = replace(problem, penalty=0.0).scores([on_same.dag, without.dag])
+    nll = replace(problem, penalty=0.0).scores([on_same.dag, without.dag])
     marks = cpdag(without.dag)
     against = (marks & ~marks.T & ~between.allowed) | (marks & marks.T & apart)
     return {
         "cost_of_knowledge": max(search.n_samples * (best.score - without.score), 0.0),
-        "cost_on_same_pairs": max(search.n_samples * float(misfit[0] - misfit[1]), 0.0),
+        "cost_on_same_pairs": max(search.n_samples * float(nll[0] - nll[1]), 0.0),
         "against_knowledge": np.argwhere(against)[:_MOST_AGAINST],
     }
 

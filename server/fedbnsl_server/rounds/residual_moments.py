@@ -84,7 +84,7 @@ def _has_levels(run: Run) -> bool:
 
 
 def n_summands(run: Run) -> int:
-    """Numbers of a secure sum: with prepared columns, sites take off their own means, and one more tells the weight."""
+    """Numbers that are summed: with prepared columns sites take off their own means, and one more is the weight."""
     d = len(run.mask.allowed)
     return d * (d + 1) // 2 + (run.plan.preparation is not None)
 
@@ -218,11 +218,11 @@ def _residual_variances(small: _Problem, found: "_Searched", then: Run, answers:
 
 
 def _when_scales_were_told(state: AdmmState, run: Run) -> Run:
-    """The run with the sites whose scales were summed: secure sums may have lost one since."""
+    """The run with the sites whose scales were summed: secure aggregation may have lost one since."""
     if not run.summed:
         return run
     before = {loss.site for loss in run.lost if stage(run.plan, loss.round).yields is not Yields.GRAPH}
-    rows = {seat.site: seat.n_samples for seat in state.seats if seat.site not in before}
+    rows = {membership.site: membership.n_samples for membership in state.memberships if membership.site not in before}
     return replace(run, n_samples=dict.fromkeys(run.n_samples, sum(rows.values())), summed=rows)
 
 
@@ -338,7 +338,7 @@ def _of_sites(answers: Mapping[str, Answer], run: Run) -> list[SiteRelease]:
         S, noise_std = symmetric(answer.moments, everything), math.sqrt(price.moments_variance / 2.0) * unit / n
         if k == d:
             found.append(SiteRelease.plain(S, noise_std=noise_std, n_samples=free))
-        elif run.plan.secure_sums:
+        elif run.plan.secure_aggregation:
             found.append(_of_sum(S, price, run))
         else:
             constant = constant_residual(d)
@@ -362,9 +362,9 @@ def _of_sum(S: Matrix, price: Price, run: Run) -> SiteRelease:
 
 
 def _shares(n_samples: Mapping[str, int], run: Run) -> list[int]:
-    """How much each site counts in a secure sum, in parts of WHOLE_SHARE."""
+    """How much each site counts in secure aggregation, in parts of WHOLE_SHARE."""
     d = len(run.mask.allowed)
-    price = price_of(run.plan, n_samples=1, n_variables=d)  # secure sums have a delta: rows do not matter
+    price = price_of(run.plan, n_samples=1, n_variables=d)  # secure aggregation has a delta: rows do not matter
     return site_shares(price, list(n_samples.values()), run.privacy.residual_norm_bound(d))
 
 
@@ -390,7 +390,7 @@ def _pooled(answers: Mapping[str, Answer], run: Run) -> tuple[SiteRelease, tuple
 
 
 def _hidden(answers: Mapping[str, Answer], sites: Sequence[SiteRelease], run: Run) -> tuple[str, ...]:
-    """Sites that noise hides; in a secure sum those that hardly count, by their rows."""
+    """Sites that noise hides; in secure aggregation those that hardly count, by their rows."""
     if run.summed and math.isfinite(sites[0].noise_std):
         return tuple(site for site, share in zip(run.summed, _shares(run.summed, run), strict=True) if share < FAINT)
     names = run.summed or answers

@@ -20,7 +20,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def n_summands(run: Run) -> int:
-    """Numbers of a secure sum."""
+    """Numbers of secure aggregation."""
     return len(run.mask.allowed)
 
 

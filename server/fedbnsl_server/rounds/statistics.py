@@ -31,7 +31,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def n_summands(run: Run) -> int:
-    """Numbers of a secure sum."""
+    """Numbers of secure aggregation."""
     return 1 + len(run.mask.allowed)
 
 
@@ -45,7 +45,7 @@ _LEAST_SHARE = 5e-4
 # A variance may as well be none, if residual moments do not tell it either, within so many standard deviations of its
 # noise: three, and means at an end of the range and the number of complete rows make each three times the variance.
 _HIDING = 3.0 * math.sqrt(3.0)
-# Squares are rounded on the lattice.
+# Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
 

@@ -122,7 +122,7 @@ class Coordinator:
         self._notice = notice
         self._record = record
         self._emit = partial(emit, run=folder.path.name)
-        self._goodbye: asyncio.Future[None] | None = None
+        self._end_notice: asyncio.Future[None] | None = None
         self._pause = Pause(self._note, on_change=self._tell_pause)
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
@@ -142,7 +142,7 @@ class Coordinator:
             plan,
             members=past.membership.members,
             ejected=[one.site for one in past.membership.ejected],
-            on_change=self._keep_seat,
+            on_change=self._keep_membership,
         )
         self._mailbox = Mailbox(
             plan,
@@ -214,9 +214,9 @@ class Coordinator:
             finished = Finished(None, public_reason(error)) if error else told(end.finished, result)
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             self._emit("run over", outcome=end.outcome, reason="" if error is None else str(error))
-            self._goodbye = asyncio.ensure_future(self._mailbox.finish(finished, set(self._roster.members), grace_s))
+            self._end_notice = asyncio.ensure_future(self._mailbox.finish(finished, set(self._roster.members), grace_s))
             with suppress(asyncio.CancelledError):
-                await self._goodbye
+                await self._end_notice
             if end.outcome != "interrupted":  # an interrupted run may go on later, so watchers keep watching
                 await self._servicer.last_looks(_LAST_LOOKS_S)
             await door.close()
@@ -250,7 +250,7 @@ class Coordinator:
     def _phase(self) -> Phase:
         first: tuple[str, float | None] | None = None
         if self._servicer.progress.state == "waiting for sites":
-            first = WAITING_FOR_SITES, len(self._roster.members) / self._roster.seats
+            first = WAITING_FOR_SITES, len(self._roster.members) / self._roster.memberships
         elif not self._is_loaded:
             first = LOADING, None
         return self._phases.look(self._mailbox.round, time.monotonic(), first=first)
@@ -266,7 +266,7 @@ class Coordinator:
     async def _learn(self) -> AdmmState:
         loading = asyncio.ensure_future(_in_daemon_thread(partial(warm_up, self._plan)))
         if not self._roster.is_complete:
-            self._say(f"waiting for {counted(self._roster.seats - len(self._roster.members), 'site')} to join")
+            self._say(f"waiting for {counted(self._roster.memberships - len(self._roster.members), 'site')} to join")
             await self._wait_for_sites()
             await self._start()
         await loading
@@ -283,7 +283,7 @@ class Coordinator:
                 on_round=self._after_round,
                 state=self._recorder.state,
                 certificates={site: member.certificate for site, member in roster.members.items()},
-                lost=losses(self._recorder.ejected) if plan.secure_sums else (),
+                lost=losses(self._recorder.ejected) if plan.secure_aggregation else (),
                 each=at_once(processors()),
                 follow=self._phases.follow,
             )
@@ -394,8 +394,8 @@ class Coordinator:
         at_once
             Also while a search goes on.
         """
-        if self._goodbye is not None:
-            self._goodbye.cancel()
+        if self._end_notice is not None:
+            self._end_notice.cancel()
             return
         asked = self._asked_to_stop is not None
         if number is signal.SIGINT and not at_once and not asked and self._phases.end_search():
@@ -431,18 +431,18 @@ class Coordinator:
                 self._break(error)
             # Otherwise the line is missing in events.jsonl, which needs none of them; the operator was told.
 
-    def _keep_seat(self, site: str, member: Member | None) -> None:
-        """Write down a seat.
+    def _keep_membership(self, site: str, member: Member | None) -> None:
+        """Write down a membership.
 
         Raises
         ------
         ResultError, MemoryError
             If there is no room for it: the site shall try again.
         """
-        self._keep(lambda: self._recorder.seat(site, member))
+        self._keep(lambda: self._recorder.membership(site, member))
 
     def _keep_turned_out(self, site: str) -> None:
-        """Write down that a site's enrolment has ended; see `_keep_seat` for the errors."""
+        """Write down that a site's enrolment has ended; see `_keep_membership` for the errors."""
         self._keep(lambda: self._recorder.turned_out(site))
 
     def _keep(self, write: Callable[[], None]) -> None:

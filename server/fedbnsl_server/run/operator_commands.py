@@ -115,7 +115,7 @@ class EjectOrders:
 
     async def go_on_without(self, sites: Sequence[str]) -> bool:
         """Whether the present round, which these sites have not answered in time, is asked anew of the others."""
-        if not (self._plan.secure_sums and sites):
+        if not (self._plan.secure_aggregation and sites):
             return False
         if len({*sites, *(one.site for one in self._recorder.ejected)}) > self._plan.retries:
             return False
@@ -145,7 +145,7 @@ class EjectOrders:
         self._roster.eject(order.site)
         self._go_on()
         text = f"{ejected.sentence}; round {after + 1} is next"
-        if self._plan.secure_sums:
+        if self._plan.secure_aggregation:
             text += ": the others answer it with fresh noise, and pay for it"
         self._say(text)
         return text

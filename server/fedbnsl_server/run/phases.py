@@ -1,6 +1,6 @@
 """What takes time in a run, for those that watch it: looked at now and then, on one thread, while another works."""
 
-from fedbnsl.console.time_left import Pace
+from fedbnsl.console.time_left import TimeLeft
 from fedbnsl.protocol.messages import ROUNDS, Phase
 from fedbnsl_server.search.progress import Progress
 
@@ -27,8 +27,8 @@ class Phases:
     def __init__(self, n_rounds: int) -> None:
         self.progress: Progress | None = None
         self._n_rounds = n_rounds
-        self._rounds: Pace | None = None
-        self._other: tuple[tuple[Progress | None, str], Pace] | None = None
+        self._rounds: TimeLeft | None = None
+        self._other: tuple[tuple[Progress | None, str], TimeLeft] | None = None
 
     def follow(self, progress: Progress | None) -> None:
         """A search may begin; None: it is over."""
@@ -52,11 +52,13 @@ class Phases:
         elif progress is not None and progress.part:
             what, share = progress.part, progress.done
         else:
-            if self._rounds is None:  # one pace from the first to the last: a search between two of them is part of it
-                self._rounds = Pace(ROUNDS, now)
+            if (
+                self._rounds is None
+            ):  # one time_left from the first to the last: a search between two of them is part of it
+                self._rounds = TimeLeft(ROUNDS, now)
             return self._rounds.phase(max(t - 1, 0) / self._n_rounds if self._n_rounds else None, now)
         if self._other is None or self._other[0] != (progress, what):
-            self._other = (progress, what), Pace(what, now)
+            self._other = (progress, what), TimeLeft(what, now)
         return self._other[1].phase(share, now)
 
     def end_search(self) -> bool:

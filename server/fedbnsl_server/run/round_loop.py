@@ -21,7 +21,7 @@ from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_we
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.results.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of, left_out
-from fedbnsl_server.run import secure_aggregation as secure_sum
+from fedbnsl_server.run import secure_aggregation as secure_aggregation
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -102,9 +102,9 @@ def run(
     state
         State to continue from; None: start from zero.
     certificates
-        Of the sites that have one, DER: what secure sums tell the other sites of them.
+        Of the sites that have one, DER: what secure aggregation tell the other sites of them.
     lost
-        Sites that secure sums have lost; they are not among the participants any more.
+        Sites that secure aggregation has lost; they are not among the participants any more.
     follow
         Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
     each
@@ -192,10 +192,10 @@ def influence_of(after: AdmmState, known: Mapping[str, LocalUpdate], asked: Cont
 def _known(
     state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content, run: Run
 ) -> tuple[dict[str, LocalUpdate], Run]:
-    """The updates in the order of the sites, and the run that they belong to; after a secure sum all sites are one."""
-    if secure_sum.is_summed(asked, run):
-        together = secure_sum.TOGETHER
-        total = secure_sum.total(updates, asked, run)
+    """The updates in the order of the sites, and their run; after secure aggregation all sites are one."""
+    if secure_aggregation.is_summed(asked, run):
+        together = secure_aggregation.TOGETHER
+        total = secure_aggregation.total(updates, asked, run)
         return {together: LocalUpdate(together, state.round, total)}, run.as_one(together)
     return {site: updates[site] for site in state.sites if site in updates}, run
 
@@ -206,14 +206,14 @@ def _answers(known: Mapping[str, LocalUpdate]) -> dict[str, Content]:
 
 def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run) -> None:
     """Refuse an update that does not fit its task."""
-    if secure_sum.is_given_up(update.content, asked, units, run):
+    if secure_aggregation.is_given_up(update.content, asked, units, run):
         raise StaleRoundError(f"round {update.round} was given up since a site was lost; pull the current task")
     if update.content.kind != asked.kind:
         fault = f"is of the kind {update.content.kind}; the task is of the kind {asked.kind}"
     elif update.findings and run.plan.privacy is not None:
         fault = "has findings about a private table, which must not leave its site"
-    elif secure_sum.is_summed(asked, run):
-        fault = secure_sum.fault(update.content, asked, units, run)
+    elif secure_aggregation.is_summed(asked, run):
+        fault = secure_aggregation.fault(update.content, asked, units, run)
     else:
         fault = kind_of(asked.kind).fault(update.content, asked, run)
     if fault:

@@ -1,4 +1,4 @@
-"""Secure sums at the coordinator: the masked numbers of all sites add up to a total, which counts as one site's answer.
+"""Secure aggregation at the coordinator: masked numbers of all sites add up to a total, the answer of one site.
 
 Masks cancel modulo 2^64 if every site answered the same task. If one did not, the total is noise over the whole range,
 which no reading of it could mistake for a sum.
@@ -25,8 +25,8 @@ _WIDTHS = 100
 
 
 def is_summed(asked: Content, run: Run) -> bool:
-    """Whether the answers to a task are parts of a secure sum."""
-    return run.plan.secure_sums and asked.of_records
+    """Whether the answers to a task are parts of secure aggregation."""
+    return run.plan.secure_aggregation and asked.of_records
 
 
 def is_given_up(answer: Content, asked: Content, units: Units | None, run: Run) -> bool:
@@ -46,7 +46,7 @@ def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
         In force when it was asked.
     """
     if not isinstance(part, MaskedSum):
-        return "is not part of a secure sum, which the plan asks for"
+        return "is not part of secure aggregation, which the plan asks for"
     expected = _kind(asked).n_summands(run)
     if part.numbers.size != expected:
         return f"has {part.numbers.size} masked numbers; {expected} were asked for"
@@ -81,8 +81,8 @@ def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content
         fault = "is larger than the rows of all sites allow"
     if fault:
         raise RemoteProtocolError(
-            f"the secure sum of a round of {asked.kind} {fault}: at least one site sent numbers that are not its own, "
-            "or answered another task; nobody can tell which"
+            f"the secure aggregation of a round of {asked.kind} {fault}: at least one site sent numbers that are not "
+            "its own, or answered another task; nobody can tell which"
         )
     return answer
 

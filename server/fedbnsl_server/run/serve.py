@@ -193,7 +193,7 @@ def look_for_certificates(
     revoked = [site for site, state in states.items() if state == "revoked"]
     if begins and revoked:
         raise IdentityError(
-            f"the plan seats {first_few(revoked)}, whose certificate is revoked",
+            f"the plan memberships {first_few(revoked)}, whose certificate is revoked",
             remedy="Leave it out of --sites (or `sites` in the plan), or enrol it again: fedbnsl participant request "
             f"... --renew at the site, then fedbnsl coordinator approve {federation.folder} REQUEST.",
         )
@@ -239,10 +239,10 @@ async def _repeat_the_end(
         "that missed its end (Ctrl-C stops waiting)"
     )
     await server.open(servicer)
-    goodbye = asyncio.ensure_future(mailbox.finish(end, set(servicer.roster.members), grace_s))
-    heed_signals(lambda number: goodbye.cancel())
+    end_notice = asyncio.ensure_future(mailbox.finish(end, set(servicer.roster.members), grace_s))
+    heed_signals(lambda number: end_notice.cancel())
     with suppress(asyncio.CancelledError):
-        await goodbye
+        await end_notice
     await server.close()
 
 
@@ -261,8 +261,8 @@ def finished_run(
         raise ResultError(
             f"{folder.checkpoint} is missing, although the run is finished; restore it, or pass another --out"
         )
-    seats = folder.past.membership
-    roster = Roster(plan, members=seats.members, ejected=[one.site for one in seats.ejected])
+    memberships = folder.past.membership
+    roster = Roster(plan, members=memberships.members, ejected=[one.site for one in memberships.ejected])
     loop = asyncio.get_running_loop()
     mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
     servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record, name=folder.path.name)

@@ -27,7 +27,7 @@ from fedbnsl.protocol.messages import Phase, RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.grpc_api.connections import make_room, most_connections
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.results.shortage import shortage
@@ -118,7 +118,7 @@ def serve_runs(
         )
         service = Service(
             folder,
-            server.front_door,
+            server.listener,
             SiteLedgers(site_ledgers or folder / FILE),
             at_once=at_once,
             federation=federation,
@@ -157,14 +157,14 @@ class _Played:
 class _RunDoor:
     """The front door, as one run sees it; a run that is over stays there, so that late sites hear its end."""
 
-    def __init__(self, front_door: FrontDoor) -> None:
-        self._front_door = front_door
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._servicer: Servicer | None = None
 
     async def open(self, servicer: Servicer) -> None:
         """See `fedbnsl_server.run.coordinator.Door`."""
         self._servicer = servicer
-        self._front_door.open(servicer)
+        self._listener.open(servicer)
 
     async def drain(self) -> None:
         """The other runs go on."""
@@ -175,7 +175,7 @@ class _RunDoor:
     async def close_without_a_word(self, mailbox: Mailbox) -> None:
         """As a coordinator that is away, for the sites of this run."""
         if self._servicer is not None:
-            self._front_door.close(self._servicer)
+            self._listener.close(self._servicer)
         mailbox.dismiss()
 
 
@@ -185,7 +185,7 @@ class Service:
     def __init__(
         self,
         folder: Path,
-        front_door: FrontDoor,
+        listener: Listener,
         ledgers: SiteLedgers,
         *,
         at_once: int,
@@ -198,7 +198,7 @@ class Service:
         page: "RunsPage | None",
     ) -> None:
         self._folder = folder
-        self._front_door = front_door
+        self._listener = listener
         self._ledgers = ledgers
         self._at_once = at_once
         self._federation = federation
@@ -217,8 +217,8 @@ class Service:
         self._offers: tuple[RunOffer, ...] = ()
         self._unreadable: dict[str, str] = {}
         self._again: dict[str, tuple[float, float]] = {}  # how long a run waits to be begun again, and until when
-        front_door.others = lambda: self._offers
-        front_door.reopen = self._reopen
+        listener.others = lambda: self._offers
+        listener.reopen = self._reopen
 
     def stop(self, number: signal.Signals) -> None:
         """Pause all runs, and end; a second signal waits no longer for sites to hear the end of theirs."""
@@ -260,7 +260,7 @@ class Service:
             except Exception as error:  # whatever is wrong with its files
                 unreadable[run.name] = str(error)
         self._say_unreadable(unreadable)
-        self._front_door.forget(lambda name: name not in offers and name not in self._tasks)
+        self._listener.forget(lambda name: name not in offers and name not in self._tasks)
         self._runs = [run for run in runs if run.name in offers]
         self._states, self._offers, self._stamp = states, tuple(offers.values()), stamp
         if self._page is not None:
@@ -358,7 +358,7 @@ class Service:
             self._played[name] = _Played(coordinator)
             if self._stopping.is_set():
                 coordinator.stop(signal.SIGTERM)
-            result = await coordinator.run(_RunDoor(self._front_door))
+            result = await coordinator.run(_RunDoor(self._listener))
             self._record("run ended", run=number, name=name, outcome=result["state"])
             self._notice(name, f"{result['state']}: {folder.path}")
         finally:
@@ -411,7 +411,7 @@ def _offer(run: QueuedRun, state: str) -> RunOffer:
         sites=plan.sites,
         round=0,
         rounds=n_rounds(plan),
-        seats=plan.n_participants,
+        memberships=plan.n_participants,
         joined=0,
         plan_toml=plan.to_toml(),
     )

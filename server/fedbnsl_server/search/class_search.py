@@ -110,8 +110,8 @@ class ClassProblem:
         """(K,) of so many (V, V) DAGs of candidates."""
         families = self._families(np.logical_or.reduce(dags), self.judged)
         sizes = families.sizes
-        misfits = [0.5 * float(np.log(families.residual_variances(dag)[0]) @ sizes) for dag in dags]
-        return np.array(misfits) + [self.penalty * float(sizes @ dag @ sizes) for dag in dags]
+        nlls = [0.5 * float(np.log(families.residual_variances(dag)[0]) @ sizes) for dag in dags]
+        return np.array(nlls) + [self.penalty * float(sizes @ dag @ sizes) for dag in dags]
 
     @cached_property
     def _moments(self) -> Matrix:
@@ -184,7 +184,7 @@ def edge_penalty(
     progress.begin("choosing the penalty of an edge")
     best, least, worse = extended, math.inf, 0
     for step, share in enumerate(_SHARES):
-        penalty, misfit = bic + share * (extended - bic), 0.0
+        penalty, nll = bic + share * (extended - bic), 0.0
         for done, group in enumerate(groups):
             progress.at((step + done / len(groups)) / len(_SHARES))
             others = [k for k in range(len(rows)) if k not in group]
@@ -195,9 +195,9 @@ def edge_penalty(
             found = problem.found(patience=1, progress=progress.step())
             if progress.is_enough:
                 return extended
-            misfit += _misfit(there, sum(rows[k] for k in group), found, mask.columns)
-        if misfit <= least:  # the same graph predicts as well
-            best, least, worse = penalty, misfit, 0
+            nll += _nll(there, sum(rows[k] for k in group), found, mask.columns)
+        if nll <= least:  # the same graph predicts as well
+            best, least, worse = penalty, nll, 0
         else:
             worse += 1
         if worse == _WORSE:
@@ -216,13 +216,13 @@ def _groups(rows: Sequence[float]) -> list[list[int]]:
     return groups
 
 
-def _misfit(total: Matrix, rows: float, found: FoundGraph, columns: Columns) -> float:
+def _nll(total: Matrix, rows: float, found: FoundGraph, columns: Columns) -> float:
     """Minus the log-likelihood of rows with these sums of products, up to a constant; blocks by their columns."""
-    misfit = 0.0
+    nll = 0.0
     for j in range(len(total)):
         parents = np.flatnonzero(found.weights[:, j])
         family: Index = np.append(parents, j)
         r = np.append(-found.weights[parents, j], 1.0)
         v = float(found.residual_variance[j])
-        misfit += 0.5 * (rows * math.log(v) + float(r @ total[np.ix_(family, family)] @ r) / v)
-    return misfit
+        nll += 0.5 * (rows * math.log(v) + float(r @ total[np.ix_(family, family)] @ r) / v)
+    return nll

@@ -76,7 +76,7 @@ def ejected_before(site: str, after_round: int) -> SetupError:
 def _round_to_repeat(
     site: str, from_round: int | None, *, plan: Plan, n_lost: int, rounds: Sequence[Mapping[str, Any]]
 ) -> int:
-    """Under secure sums the sum of the present round is asked anew of the others, as often as the price includes."""
+    """Secure aggregation: ask the round again of the other sites, as often as the privacy cost includes."""
     remedy = (
         f"Bring {site} back; or end this run, with Ctrl-C at the coordinator, and begin a new one without {site}, in "
         "another folder: it has its own price."
@@ -90,14 +90,14 @@ def _round_to_repeat(
     if n_lost >= plan.retries:
         raise SetupError(
             "masks cancel only in the sum over all sites of the run, and the plan allows for "
-            f"{plan.retries} lost sites (privacy.secure_sum_retries)",
+            f"{plan.retries} lost sites (privacy.secure_aggregation_retries)",
             remedy=remedy,
         )
     return len(rounds)
 
 
 def losses(ejected: Iterable[Ejected]) -> tuple[Loss, ...]:
-    """Sites that were taken out of a run with secure sums, each with the round that was given up."""
+    """Sites that were taken out of a run with secure aggregation, each with the round that was given up."""
     return tuple(Loss(one.site, one.after_round + 1) for one in ejected)
 
 
@@ -116,7 +116,7 @@ def round_to_go_on_after(
     Parameters
     ----------
     members
-        Sites with a seat.
+        Sites with a membership.
     ejected
         Sites that were taken out before.
     rounds
@@ -135,7 +135,7 @@ def round_to_go_on_after(
     if site not in members and site not in plan.sites:
         known = ", ".join(sorted(members | set(plan.sites) - {one.site for one in ejected})) or "none so far"
         raise SetupError(f"no site {site!r} in this run; its sites: {known}")
-    if plan.secure_sums:
+    if plan.secure_aggregation:
         return _round_to_repeat(site, from_round, plan=plan, n_lost=len(ejected), rounds=rounds)
     fewest = _LEAST_SITES if plan.consensus == "mean" else FEWEST_FOR_ROBUST
     left, least = plan.n_participants - len(ejected) - 1, max(fewest, plan.quorum)

@@ -12,15 +12,15 @@ from typing import Protocol
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import (
     InterruptedRunError,
+    MembershipLostError,
     QuorumLostError,
     RemoteProtocolError,
-    SeatLostError,
     StaleRoundError,
 )
 from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.channel import AWAY_S
-from fedbnsl.protocol.messages import NOT_SEATED, Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.messages import NOT_MEMBERSHIPED, Finished, LocalUpdate, RoundTask, SiteState
 
 # How often it is looked during a round who is away.
 _LOOK_S = 1.0
@@ -339,7 +339,7 @@ class Mailbox:
 
         Raises
         ------
-        SeatLostError
+        MembershipLostError
             If the site has seen rounds that the run does not have.
         """
         answer = self._pending(site, last_round)
@@ -372,8 +372,8 @@ class Mailbox:
         # Whose answer to round `common` counted had its task, maybe from a coordinator that died before it noted that.
         took_part = not common or self.traffic.down[site][common] or self._answered_before.get(site) == common
         if last_round > self._taken_up_after + 1 or not took_part:
-            raise SeatLostError(
-                f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_SEATED}"
+            raise MembershipLostError(
+                f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_MEMBERSHIPED}"
             )
 
     def dismiss(self) -> None:
@@ -387,7 +387,7 @@ class Mailbox:
         ------
         StaleRoundError
             If neither.
-        SeatLostError
+        MembershipLostError
             If the site has seen rounds that the run does not have.
         """
         self._refuse_another_past(site, t)
@@ -409,7 +409,7 @@ class Mailbox:
         RemoteProtocolError
             If another update of this site for the same round is here already, it does not fit the task, or the site
             has none.
-        SeatLostError
+        MembershipLostError
             If the site has seen rounds that the run does not have.
         """
         stored = self.stored(update.site, update.round)

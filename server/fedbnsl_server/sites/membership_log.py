@@ -1,4 +1,4 @@
-"""Who has a seat in a run, kept in events.jsonl: one line whenever a seat is taken or freed, or a site ejected."""
+"""The members of a run, kept in events.jsonl: one line whenever a site joins, leaves or is ejected."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,12 +9,12 @@ from fedbnsl.events.logs import EventLog
 from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.roster import Member
 
-_TAKEN, _FREED, EJECTED = "seated", "seat freed", "ejected"
+_TAKEN, _FREED, EJECTED = "seated", "membership freed", "ejected"
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The seats of a continued run.
+    """The memberships of a continued run.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Membership:
 
 
 def note(log: EventLog, site: str, member: Member | None) -> None:
-    """Write down one seat, taken or (None) freed; it is on the disk when this returns.
+    """Write down one membership, taken or (None) freed; it is on the disk when this returns.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def note_ejected(log: EventLog, ejected: Ejected) -> None:
 
 
 def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
-    """The seats after these events; other kinds of events are skipped.
+    """The memberships after these events; other kinds of events are skipped.
 
     Raises
     ------
@@ -91,5 +91,5 @@ def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
                     bytes.fromhex(event.get("certificate", "")),
                 )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ResultError(f"the seats of the run cannot be read from events.jsonl: {error!r}") from None
+        raise ResultError(f"the memberships of the run cannot be read from events.jsonl: {error!r}") from None
     return Membership(members, tuple(ejected))

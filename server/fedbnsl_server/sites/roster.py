@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import (
     EjectedError,
+    MembershipLostError,
+    MembershipRefusedError,
     QuorumLostError,
     RemoteProtocolError,
     SchemaMismatchError,
-    SeatLostError,
-    SeatRefusedError,
 )
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.channel import AWAY_S
-from fedbnsl.protocol.messages import NOT_SEATED, PROTOCOL_VERSION, SITE_NAME_RULE, TAKEN_OUT, JoinRequest, is_site_name
+from fedbnsl.protocol.messages import (
+    NOT_MEMBERSHIPED,
+    PROTOCOL_VERSION,
+    SITE_NAME_RULE,
+    TAKEN_OUT,
+    JoinRequest,
+    is_site_name,
+)
 
 
 @dataclass
@@ -60,8 +67,8 @@ class Roster:
     ejected
         Sites that were taken out of the run for good.
     on_change
-        Called with the member before a seat is taken, or kept with other versions, with None before it is freed; if it
-        raises, nothing changes.
+        Called with the member before a membership is taken, or kept with other versions, with None before it is freed;
+        if it raises, nothing changes.
     """
 
     def __init__(
@@ -81,21 +88,21 @@ class Roster:
         self._check_complete()
 
     @property
-    def seats(self) -> int:
+    def memberships(self) -> int:
         """Sites that the run has when all have joined."""
         return self._plan.n_participants - len(self.ejected)
 
     def _check_complete(self) -> None:
-        if len(self.members) == self.seats:
+        if len(self.members) == self.memberships:
             self._complete.set()
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seat is taken; after that no seat is freed."""
+        """Whether every membership is taken; after that no membership is freed."""
         return self._complete.is_set()
 
     def join(self, request: JoinRequest, certificate: bytes = b"") -> None:
-        """Seat a site, or welcome it back.
+        """Membership a site, or welcome it back.
 
         Parameters
         ----------
@@ -108,9 +115,9 @@ class Roster:
             For another protocol version.
         SchemaMismatchError
             If its variables are not those of the run; the text names what is missing and what is too much.
-        SeatRefusedError
-            For an unusable site name or one that the plan does not have, more rows than the plan allows, if all seats
-            are taken, or the site had joined with another table.
+        MembershipRefusedError
+            For an unusable site name or one that the plan does not have, more rows than the plan allows, if all
+            memberships are taken, or the site had joined with another table.
         EjectedError
             If it was ejected.
         """
@@ -120,9 +127,9 @@ class Roster:
                 "install the same version of fedbnsl"
             )
         if not is_site_name(request.site):
-            raise SeatRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
+            raise MembershipRefusedError(f"site name {request.site!r}: use {SITE_NAME_RULE}")
         if self._plan.sites and request.site not in self._plan.sites:
-            raise SeatRefusedError(f"site {request.site!r} is not among the sites that may take part in this run")
+            raise MembershipRefusedError(f"site {request.site!r} is not among the sites that may take part in this run")
         self._refuse_ejected(request.site)
         check_rows(self._plan, request.site, request.n_samples)
         joining = Member(
@@ -131,26 +138,26 @@ class Roster:
         known = self.members.get(request.site)
         if known is not None:
             if joining != known:
-                raise SeatRefusedError(f"site {request.site!r} has already joined, with another table")
+                raise MembershipRefusedError(f"site {request.site!r} has already joined, with another table")
             if (joining.versions, certificate) != (known.versions, known.certificate):
                 self._on_change(request.site, joining)
             self.members[request.site] = joining
             return
-        if len(self.members) >= self.seats:
-            raise SeatRefusedError(f"all {self.seats} seats of this run are taken")
+        if len(self.members) >= self.memberships:
+            raise MembershipRefusedError(f"all {self.memberships} memberships of this run are taken")
         compare_variables(self.variables, request.variables)
-        self._on_change(request.site, joining)  # first: a seat that cannot be written down is not taken
+        self._on_change(request.site, joining)  # first: a membership that cannot be written down is not taken
         self.members[request.site] = joining
         self._check_complete()
 
     def leave(self, site: str) -> None:
-        """Free a seat if the run has not begun: the site may come back with another table."""
+        """Free a membership if the run has not begun: the site may come back with another table."""
         if not self.is_complete:
             self._on_change(site, None)
             del self.members[site]
 
     def eject(self, site: str) -> None:
-        """Take a site and its seat out of the run; it is refused from its next call on."""
+        """Take a site and its membership out of the run; it is refused from its next call on."""
         self.members.pop(site, None)
         self.ejected.add(site)
         self._check_complete()
@@ -164,14 +171,14 @@ class Roster:
 
         Raises
         ------
-        SeatLostError
+        MembershipLostError
             If the site has not joined.
         EjectedError
             If it was ejected.
         """
         self._refuse_ejected(site)
         if site not in self.members:
-            raise SeatLostError(f"site {site!r} {NOT_SEATED}")
+            raise MembershipLostError(f"site {site!r} {NOT_MEMBERSHIPED}")
         member, back = self.members[site], came_back or self.is_away(site)
         member.last_seen = time.monotonic()
         if back:
@@ -182,7 +189,7 @@ class Roster:
         return site in self.members and time.monotonic() - self.members[site].last_seen > AWAY_S
 
     async def wait_until_complete(self) -> None:
-        """Return when every seat is taken.
+        """Return when every membership is taken.
 
         Raises
         ------
@@ -194,7 +201,7 @@ class Roster:
         except TimeoutError:
             joined = ", ".join(sorted(self.members)) or "none"
             raise QuorumLostError(
-                f"{len(self.members)} of {self.seats} sites joined within join_deadline_s = "
+                f"{len(self.members)} of {self.memberships} sites joined within join_deadline_s = "
                 f"{self._plan.join_deadline_s:g} s ({joined})"
             ) from None
 
@@ -204,11 +211,11 @@ def check_rows(plan: Plan, site: str, n_samples: int) -> None:
 
     Raises
     ------
-    SeatRefusedError
+    MembershipRefusedError
         If the site says that it has more.
     """
     if n_samples > plan.max_rows:
-        raise SeatRefusedError(
+        raise MembershipRefusedError(
             f"site {site!r} says that it has {n_samples} rows; the plan allows {plan.max_rows} at most (max_rows)"
         )
 

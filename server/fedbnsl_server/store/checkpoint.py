@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
-from fedbnsl.protocol.messages import Seat, SiteState, Units
+from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.inference.confidence import Confidence
@@ -57,7 +57,9 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "complete_rows": dict(state.complete_rows),
         "complete_share": state.complete_share,
         "unused": asdict(state.unused),
-        "seats": [[one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.seats],
+        "memberships": [
+            [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
+        ],
         "steps": {site: len(told) for site, told in state.steps.items()},
     }
 
@@ -115,10 +117,11 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     units = None
     if arrays.get("unit_scales", np.empty(0)).size:  # checkpoints of earlier versions have none
         units = Units(arrays["unit_centres"], arrays["unit_scales"])
-    seats = tuple(  # as above
-        Seat(site, n_samples, *map(bytes.fromhex, parts)) for site, n_samples, *parts in head.get("seats", [])
+    memberships = tuple(  # as above
+        Membership(site, n_samples, *map(bytes.fromhex, parts))
+        for site, n_samples, *parts in head.get("memberships", [])
     )
-    sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, seats) for site in head["sites"]}
+    sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, memberships) for site in head["sites"]}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
@@ -142,8 +145,8 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     )
 
 
-def _bytes_of(seat: Seat) -> tuple[bytes, bytes, bytes]:
-    return seat.certificate, seat.public_key, seat.signature
+def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
+    return membership.certificate, membership.public_key, membership.signature
 
 
 def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:

@@ -36,8 +36,8 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
     Its weights and dual variables are taken out of the state; what it did to W before fades as rounds go on, and
     --from-round takes that out as well. Decide on it at once: an ejection is final. The order is a file in RUN, for
     the coordinator's own user: give it as that user. A coordinator that works on the run takes it within a second or
-    so, a stopped one at its next start. Under secure sums the present round is asked anew of the others, who pay for
-    it again; what earlier sums hold of SITE stays.
+    so, a stopped one at its next start. Under secure aggregation the present round is asked anew of the others, who pay
+    for it again; what earlier sums hold of SITE stays.
     """
     from fedbnsl_server.store import orders
     from fedbnsl_server.store.run_folder import is_worked_on, load_plan

@@ -37,7 +37,7 @@ class Past:
     resumed_at
         When the run was continued before.
     membership
-        The seats of the run, as events.jsonl tells them, and the sites that were ejected.
+        The memberships of the run, as events.jsonl tells them, and the sites that were ejected.
     turned_out
         Sites whose enrolment ended while the run went on, with the last round that was complete then.
     """
@@ -86,7 +86,7 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
     state = checkpoint.load(state_file, plan_digest=plan.digest()) if known else None
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
     turned_out = {line["site"]: line["after_round"] for line in lines if line.get("event") == TURNED_OUT}
-    seats = replay(lines)
+    memberships = replay(lines)
     # The line is written before the checkpoint: a round that was repeated has several lines, and the last one counts.
     rounds: dict[int, dict[str, Any]] = {}
     for line in lines:
@@ -96,19 +96,23 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
             rounds = {t: known for t, known in rounds.items() if t <= line["after_round"]}
     if state is None and max(rounds, default=0) > 1:  # of round 1 alone, a crash may have prevented the checkpoint
         raise _lost(state_file, max(rounds), kept)
-    for ejected in seats.ejected:
+    for ejected in memberships.ejected:
         if state is not None and ejected.site in state.sites and state.round > ejected.after_round:
             # A crash came between the line and the checkpoint of a run that was set back.
             before = ejected.after_round
             state = checkpoint.load(kept.file(before), plan_digest=plan.digest()) if before else None
-    if state is not None and plan.secure_sums and any(one.after_round > state.round for one in seats.ejected):
+    if (
+        state is not None
+        and plan.secure_aggregation
+        and any(one.after_round > state.round for one in memberships.ejected)
+    ):
         raise ResultError(
             f"{state_file} is older than the loss of a site: the others have answered the sums that it would ask for",
-            remedy="Put the newest checkpoint back; a run with secure sums is not set back.",
+            remedy="Put the newest checkpoint back; a run with secure aggregation is not set back.",
         )
     if state is None:
-        return Past(resumed_at=resumed_at, membership=seats, turned_out=turned_out)
-    state = without(state, [ejected.site for ejected in seats.ejected])
+        return Past(resumed_at=resumed_at, membership=memberships, turned_out=turned_out)
+    state = without(state, [ejected.site for ejected in memberships.ejected])
     missing = [t for t in range(1, state.round + 1) if t not in rounds]
     if missing:
         raise ResultError(
@@ -124,7 +128,7 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
         elapsed_s=last["elapsed_s"],
         control_bytes=last["control_bytes"],
         resumed_at=resumed_at,
-        membership=seats,
+        membership=memberships,
         turned_out={site: min(t, state.round) for site, t in turned_out.items()},
     )
 

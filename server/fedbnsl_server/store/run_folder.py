@@ -3,7 +3,7 @@
 plan.toml        the settings, as agreed; written last of these when a run is made, after run.json and run.lock
 run.json         the run's number (schema `fedbnsl.run/2`); a run without it cannot be continued
 run.lock         locked by the coordinator that works on the run, for as long as its process lives
-events.jsonl     what happened when, one JSON object a line: who has a seat, the rounds
+events.jsonl     what happened when, one JSON object a line: who has a membership, the rounds
 checkpoint.npz   the state after the last complete round; only its owner may read it
 checkpoints/     those of some earlier rounds: see `fedbnsl_server.store.kept_checkpoints`
 eject-*.json     an order to take a site out, and what became of it: see `fedbnsl_server.store.orders`

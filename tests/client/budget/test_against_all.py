@@ -1,4 +1,4 @@
-"""Secure sums have a second price, against the coordinator and all other sites: it is kept, capped and told."""
+"""Secure aggregation have a second price, against the coordinator and all other sites: it is kept, capped and told."""
 
 from pathlib import Path
 
@@ -18,7 +18,12 @@ from private_site import NAMES, private_plan, rows, write_table
 
 PLAN = Plan.load(
     "private-moments",
-    ["n_participants=8", "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.secure_sum_retries=0"],
+    [
+        "n_participants=8",
+        "privacy.secure_aggregation=true",
+        "privacy.delta=1e-6",
+        "privacy.secure_aggregation_retries=0",
+    ],
     epsilon=2.0,
 )
 PRICE = price_of(PLAN, n_samples=120, n_variables=3)
@@ -115,7 +120,7 @@ def test_a_run_without_secure_sums_is_held_to_the_second_cap_too(ledger: Ledger)
     whole = Spending(PRICE.share_units).epsilon(1e-6)
     enough = policy(against_all=1.01 * whole, epsilon=1.01 * whole)
     play(journal(ledger, enough))
-    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False, "epsilon": 4.0})
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_aggregation": False, "epsilon": 4.0})
     other = journal(ledger, enough, run=2, plan=alone)
     with pytest.raises(BudgetExhaustedError, match="`max_epsilon_against_all`"):
         other.check()
@@ -129,9 +134,9 @@ def test_the_second_price_is_never_below_the_first(ledger: Ledger, of_all: int) 
     assert ledger.spent(DATASET) == 0
 
 
-def test_a_ledger_pays_for_no_secure_sum_without_a_cap_for_it(ledger: Ledger) -> None:
+def test_a_ledger_pays_for_no_secure_aggregation_without_a_cap_for_it(ledger: Ledger) -> None:
     asked = Request(DATASET, 1, 1, "a")
-    with pytest.raises(BudgetExhaustedError, match="no cap for secure sums"):
+    with pytest.raises(BudgetExhaustedError, match="no cap for secure aggregation"):
         ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(11, None))
     ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(10, None))
     assert ledger.spending_against_all(DATASET).units == 10
@@ -176,7 +181,7 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
         assert "spent_against_all" not in spending(dataset, ledger)
         play(journal(ledger, dataset))
         assert spending(dataset, ledger)["spent_against_all"]["epsilon"] == pytest.approx(in_all)
-        assert any("of secure sums collude: spent epsilon" in line for line in ledger_lines(made, ledger))
+        assert any("of secure aggregation collude: spent epsilon" in line for line in ledger_lines(made, ledger))
 
 
 def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_run_over_tables_that_workers_read_learns_what_one_over_tables_in_memo
     if name == "private-moments":
         options = {}
     # Two sites are too few for sums. At epsilon 1 the noise hides the spread of age in so few rows: no edge is told.
-    alone = ["privacy.secure_sum=false", "privacy.epsilon=5"] if name == "private" else []
+    alone = ["privacy.secure_aggregation=false", "privacy.epsilon=5"] if name == "private" else []
     plan = Plan.load(name, alone).with_settings(n_participants=2)
     if options:
         plan = plan.with_settings(dictionary=WARD)

@@ -17,7 +17,7 @@ JOINED = {
 
 
 def shown(view: SiteView) -> dict:
-    return json.loads(view.board.snapshot())
+    return json.loads(view.publisher.snapshot())
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_coordinator_that_does_not_answer_is_a_state_until_it_answers_or_the_r
 
 def test_no_other_site_is_named(view):
     view.heard(Event("run joined", "", JOINED))
-    assert "south" not in view.board.snapshot().decode()
+    assert "south" not in view.publisher.snapshot().decode()
     assert shown(view)["site"]["settings"] == [["rounds", 9]]
 
 

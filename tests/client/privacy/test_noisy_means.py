@@ -18,7 +18,7 @@ from fedbnsl_client.privacy.noisy_means import NoisyMeans
 D, ROWS = 3, 4000
 NAMES = ("a", "b", "c")
 RANGE = (-20.0, 20.0)
-PLAN = Plan.load("private", ["privacy.secure_sum=false"], epsilon=3.0).with_settings(
+PLAN = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=3.0).with_settings(
     n_participants=1, moments_rounds=3, dictionary={name: {"range": list(RANGE)} for name in NAMES}
 )
 W = np.zeros((D, D))
@@ -56,7 +56,7 @@ def test_means_of_residuals_tell_means_of_columns() -> None:
     assert known.means == pytest.approx(means, abs=1e-6)
 
 
-def test_shortened_records_tell_the_same_mean() -> None:
+def test_clipped_records_tell_the_same_mean() -> None:
     weight, z = 0.25, np.array([0.4, -0.4])
     record = 0.5 * np.append(z, 1.0)
     released = record * record[-1]

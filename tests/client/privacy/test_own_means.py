@@ -1,4 +1,4 @@
-"""Under secure sums a site pays for its own means, takes them off, and sends moments about them."""
+"""Under secure aggregation a site pays for its own means, takes them off, and sends moments about them."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual, own_means_sensitivity, price_of
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import MaskedSum, RoundTask, Seat, Units
+from fedbnsl.protocol.messages import MaskedSum, Membership, RoundTask, Units
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds.keys import Answer as Key
 from fedbnsl.rounds.keys import Task as Keys
@@ -28,7 +28,7 @@ from fedbnsl_client.secure_aggregation import masks
 NAMES = ("age", "dose", "mass")
 D, ROWS = len(NAMES), 2000
 SITES = ("east", "north", "west")
-PLAN = Plan.load("private", ["privacy.secure_sum=true", "privacy.delta=1e-7"], epsilon=3.0).with_settings(
+PLAN = Plan.load("private", ["privacy.secure_aggregation=true", "privacy.delta=1e-7"], epsilon=3.0).with_settings(
     n_participants=3, moments_rounds=3, dictionary={name: {"range": [-20.0, 20.0]} for name in NAMES}
 )
 PRICE = price_of(PLAN, n_samples=ROWS, n_variables=D)
@@ -176,9 +176,9 @@ class Federation:
         self.X = X
         self.journals = {site: Kept(site) for site in SITES}
         self.sites = {site: self.made(site) for site in SITES}
-        answers = self.asked(RoundTask(1, Keys(tuple(Seat(site, ROWS) for site in SITES)), contributed=False))
-        self.seats = tuple(
-            Seat(site, ROWS, public_key=cast(Key, answers[site].content).public_key) for site in SITES
+        answers = self.asked(RoundTask(1, Keys(tuple(Membership(site, ROWS) for site in SITES)), contributed=False))
+        self.memberships = tuple(
+            Membership(site, ROWS, public_key=cast(Key, answers[site].content).public_key) for site in SITES
         )  # fmt: skip
 
     def made(self, site: str) -> Participant:
@@ -207,7 +207,7 @@ class Federation:
         return S + np.triu(S, 1).T
 
     def begin(self) -> None:
-        self.total(RoundTask(2, Statistics(), contributed=True, seats=self.seats))
+        self.total(RoundTask(2, Statistics(), contributed=True, memberships=self.memberships))
         units = Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
         task = RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True, units=units)
         self.total(task)
@@ -266,7 +266,7 @@ def test_a_restarted_site_knows_its_own_means_and_sends_the_same_bytes() -> None
     assert learnt.size == D + 1
     units = Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
     again = federation.made("east")
-    assert again.handle(RoundTask(4, first.content, True, units, federation.seats)) == sent
+    assert again.handle(RoundTask(4, first.content, True, units, federation.memberships)) == sent
 
 
 def test_a_sum_before_all_keys_are_known_is_refused_and_nothing_is_paid_for_it() -> None:
@@ -284,6 +284,8 @@ def test_a_table_of_more_rows_than_a_sum_holds_is_refused_and_nothing_is_paid_fo
 ) -> None:
     federation = Federation(tables())
     monkeypatch.setattr("fedbnsl_client.rounds.kinds._MOST_SUMMED_ROWS", ROWS - 1)
-    with pytest.raises(LocalProtocolError, match="secure sums take at most 1999"):
-        federation.sites["east"].handle(RoundTask(2, Statistics(), contributed=True, seats=federation.seats))
+    with pytest.raises(LocalProtocolError, match="secure aggregation take at most 1999"):
+        federation.sites["east"].handle(
+            RoundTask(2, Statistics(), contributed=True, memberships=federation.memberships)
+        )
     assert set(federation.journals["east"].kept) == {1}

@@ -114,7 +114,7 @@ def test_residual_moments_of_prepared_records_hold_the_constant():
     np.testing.assert_allclose(S, expected, atol=1e-4)
 
 
-PLAN = Plan.load("private", ["privacy.secure_sum=false", "privacy.delta=0.0"]).with_settings(
+PLAN = Plan.load("private", ["privacy.secure_aggregation=false", "privacy.delta=0.0"]).with_settings(
     n_participants=2, dictionary={"a": {"range": [-2.0, 6.0]}, "b": {"range": [0.0, 1.0]}}
 )
 

@@ -1,4 +1,5 @@
-"""How much a site counts in a secure sum is public: it hangs on told rows and the price, on no value of a table."""
+"""How much a site counts in secure aggregation is public: it hangs on told rows and the price, on no value of a
+table."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import WHOLE_SHARE, price_of
 from fedbnsl.privacy.site_shares import site_shares
-from fedbnsl.protocol.messages import Seat
+from fedbnsl.protocol.messages import Membership
 from fedbnsl_client.rounds.residual_moments import Rounds
 
 D, ROWS = 4, {"east": 100, "north": 400, "west": 400}
@@ -25,7 +26,7 @@ def test_missing_values_do_not_change_how_much_a_site_counts_in_a_sum(missing: i
     X[:missing, 0] = np.nan
     problem: Any = SimpleNamespace(
         plan=plan, price=price, X=X, n_samples=ROWS["east"], complete_rows=ROWS["east"] - missing,
-        member=SimpleNamespace(site="east"), summed_with=lambda: [Seat(site, n) for site, n in ROWS.items()],
+        member=SimpleNamespace(site="east"), summed_with=lambda: [Membership(site, n) for site, n in ROWS.items()],
     )  # fmt: skip
     rounds = Rounds.__new__(Rounds)
     rounds.problem = problem

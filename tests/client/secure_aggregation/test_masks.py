@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedbnsl.errors import PeerRefusedError
-from fedbnsl.protocol.messages import Seat
+from fedbnsl.protocol.messages import Membership
 from fedbnsl_client.secure_aggregation import keys
 from fedbnsl_client.secure_aggregation.masks import Words, masked
 from fedbnsl_client.secure_aggregation.member import Member
@@ -22,16 +22,28 @@ class Ring:
     def __init__(self, n_sites: int) -> None:
         names = [f"site-{k}" for k in range(n_sites)]
         self.keys = {name: keys.new_private_key() for name in names}
-        self.seats = tuple(Seat(name, 10, public_key=keys.public_key(key)) for name, key in self.keys.items())
+        self.memberships = tuple(
+            Membership(name, 10, public_key=keys.public_key(key)) for name, key in self.keys.items()
+        )
 
     def masked(self, site: str, numbers: Sequence[int], *, context: bytes = b"context") -> Words:
-        return masked(numbers, site=site, private_key=self.keys[site], seats=self.seats, context=context)
+        return masked(numbers, site=site, private_key=self.keys[site], memberships=self.memberships, context=context)
 
-    def of_member(self, site: str, numbers: Sequence[int], *, run: int = 1, plan: bytes = b"plan", t: int = 3,
-                  task: bytes = TASK, kind: str = "scales", seats: Sequence[Seat] | None = None) -> Words:  # fmt: skip
+    def of_member(
+        self,
+        site: str,
+        numbers: Sequence[int],
+        *,
+        run: int = 1,
+        plan: bytes = b"plan",
+        t: int = 3,
+        task: bytes = TASK,
+        kind: str = "scales",
+        memberships: Sequence[Membership] | None = None,
+    ) -> Words:
         member = Member(site, 10, run, plan, len(self.keys), 2)
         return member.masked(
-            numbers, kind=kind, t=t, task_digest=task, seats=seats or self.seats, key=self.keys[site]
+            numbers, kind=kind, t=t, task_digest=task, memberships=memberships or self.memberships, key=self.keys[site]
         ).numbers
 
 
@@ -89,8 +101,10 @@ def test_sites_that_are_asked_differently_add_up_to_noise(asked: dict[str, objec
 
 def test_sites_that_are_told_of_different_sites_add_up_to_noise() -> None:
     ring = Ring(3)
-    others = (replace(ring.seats[0], n_samples=11), *ring.seats[1:])
-    parts = [ring.of_member(site, [1], seats=others if site == "site-2" else ring.seats) for site in ring.keys]
+    others = (replace(ring.memberships[0], n_samples=11), *ring.memberships[1:])
+    parts = [
+        ring.of_member(site, [1], memberships=others if site == "site-2" else ring.memberships) for site in ring.keys
+    ]
     assert abs(added(parts)[0]) > 2**40
 
 
@@ -102,6 +116,6 @@ def test_no_two_rounds_have_the_same_masks() -> None:
 
 def test_a_key_that_shares_no_secret_is_refused() -> None:
     ring = Ring(3)
-    weak = (ring.seats[0], replace(ring.seats[1], public_key=bytes(32)), ring.seats[2])
+    weak = (ring.memberships[0], replace(ring.memberships[1], public_key=bytes(32)), ring.memberships[2])
     with pytest.raises(PeerRefusedError, match="site-1"):
-        masked([1], site="site-0", private_key=ring.keys["site-0"], seats=weak, context=b"")
+        masked([1], site="site-0", private_key=ring.keys["site-0"], memberships=weak, context=b"")

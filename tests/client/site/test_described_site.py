@@ -23,7 +23,7 @@ RUN = 7
 
 def plan(**settings: Any) -> Plan:
     given = {"n_participants": 2, "dictionary": dictionary().model_dump()}
-    return Plan.load("private", ["privacy.secure_sum=false"], epsilon=1.0, delta=1e-6).with_settings(
+    return Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=1.0, delta=1e-6).with_settings(
         **{**given, **settings}
     )
 

@@ -48,7 +48,7 @@ def test_what_was_released_leads_to_the_same_weights_and_is_the_noisy_clipped_gr
         i, j = divmod(flat, D)
         assert bound == clips(np.ones(D), 1.0)[i]
         exact = np.clip(-X[:, i] * (X[:, j] - X @ b[:, j]), -bound, bound).mean()
-        assert 0.0 < abs(gradient - exact) < 20.0 * bound / 2**20  # noise of two lattice units, and rounding
+        assert 0.0 < abs(gradient - exact) < 20.0 * bound / 2**20  # noise of two fixed-point grid units, and rounding
         assert weight == pytest.approx(b[i, j] - gradient - b[i, j])  # M, rho_2 and gamma are 1, W and beta 0
         b[i, j] = weight
     assert np.array_equal(b, B)

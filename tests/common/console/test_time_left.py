@@ -4,17 +4,17 @@ from itertools import pairwise
 
 import pytest
 
-from fedbnsl.console.time_left import Pace, SparseLines, in_words
+from fedbnsl.console.time_left import SparseLines, TimeLeft, in_words
 from fedbnsl.protocol.messages import Phase
 
 
 def left(shares: list[float], *, step_s: float = 1.0) -> list[float | None]:
     """The time left at each of these shares, one a step."""
-    pace = Pace("work", 0.0)
-    return [pace.phase(share, k * step_s).left_s for k, share in enumerate(shares)]
+    time_left = TimeLeft("work", 0.0)
+    return [time_left.phase(share, k * step_s).left_s for k, share in enumerate(shares)]
 
 
-def test_steady_work_takes_as_long_as_its_pace_says():
+def test_steady_work_takes_as_long_as_its_time_left_says():
     found = left([k / 100 for k in range(100)])
     assert found[2:] == pytest.approx([100.0 - k for k in range(2, 100)])
 
@@ -22,20 +22,20 @@ def test_steady_work_takes_as_long_as_its_pace_says():
 def test_no_time_is_told_before_there_is_a_basis_for_it():
     assert left([0.0, 0.5]) == [None, None], "a second is too little"
     assert left([0.0, 0.0, 0.001, 0.01]) == [None] * 4, "so is a hundredth"
-    assert Pace("work", 0.0).phase(None, 60.0) == Phase("work", None, 60.0, None)
+    assert TimeLeft("work", 0.0).phase(None, 60.0) == Phase("work", None, 60.0, None)
 
 
-def test_whoever_begins_to_look_late_takes_the_pace_since_then():
-    pace = Pace("work", 0.0)
-    assert pace.phase(0.5, 1000.0).left_s is None
-    assert pace.phase(0.6, 1010.0).left_s == pytest.approx(40.0)
+def test_whoever_begins_to_look_late_takes_the_time_left_since_then():
+    time_left = TimeLeft("work", 0.0)
+    assert time_left.phase(0.5, 1000.0).left_s is None
+    assert time_left.phase(0.6, 1010.0).left_s == pytest.approx(40.0)
 
 
 def test_a_time_left_does_not_jump_where_the_share_does():
     steady = [k / 100 for k in range(30)]
     found = left([*steady, *(0.6 for _ in range(5))])
     assert found[29] == pytest.approx(71.0)
-    assert found[30] == pytest.approx(61.0, abs=5.0), "the pace alone says 20 s"
+    assert found[30] == pytest.approx(61.0, abs=5.0), "the time_left alone says 20 s"
     steps = [a - b for a, b in pairwise(found[29:])]
     assert all(-1.0 < step < 12.0 for step in steps)
 

@@ -49,8 +49,8 @@ def test_the_command_gets_the_event_as_json_and_its_kind_and_run_in_the_environm
     program = "import os, sys, json; e = json.load(sys.stdin); e['env'] = [os.environ['FEDBNSL_EVENT'], "
     program += "os.environ['FEDBNSL_RUN']]; open(sys.argv[1], 'a').write(json.dumps(e) + '\\n')"
     with Hook(script(program)) as hook:
-        hook(Event("site away", "cohort-1", {"site": "north", "seats": {"b", "a"}}, 1_790_000_000.5))
-    expected = {"site": "north", "seats": ["a", "b"], "event": "site away", "run": "cohort-1"}
+        hook(Event("site away", "cohort-1", {"site": "north", "memberships": {"b", "a"}}, 1_790_000_000.5))
+    expected = {"site": "north", "memberships": ["a", "b"], "event": "site away", "run": "cohort-1"}
     assert told() == [expected | {"time": "2026-09-21T14:13:20.500000Z", "env": ["site away", "cohort-1"]}]
 
 

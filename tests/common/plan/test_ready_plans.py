@@ -157,7 +157,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "privacy": {
                 "epsilon": 1.0,
                 "delta": 1e-8,
-                "secure_sum": True,
+                "secure_aggregation": True,
                 "smoothness_share": 0.1,
                 "moments_norm_bound": 0.7,
             }

@@ -292,8 +292,8 @@ def test_a_plan_without_admm_rounds_is_shown_without_steps_and_with_its_releases
 @pytest.mark.parametrize("retries", [0, 1, 2])
 def test_a_price_keeps_enough_for_rounds_that_are_asked_anew(share: float, retries: int) -> None:
     settings = [
-        "privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.colluding=2",
-        f"privacy.secure_sum_retries={retries}", f"privacy.smoothness_share={share}",
+        "privacy.secure_aggregation=true", "privacy.delta=1e-6", "privacy.colluding=2",
+        f"privacy.secure_aggregation_retries={retries}", f"privacy.smoothness_share={share}",
     ]  # fmt: skip
     plan = Plan.load("private-moments", settings, epsilon=1.0)
     price = price_of(plan, n_samples=500, n_variables=20)
@@ -309,14 +309,19 @@ def test_a_price_keeps_enough_for_rounds_that_are_asked_anew(share: float, retri
 
 
 def test_a_price_that_cannot_keep_enough_is_refused() -> None:
-    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "privacy.smoothness_share=0.6"]
+    settings = ["privacy.secure_aggregation=true", "privacy.delta=1e-6", "privacy.smoothness_share=0.6"]
     with pytest.raises(PlanError, match="too small"):
         price_of(Plan.load("private-moments", settings, epsilon=1.0), n_samples=500, n_variables=20)
 
 
 def test_a_plan_may_lose_no_more_sites_than_may_collude() -> None:
-    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "n_participants=5", "privacy.secure_sum_retries=2"]
-    with pytest.raises(PlanError, match="secure_sum_retries"):
+    settings = [
+        "privacy.secure_aggregation=true",
+        "privacy.delta=1e-6",
+        "n_participants=5",
+        "privacy.secure_aggregation_retries=2",
+    ]
+    with pytest.raises(PlanError, match="secure_aggregation_retries"):
         Plan.load("private-moments", settings)
     assert Plan.load("private-moments", [*settings, "privacy.colluding=2"]).retries == 2
     assert Plan.load("private-moments", []).retries == 0
@@ -327,7 +332,7 @@ def private(epsilon: float, **settings: object) -> Plan:
     return Plan.load("private", epsilon=epsilon).with_settings(dictionary=ranges, **settings)
 
 
-def test_each_sites_part_of_the_noise_of_a_secure_sum_is_256_lattice_units_wide_or_the_plan_is_refused() -> None:
+def test_each_sites_part_of_the_noise_of_a_secure_aggregation_is_256_grid_units_wide_or_the_plan_is_refused() -> None:
     """For each of the sites that share it: else rounding changes probabilities by more than the docs say."""
     refused, least = 0, math.inf
     for n_sites in range(10, 800, 10):
@@ -354,12 +359,14 @@ def test_scaled_shares_move_sums_no_further_than_a_record_of_a_site_that_counts_
     if fits:
         assert price_of(plan, n_samples=1000, n_variables=columns).n_honest > 1
     else:
-        with pytest.raises(PlanError, match="5792 columns are too many for secure sums of moments: at most 5791"):
+        with pytest.raises(
+            PlanError, match="5792 columns are too many for secure aggregation of moments: at most 5791"
+        ):
             price_of(plan, n_samples=1000, n_variables=columns)
 
 
 def test_columns_without_means_of_each_site_are_not_scaled_and_may_be_more() -> None:
     """Shares make up for the error of a site's means: without a preparation there are none."""
-    plan = Plan.load("private-moments", ["privacy.secure_sum=true", "privacy.delta=1e-8"])
+    plan = Plan.load("private-moments", ["privacy.secure_aggregation=true", "privacy.delta=1e-8"])
     assert plan.preparation is None
     assert price_of(plan, n_samples=1000, n_variables=5792).n_honest > 1

@@ -27,10 +27,10 @@ from fedbnsl.protocol.messages import (
     LocalUpdate,
     Loss,
     MaskedSum,
+    Membership,
     Phase,
     RoundTask,
     RunStatus,
-    Seat,
     SiteProgress,
     SiteState,
     TableFinding,
@@ -222,9 +222,9 @@ def test_a_full_matrix_survives_the_wire(d: int) -> None:
     assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=d))
 
 
-SEATS = (
-    Seat("east", 100, b"certificate", bytes(range(32)), b"signature"),
-    Seat("west", 7, public_key=bytes(range(1, 33))),
+MEMBERSHIPS = (
+    Membership("east", 100, b"certificate", bytes(range(32)), b"signature"),
+    Membership("west", 7, public_key=bytes(range(1, 33))),
 )
 
 
@@ -238,7 +238,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         scales_rounds.Task(),
         statistics_rounds.Task(),
         residual_rounds.Task(matrix, scales),
-        keys_rounds.Task(SEATS),
+        keys_rounds.Task(MEMBERSHIPS),
     ]
 
 
@@ -600,7 +600,8 @@ def test_impossible_numbers_are_refused(wire: federation.Update, text: str) -> N
         codec.decode_update(parsed(federation.Update, wire), n_variables=3)
 
 
-# ---- secure sums ---------------------------------------------------------------------------------------------------
+# ---- secure aggregation
+# ---------------------------------------------------------------------------------------------------
 
 
 def masked_update(**fields: object) -> federation.Update:
@@ -608,7 +609,7 @@ def masked_update(**fields: object) -> federation.Update:
     return federation.Update(round=2, site="a", masked_sum=federation.MaskedSum(**given))  # type: ignore[arg-type]
 
 
-def test_a_part_of_a_secure_sum_survives_the_wire() -> None:
+def test_a_part_of_a_secure_aggregation_survives_the_wire() -> None:
     numbers = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
     update = LocalUpdate("a", 2, MaskedSum("residual_moments", numbers, b"a digest"))
     wire = parsed(federation.Update, codec.encode_update(update, run=1, value_type="float32"))
@@ -627,27 +628,28 @@ def test_a_part_of_a_secure_sum_survives_the_wire() -> None:
         ({"numbers": bytes(8 * 11)}, "11 masked numbers; expected at most 10"),
     ],
 )
-def test_an_impossible_part_of_a_secure_sum_is_refused(fields: dict[str, object], text: str) -> None:
+def test_an_impossible_part_of_a_secure_aggregation_is_refused(fields: dict[str, object], text: str) -> None:
     with pytest.raises(MalformedMessageError, match=text):
         codec.decode_update(masked_update(**fields), n_variables=3)
 
 
-def test_seats_come_with_the_task_after_the_keys_and_with_what_a_site_that_joins_is_told() -> None:
-    task = RoundTask(2, scales_rounds.Task(), contributed=True, seats=SEATS)
+def test_memberships_come_with_the_task_after_the_keys_and_with_what_a_site_that_joins_is_told() -> None:
+    task = RoundTask(2, scales_rounds.Task(), contributed=True, memberships=MEMBERSHIPS)
     assert codec.decode_task(codec.encode_task(task, value_type="float64"), n_variables=3) == task
     zero = SparseMatrix.zeros(3)
-    reply = JoinReply(1, "rounds = 1", b"12", ("x", "y", "z"), SiteState(zero, zero, seats=SEATS), 4)
-    assert codec.decode_join_reply(codec.encode_join_reply(reply)).snapshot.seats == SEATS
+    reply = JoinReply(1, "rounds = 1", b"12", ("x", "y", "z"), SiteState(zero, zero, memberships=MEMBERSHIPS), 4)
+    assert codec.decode_join_reply(codec.encode_join_reply(reply)).snapshot.memberships == MEMBERSHIPS
 
 
 @pytest.mark.parametrize(
-    "seats",
-    [(SEATS[0], SEATS[0]), (replace(SEATS[0], site="../east"),), (replace(SEATS[0], n_samples=0),),
-     (replace(SEATS[0], public_key=bytes(31)),)],
+    "memberships",
+    [(MEMBERSHIPS[0], MEMBERSHIPS[0]), (replace(MEMBERSHIPS[0], site="../east"),),
+     (replace(MEMBERSHIPS[0], n_samples=0),),
+     (replace(MEMBERSHIPS[0], public_key=bytes(31)),)],
 )  # fmt: skip
-def test_impossible_seats_are_refused(seats: tuple[Seat, ...]) -> None:
-    wire = codec.encode_task(RoundTask(1, keys_rounds.Task(seats), contributed=False), value_type="float64")
-    with pytest.raises(MalformedMessageError, match="seat"):
+def test_impossible_memberships_are_refused(memberships: tuple[Membership, ...]) -> None:
+    wire = codec.encode_task(RoundTask(1, keys_rounds.Task(memberships), contributed=False), value_type="float64")
+    with pytest.raises(MalformedMessageError, match="membership"):
         codec.decode_task(wire, n_variables=3)
 
 

@@ -15,9 +15,9 @@ from starlette.routing import Route
 from fedbnsl.errors import SetupError
 from fedbnsl.web import connections, stream
 from fedbnsl.web.access import LOGIN_POLICY, POLICY
-from fedbnsl.web.board import Board
 from fedbnsl.web.port import WebPort
-from fedbnsl.web.stream import StreamedBoard
+from fedbnsl.web.publisher import SnapshotPublisher
+from fedbnsl.web.stream import StreamedPublisher
 from federation_folder import make_federation
 
 PACKAGE = "fedbnsl.web"
@@ -26,10 +26,10 @@ _LONG_S = 20.0
 
 
 class Page:
-    """A port with a board, and a form."""
+    """A port with a snapshot publisher, and a form."""
 
     def __init__(self, address: str = "127.0.0.1:0", **settings) -> None:
-        self.board, self.posted = Board({"log": 1000}), []
+        self.publisher, self.posted = SnapshotPublisher({"log": 1000}), []
         self.port = WebPort(address, package=PACKAGE, **settings)
 
         async def post(request):
@@ -38,7 +38,7 @@ class Page:
 
         self.port.add_routes(
             [
-                Route("/events", StreamedBoard(self.port.streams, lambda request: self.board)),
+                Route("/events", StreamedPublisher(self.port.streams, lambda request: self.publisher)),
                 Route("/form", post, methods=["POST"]),
             ]
         )
@@ -184,8 +184,8 @@ def test_with_a_token_a_browser_logs_in_and_a_program_bears_it(guarded):
 
 
 def test_a_viewer_gets_what_is_there_and_then_what_changes(page):
-    page.board.show("now", lambda: {"round": 1, "h": float("nan")})
-    page.board.add("log", "first <b>")
+    page.publisher.show("now", lambda: {"round": 1, "h": float("nan")})
+    page.publisher.add("log", "first <b>")
     connection = viewer(page)
     file = connection.makefile("rb")
     heard = []
@@ -203,8 +203,8 @@ def test_a_viewer_gets_what_is_there_and_then_what_changes(page):
     wait_until(lambda: len(heard) >= 2, "the whole")
     assert dict(heard) == {"now": {"round": 1, "h": None}, "log": {"anew": True, "items": ["first <b>"]}}
     for k in range(2, 50):
-        page.board.show("now", lambda k=k: {"round": k})
-    page.board.add("log", "second")
+        page.publisher.show("now", lambda k=k: {"round": k})
+    page.publisher.add("log", "second")
     wait_until(lambda: ("now", {"round": 49}) in heard, "the newest")
     wait_until(lambda: ("log", {"anew": False, "items": ["second"]}) in heard, "the new line")
     assert len(heard) < 12, "what is replaced at once is sent at most a few times a second"
@@ -217,14 +217,14 @@ def test_a_viewer_gets_what_is_there_and_then_what_changes(page):
 def test_nothing_is_made_while_nobody_looks(page):
     made = []
     for _ in range(100):
-        page.board.show("now", lambda: made.append(1))
+        page.publisher.show("now", lambda: made.append(1))
     assert made == []
 
 
 def test_a_part_that_cannot_be_made_is_left_out(page, caplog):
-    page.board.show("bad", lambda: 1 / 0)
-    page.board.show("good", lambda: "here")
-    assert page.board.snapshot() == b'{"log":{"anew":true,"items":[]},"good":"here"}'
+    page.publisher.show("bad", lambda: 1 / 0)
+    page.publisher.show("good", lambda: "here")
+    assert page.publisher.snapshot() == b'{"log":{"anew":true,"items":[]},"good":"here"}'
     assert "cannot be made" in caplog.text
 
 
@@ -235,7 +235,7 @@ def test_viewers_that_read_nothing_never_hold_up_who_publishes(monkeypatch):
         hanging = [viewer(page) for _ in range(50)]
         wait_until(lambda: page.port.n_viewers == 50, "50 viewers")
         for k in range(200):  # 200 x 100 kB: more than what lies between can hold
-            page.board.show("now", lambda k=k: {"round": k, "much": "x" * 100_000})
+            page.publisher.show("now", lambda k=k: {"round": k, "much": "x" * 100_000})
             page.ask("/static/page.css")  # the other thread has had its turn
         assert page.port.n_viewers == 50
         for one in hanging:
@@ -247,7 +247,7 @@ def test_viewers_that_read_nothing_are_cut_off(monkeypatch):
     with Page() as page:
         hanging = [viewer(page) for _ in range(5)]
         wait_until(lambda: page.port.n_viewers == 5, "5 viewers")
-        wait_until(lambda: page.port.n_viewers == 0 or page.board.show("now", lambda: "x" * 1_000_000), "cut off")
+        wait_until(lambda: page.port.n_viewers == 0 or page.publisher.show("now", lambda: "x" * 1_000_000), "cut off")
         assert page.ask("/static/page.css")[0] == 200
         for one in hanging:
             one.close()
@@ -297,11 +297,11 @@ def test_a_port_ends_while_browsers_look():
 
 
 def test_a_long_list_loses_its_oldest_and_a_thinned_one_keeps_its_beginning():
-    board = Board({"log": 10, "rounds": 10}, thinned=("rounds",))
+    publisher = SnapshotPublisher({"log": 10, "rounds": 10}, thinned=("rounds",))
     for k in range(25):
-        board.add("log", k)
-        board.add("rounds", k)
-    content = json.loads(board.snapshot())
+        publisher.add("log", k)
+        publisher.add("rounds", k)
+    content = json.loads(publisher.snapshot())
     assert content["log"]["items"][-5:] == [20, 21, 22, 23, 24]
     assert len(content["log"]["items"]) <= 10
     rounds = content["rounds"]["items"]

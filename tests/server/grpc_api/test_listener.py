@@ -13,9 +13,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import JoinRequest, run_tag
 from fedbnsl.protocol.offer_codec import decode_offers
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl_server.grpc_api import listener as front_door_module
+from fedbnsl_server.grpc_api import listener as listener_module
 from fedbnsl_server.grpc_api.incoming import caller
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
@@ -41,21 +41,21 @@ def servicer(run: int, name: str, *sites: str) -> Servicer:
     return Servicer(plan, run, roster, mailbox, SiteLedgers(Path("never-saved.json")), name=name)
 
 
-def playing(test: Callable[[FrontDoor], Any]) -> None:
+def playing(test: Callable[[Listener], Any]) -> None:
     async def there() -> None:
-        await test(FrontDoor())
+        await test(Listener())
 
     asyncio.run(there())
 
 
-async def offers_for(door: FrontDoor, site: str, **asked: int) -> dict[str, Any]:
+async def offers_for(door: Listener, site: str, **asked: int) -> dict[str, Any]:
     caller.set(site)
     _, found = decode_offers(await door.Runs(federation.RunsRequest(**asked), Context()))
     return {one.name: one for one in found}
 
 
 def test_a_site_is_told_of_its_own_runs_alone() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         door.open(servicer(1, "ours", "east", "north"))
         door.open(servicer(2, "theirs", "south", "west"))
         door.open(servicer(3, "anybody's"))
@@ -68,7 +68,7 @@ def test_a_site_is_told_of_its_own_runs_alone() -> None:
 
 
 def test_the_plan_comes_with_one_run_alone() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         one = servicer(2**40 + 7, "one", "east", "north")
         door.open(one)
         assert (await offers_for(door, "east"))["one"].plan_toml == ""
@@ -80,7 +80,7 @@ def test_the_plan_comes_with_one_run_alone() -> None:
 
 
 def test_a_list_that_was_seen_is_waited_for_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         one = servicer(1, "one", "east", "north")
         door.open(one)
         caller.set("east")
@@ -91,14 +91,14 @@ def test_a_list_that_was_seen_is_waited_for_to_change(monkeypatch: pytest.Monkey
         one.progress.state = "running"
         second = await waiting
         assert (second.version != first.version, second.run[0].state) == (True, "running")
-        monkeypatch.setattr(front_door_module, "LONG_POLL_S", 0.0)
+        monkeypatch.setattr(listener_module, "LONG_POLL_S", 0.0)
         assert (await door.Runs(federation.RunsRequest(seen=second.version), Context())).version == second.version
 
     playing(test)
 
 
 def test_a_call_without_a_run_is_for_the_only_one_that_its_site_can_mean() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         ours, theirs = servicer(1, "ours", "east", "north"), servicer(2, "theirs", "south", "west")
         for one in (ours, theirs):
             door.open(one)
@@ -116,7 +116,7 @@ def test_a_call_without_a_run_is_for_the_only_one_that_its_site_can_mean() -> No
 
 
 def test_a_stranger_is_not_told_which_runs_there_are() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         for number, name in ((1, "secret-1"), (2, "secret-2")):
             door.open(servicer(number, name, "east", "north"))
         request = federation.JoinRequest(
@@ -133,7 +133,7 @@ def test_a_stranger_is_not_told_which_runs_there_are() -> None:
 
 
 def test_a_run_that_is_paused_is_like_a_coordinator_that_is_away_and_an_unknown_one_is_refused() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         one, other = servicer(1, "one", "east", "north"), servicer(2, "other", "east", "north")
         door.open(one)
         door.open(other)
@@ -152,7 +152,7 @@ def test_a_run_that_is_paused_is_like_a_coordinator_that_is_away_and_an_unknown_
 
 
 def test_runs_that_are_over_stay_open_for_late_sites_but_not_all_of_them() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         for number in range(1, 40):
             one = servicer(number, f"run-{number}", "east", "north")
             one.progress.state = "finished"
@@ -167,7 +167,7 @@ def test_runs_that_are_over_stay_open_for_late_sites_but_not_all_of_them() -> No
 
 
 def test_without_any_run_the_coordinator_says_that_it_waits() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         status = await door.Status(federation.StatusRequest(), Context())
         assert (status.state, status.rounds) == ("waiting for sites", 0)
 
@@ -175,7 +175,7 @@ def test_without_any_run_the_coordinator_says_that_it_waits() -> None:
 
 
 def test_a_site_whose_enrolment_ends_is_turned_out_of_all_runs() -> None:
-    async def test(door: FrontDoor) -> None:
+    async def test(door: Listener) -> None:
         turned_out: list[str] = []
         for number in (1, 2):
             door.open(SimpleNamespace(run=number, progress=SimpleNamespace(state="running"),

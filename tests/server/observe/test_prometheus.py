@@ -64,14 +64,14 @@ def test_every_number_of_a_status_is_scraped_over_http():
 
 
 def test_refused_calls_and_joins_are_counted_by_class():
-    totals = {("refused", "malformed"): 8671, ("refused", "no seat"): 2, ("joined", ""): 3, ("left", "policy"): 1}
+    totals = {("refused", "malformed"): 8671, ("refused", "no membership"): 2, ("joined", ""): 3, ("left", "policy"): 1}
     with MetricsPort("127.0.0.1:0") as port:
         port.totals = lambda: totals
         got = scraped(port)
     assert got == {
         ("fedbnsl_up",): 0,
         ("fedbnsl_refused_calls_total", ("why", "malformed")): 8671,
-        ("fedbnsl_refused_calls_total", ("why", "no seat")): 2,
+        ("fedbnsl_refused_calls_total", ("why", "no membership")): 2,
         ("fedbnsl_security_events_total", ("event", "joined")): 3,
         ("fedbnsl_security_events_total", ("event", "left")): 1,
     }

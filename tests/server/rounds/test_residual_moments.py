@@ -287,10 +287,10 @@ GRADES = {name: {"kind": "ordinal", "levels": ["low", "middle", "high"]} for nam
 
 
 @pytest.mark.parametrize(("epsilon", "at_least", "at_most"), [(0.1, 1.0, 1.0), (1000.0, 2.0, 10.0)])
-def test_records_with_levels_are_shortened_less_the_less_noise_there_is(
+def test_records_with_levels_are_clipped_less_the_less_noise_there_is(
     epsilon: float, at_least: float, at_most: float
 ) -> None:
-    plan = Plan.load("private", ["privacy.secure_sum=false"], epsilon=epsilon).with_settings(dictionary=GRADES)
+    plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=epsilon).with_settings(dictionary=GRADES)
     run = Run(plan, plan.edge_mask(VARIABLES), N_SAMPLES)
     state = replace(initial_state(8, list(N_SAMPLES)), scales=np.full(8, 2.0))
     _, task = kind_of("residual_moments").ask(state, run)

@@ -4,7 +4,7 @@ from fedbnsl_server.run.phases import Phases
 from fedbnsl_server.search.progress import Progress
 
 
-def test_each_part_of_each_search_has_a_pace_of_its_own() -> None:
+def test_each_part_of_each_search_has_a_time_left_of_its_own() -> None:
     phases = Phases(5)
     for began in (0.0, 100.0):  # two searches with parts of the same name
         progress = Progress()

@@ -11,7 +11,7 @@ from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.events.emitter import silent
 from fedbnsl.events.security_log import unrecorded
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.grpc_api.listener import FrontDoor
+from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.runs import queue, service
 from fedbnsl_server.runs.queue import QueuedRun
 from fedbnsl_server.runs.service import Service, serve_runs
@@ -27,7 +27,7 @@ class Serving:
 
     def __init__(self, folder: Path) -> None:
         self.said: list[tuple[str, str]] = []
-        self.door = FrontDoor()
+        self.door = Listener()
         self.service = Service(
             folder,
             self.door,

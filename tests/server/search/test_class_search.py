@@ -46,7 +46,7 @@ def chosen(sites: list[np.ndarray], progress: Progress | None = None) -> float:
     )
 
 
-def misfit(seen: np.ndarray, left_out: np.ndarray, penalty: float) -> float:
+def nll(seen: np.ndarray, left_out: np.ndarray, penalty: float) -> float:
     """Minus the log-likelihood of rows, by regressions on the rows of the other sites."""
     S, nothing = seen.T @ seen / len(seen), EVERYTHING & False
     dag = best_dag(S, penalty=penalty, candidates=EVERYTHING, required=nothing, seed=0, patience=1)
@@ -68,7 +68,7 @@ def test_with_few_rows_the_penalty_is_the_one_that_predicts_left_out_sites_best(
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         penalty = bic + share * (extended - bic)
         least[penalty] = sum(
-            misfit(np.concatenate([*sites[:k], *sites[k + 1 :]]), sites[k], penalty * SITES / (SITES - 1))
+            nll(np.concatenate([*sites[:k], *sites[k + 1 :]]), sites[k], penalty * SITES / (SITES - 1))
             for k in range(SITES)
         )
     assert least[chosen(sites)] == pytest.approx(min(least.values()), rel=1e-9)

@@ -7,7 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from fedbnsl.errors import InterruptedRunError, QuorumLostError, RemoteProtocolError, SeatLostError, StaleRoundError
+from fedbnsl.errors import (
+    InterruptedRunError,
+    MembershipLostError,
+    QuorumLostError,
+    RemoteProtocolError,
+    StaleRoundError,
+)
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Finished, LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
@@ -214,9 +220,9 @@ def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(l
             refusal = (
                 f"site '{site}' has seen a round {last_round} that this run does not have: it has not joined this run$"
             )
-            with pytest.raises(SeatLostError, match=refusal):
+            with pytest.raises(MembershipLostError, match=refusal):
                 await mailbox.pull(site, last_round, SOON_S)
-            with pytest.raises(SeatLostError, match=refusal):
+            with pytest.raises(MembershipLostError, match=refusal):
                 mailbox.push(update(site, last_round))
             assert site not in mailbox.answered
             mailbox.take_over(site)

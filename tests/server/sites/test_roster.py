@@ -1,4 +1,4 @@
-"""Who gets a seat in a run, and what the others are told."""
+"""Who gets a membership in a run, and what the others are told."""
 
 import asyncio
 import time
@@ -8,12 +8,12 @@ import pytest
 
 from fedbnsl.errors import (
     FedbnslError,
+    MembershipRefusedError,
     PlanMismatchError,
     QuorumLostError,
     RemoteProtocolError,
     ResultError,
     SchemaMismatchError,
-    SeatRefusedError,
 )
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.channel import AWAY_S
@@ -39,26 +39,27 @@ def refusal(roster: Roster, request: JoinRequest, kind: type[FedbnslError]) -> s
     return str(caught.value)
 
 
-# ---- seats ---------------------------------------------------------------------------------------------------------
+# ---- memberships
+# ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_site_gets_a_seat_until_all_are_taken() -> None:
+def test_every_site_gets_a_membership_until_all_are_taken() -> None:
     roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north", n_samples=10))
     roster.join(request("south", n_samples=20))
     assert {site: member.n_samples for site, member in roster.members.items()} == {"north": 10, "south": 20}
-    assert refusal(roster, request("east"), SeatRefusedError) == "all 2 seats of this run are taken"
+    assert refusal(roster, request("east"), MembershipRefusedError) == "all 2 memberships of this run are taken"
 
 
 def test_a_site_that_says_it_has_more_rows_than_the_plan_allows_is_refused() -> None:
     roster = Roster(Plan(variables=NAMES, n_participants=2, max_rows=500))
     roster.join(request("north", n_samples=500))
-    text = refusal(roster, request("south", n_samples=2**63 - 1), SeatRefusedError)
+    text = refusal(roster, request("south", n_samples=2**63 - 1), MembershipRefusedError)
     assert text == ("site 'south' says that it has 9223372036854775807 rows; the plan allows 500 at most (max_rows)")
-    assert "10000000 at most" in refusal(Roster(PLAN), request("south", n_samples=10_000_001), SeatRefusedError)
+    assert "10000000 at most" in refusal(Roster(PLAN), request("south", n_samples=10_000_001), MembershipRefusedError)
 
 
-def test_a_refused_site_takes_no_seat() -> None:
+def test_a_refused_site_takes_no_membership() -> None:
     roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north"))
     refusal(roster, request("south", ("age", "dose")), SchemaMismatchError)
@@ -66,16 +67,16 @@ def test_a_refused_site_takes_no_seat() -> None:
     assert sorted(roster.members) == ["east", "north"]
 
 
-def test_only_the_sites_that_the_plan_names_get_a_seat() -> None:
+def test_only_the_sites_that_the_plan_names_get_a_membership() -> None:
     roster = Roster(PLAN.with_settings(n_participants=2, sites=["north", "south"]))
-    text = refusal(roster, request("east"), SeatRefusedError)
+    text = refusal(roster, request("east"), MembershipRefusedError)
     assert text == "site 'east' is not among the sites that may take part in this run"
     roster.join(request("south"))
     roster.join(request("north"))
     assert roster.is_complete
 
 
-def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
+def test_a_site_that_comes_back_keeps_its_membership_even_if_all_are_taken() -> None:
     roster = Roster(Plan(variables=NAMES, n_participants=2))
     roster.join(request("north"))
     roster.join(request("south"))
@@ -93,7 +94,7 @@ def test_a_site_that_comes_back_keeps_its_seat_even_if_all_are_taken() -> None:
 def test_a_site_that_comes_back_with_another_table_is_refused(other: JoinRequest) -> None:
     roster = Roster(PLAN)
     roster.join(request("north"))
-    assert refusal(roster, other, SeatRefusedError) == "site 'north' has already joined, with another table"
+    assert refusal(roster, other, MembershipRefusedError) == "site 'north' has already joined, with another table"
 
 
 # ---- variables -----------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def test_a_site_name_that_can_name_a_file_is_accepted(name: str) -> None:
     ["", " ", "a b", "a/b", "../a", "..", ".", ".hidden", "-rf", "a\\b", "a\n", "a\0b", "site:1", "a'b", "x" * 65],
 )
 def test_a_site_name_that_cannot_name_a_file_is_refused(name: str) -> None:
-    text = refusal(Roster(PLAN), request(name), SeatRefusedError)
+    text = refusal(Roster(PLAN), request(name), MembershipRefusedError)
     assert text.startswith(f"site name {name!r}: use 1 to 64 letters, digits, ")
 
 
@@ -186,7 +187,7 @@ def test_a_site_that_is_silent_for_long_is_away_until_it_calls() -> None:
     assert member.online_since == member.last_seen
 
 
-def test_a_seat_that_cannot_be_written_down_is_neither_taken_nor_freed() -> None:
+def test_a_membership_that_cannot_be_written_down_is_neither_taken_nor_freed() -> None:
     full = False
 
     def keep(site: str, member: Member | None) -> None:
@@ -217,7 +218,7 @@ def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
         roster.heard("south")
 
 
-def test_waiting_ends_when_the_last_seat_is_taken() -> None:
+def test_waiting_ends_when_the_last_membership_is_taken() -> None:
     async def scene() -> None:
         roster = Roster(Plan(variables=NAMES, n_participants=2, join_deadline_s=LONG_S))
         waiting = asyncio.create_task(roster.wait_until_complete())
@@ -252,6 +253,6 @@ def test_a_site_that_leaves_before_the_run_may_come_back_with_another_table() ->
         roster.join(JoinRequest("b", ("x", "y"), 50))
         roster.join(JoinRequest("a", ("y", "x"), 60))
         roster.leave("a")
-        assert set(roster.members) == {"a", "b"}, "once the run has begun a seat stays taken"
+        assert set(roster.members) == {"a", "b"}, "once the run has begun a membership stays taken"
 
     asyncio.run(scene())

@@ -96,7 +96,7 @@ def test_a_simulation_is_never_private(seed: int | None, tmp_path: Path) -> None
 
 
 def test_the_roster_knows_who_counts_what_it_releases() -> None:
-    async def seats() -> Roster:
+    async def memberships() -> Roster:
         roster = Roster(private_plan(variables=NAMES))
         roster.join(JoinRequest("north", NAMES, 120, ledger=HEAD))
         roster.join(JoinRequest("south", NAMES, 120))
@@ -104,7 +104,7 @@ def test_the_roster_knows_who_counts_what_it_releases() -> None:
 
     import asyncio
 
-    members = asyncio.run(seats()).members
+    members = asyncio.run(memberships()).members
     assert {name: member.has_ledger for name, member in members.items()} == {"north": True, "south": False}
 
 
@@ -125,7 +125,7 @@ def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_p
 
 def test_columns_whose_spread_the_noise_hides_are_named_where_their_edges_are_told() -> None:
     dictionary = {"a": {"range": [0, 1]}, "b": {"range": [0, 1]}}
-    plan = Plan.load("private", ["privacy.secure_sum=false"]).with_settings(dictionary=dictionary)
+    plan = Plan.load("private", ["privacy.secure_aggregation=false"]).with_settings(dictionary=dictionary)
     assert warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4])) == [], "none is told there"
     plan = plan.with_settings(rounds=2, moments_rounds=0, graph_class="dag-equal-variance", threshold=0.3)
     (sentence,) = warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4]))
@@ -133,13 +133,11 @@ def test_columns_whose_spread_the_noise_hides_are_named_where_their_edges_are_to
     assert warnings.of_hidden_scales(plan, ("a", "b"), np.ones(2)) == []
 
 
-def test_weights_into_variables_with_levels_are_called_biased_where_records_are_shortened() -> None:
+def test_weights_into_variables_with_levels_are_called_biased_where_records_are_clipped() -> None:
     levels = {"a": {"range": [0, 1]}, "b": {"kind": "binary", "levels": ["no", "yes"]}}
     private, standard = Plan.load("private"), Plan.load("standard")
-    (sentence,) = warnings.of_shortened_levels(private.with_settings(dictionary=levels), {"a", "b"})
+    (sentence,) = warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a", "b"})
     assert "weights of edges into 'b' come out too large or too small" in sentence
-    assert (
-        warnings.of_shortened_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}}), {"b"}) == []
-    )
-    assert warnings.of_shortened_levels(standard.with_settings(dictionary=levels), {"b"}) == []
-    assert warnings.of_shortened_levels(private.with_settings(dictionary=levels), {"a"}) == [], "no edge into it"
+    assert warnings.of_clipped_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}}), {"b"}) == []
+    assert warnings.of_clipped_levels(standard.with_settings(dictionary=levels), {"b"}) == []
+    assert warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a"}) == [], "no edge into it"

@@ -1,4 +1,4 @@
-"""The run folder as the second life of a coordinator finds it: seats, history, lock."""
+"""The run folder as the second life of a coordinator finds it: memberships, history, lock."""
 
 import errno
 import json
@@ -59,7 +59,7 @@ def save_state(run: Path, t: int) -> None:
 # ---- run.json ------------------------------------------------------------------------------------------------------
 
 
-def test_number_seeds_and_seats_are_found_again(run: Path) -> None:
+def test_number_seeds_and_memberships_are_found_again(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     assert (folder.identity.run, folder.identity.created_at, folder.identity.seeds) == (
         REGISTER.run,
@@ -88,20 +88,20 @@ def test_a_run_that_everybody_left_has_no_members(run: Path) -> None:
     assert membership_log.replay(events) == Membership({"a": Member(NAMES[::-1], 3, False)})
 
 
-def test_a_line_that_frees_a_seat_nobody_had_is_refused(run: Path) -> None:
-    (run / "events.jsonl").write_text('{"event": "seat freed", "site": "a"}\n', encoding="utf-8")
-    with pytest.raises(ResultError, match="seats of the run cannot be read"):
+def test_a_line_that_frees_a_membership_nobody_had_is_refused(run: Path) -> None:
+    (run / "events.jsonl").write_text('{"event": "membership freed", "site": "a"}\n', encoding="utf-8")
+    with pytest.raises(ResultError, match="memberships of the run cannot be read"):
         RunFolder.resume(run, PLAN)
 
 
-def test_what_is_written_of_seats_grows_with_their_number(run: Path) -> None:
+def test_what_is_written_of_memberships_grows_with_their_number(run: Path) -> None:
     folder = RunFolder.resume(run, PLAN)
     sizes = []
     for k in range(100):
         membership_log.note(folder.events, f"site-{k:02}", Member(NAMES, 3, False))
         sizes.append((run / "events.jsonl").stat().st_size)
     folder.close()
-    assert sizes[99] < 1.1 * 100 * sizes[0], "a line a seat"
+    assert sizes[99] < 1.1 * 100 * sizes[0], "a line a membership"
     again = RunFolder.resume(run, PLAN)
     again.close()
     assert len(again.past.membership.members) == 100

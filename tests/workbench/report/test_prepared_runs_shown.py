@@ -81,7 +81,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     plans = {
         "standard": Plan.load("standard"),
         "equal": Plan.load("standard").with_settings(graph_class="dag-equal-variance", threshold=0.05),
-        "private": Plan.load("private", ["privacy.secure_sum=false"], epsilon=50.0),
+        "private": Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=50.0),
         "refitted": Plan.parse(REFITTED),
         "raw": Plan.load("standard").with_settings(preparation={"intercept": "none", "scale": "none"}),
     }

@@ -1,4 +1,4 @@
-"""One run as its page shows it: kept up to date by the run's events, on a board that only viewers make work for."""
+"""One run as its page shows it, kept up to date by the run's events; only viewers make work for it."""
 
 import asyncio
 import statistics
@@ -15,7 +15,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import RunStatus
 from fedbnsl.rounds.kinds import n_rounds, stage
-from fedbnsl.web.board import Board
+from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.page.present_graph import present_graph
@@ -41,15 +41,15 @@ class LiveRun:
 
     Attributes
     ----------
-    board
+    publisher
         What its viewers are sent.
     outcome
         How the run ended; empty while it goes on.
     """
 
     def __init__(self, plan: Plan, folder: Path, run: int, *, past: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.board = Board({"rounds": _MOST_ROUNDS, "log": _MOST_LINES}, thinned=("rounds",))
-        self.board.refresh = self._refresh
+        self.publisher = SnapshotPublisher({"rounds": _MOST_ROUNDS, "log": _MOST_LINES}, thinned=("rounds",))
+        self.publisher.refresh = self._refresh
         self.plan, self.folder = plan, folder
         self.outcome = ""
         self._reason = ""
@@ -66,8 +66,8 @@ class LiveRun:
         for entry in past:
             sent = [way["serialised"] for ways in entry["bytes"].values() for way in ways.values()]
             self._round(entry["round"], entry["kind"], entry, len(entry["contributed"]), sum(sent), None)
-        self.board.show("run", self._about)
-        self.board.show("now", self._now)
+        self.publisher.show("run", self._about)
+        self.publisher.show("now", self._now)
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class LiveRun:
         fields, kind = event.fields, event.kind
         if kind == "run started":
             self._variables = fields["variables"]
-            self.board.show("run", self._about)
+            self.publisher.show("run", self._about)
             self._line(event, f"the run started with {counted(len(fields['sites']), 'site')}")
         elif kind == "site joined":
             self._rows[fields["site"]] = fields["n_samples"]
@@ -116,7 +116,7 @@ class LiveRun:
             if self._look is not None:  # here, on the run's own loop: there is none to ask in a moment
                 self._status, self._ask = self._look(), None
             self._line(event, f"the run is over: {fields['outcome']}" + (f" ({self._reason})" if self._reason else ""))
-        self.board.show("now", self._now)
+        self.publisher.show("now", self._now)
 
     def after_round(self, state: AdmmState, record: RoundRecord) -> None:
         """The graph has changed; it is drawn when somebody looks."""
@@ -125,14 +125,14 @@ class LiveRun:
     def show_graph(self, state: AdmmState) -> None:
         """Show the graph of a state; also of the one that a run is continued from."""
         variables = self._variables
-        self.board.show("graph", lambda: present_graph(state, self.plan, self.plan.edge_mask(variables)))
+        self.publisher.show("graph", lambda: present_graph(state, self.plan, self.plan.edge_mask(variables)))
 
     def say_report(self, ready: bool, command: str) -> None:
         """The run is over and its folder is written: where its report is, or the command that makes it."""
-        self.board.show("over", lambda: {"outcome": self.outcome, "report": ready, "command": command})
+        self.publisher.show("over", lambda: {"outcome": self.outcome, "report": ready, "command": command})
 
     def _line(self, event: Event, text: str) -> None:
-        self.board.add("log", [round(event.time_unix_s, 1), text])
+        self.publisher.add("log", [round(event.time_unix_s, 1), text])
 
     def _round(
         self, number: int, kind: str, of: Mapping[str, Any], contributed: int, n_bytes: int, event: Event | None
@@ -148,7 +148,7 @@ class LiveRun:
             "bytes": self._bytes,
             "s": round(of["local_s"] + of["global_s"], 4),
         }
-        self.board.add("rounds", row)
+        self.publisher.add("rounds", row)
         if event is not None:
             edges = counted_edges(of["edges"], of.get("undirected", 0))
             self._line(event, f"round {number} ({kind}) is over: {counted(contributed, 'site')}, {edges}")
@@ -157,7 +157,7 @@ class LiveRun:
         seen = None if self._ask is None else await asyncio.to_thread(self._ask)
         if seen is not None and self._ask is not None:  # the run may have ended meanwhile, which tells more
             self._status = seen
-            self.board.show("now", self._now)
+            self.publisher.show("now", self._now)
 
     def _about(self) -> dict[str, Any]:
         plan = self.plan
@@ -169,7 +169,7 @@ class LiveRun:
             "plan": plan.name,
             "digest": plan.digest().hex(),
             "rounds": n_rounds(plan),
-            "seats": plan.n_participants,
+            "memberships": plan.n_participants,
             "private": plan.privacy is not None,
             "graph_class": plan.graph_class,
             "threshold": plan.threshold,

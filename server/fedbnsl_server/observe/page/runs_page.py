@@ -15,10 +15,10 @@ from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
-from fedbnsl.web.board import Board
 from fedbnsl.web.connections import AT_ONCE
 from fedbnsl.web.port import WebPort
-from fedbnsl.web.stream import StreamedBoard
+from fedbnsl.web.publisher import SnapshotPublisher
+from fedbnsl.web.stream import StreamedPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun
@@ -66,7 +66,7 @@ class RunsPage:
         self.port = WebPort(address, package=_PACKAGE, token_file=token_file, secure=secure)
         self._runs: dict[str, LiveRun] = {}
         self._others: Sequence[tuple[str, str, str]] | None = None  # of a service; None: there is one run
-        self._list = Board()
+        self._list = SnapshotPublisher()
         self._list.refresh = self._refresh_list
         self._list.show("runs", self._listed)
         self._reports: dict[str, asyncio.Task[str | None]] = {}
@@ -74,9 +74,9 @@ class RunsPage:
         self.port.add_routes(
             [
                 Route("/", self._start),
-                Route("/events", StreamedBoard(streams, lambda request: self._list)),
+                Route("/events", StreamedPublisher(streams, lambda request: self._list)),
                 Route("/runs/{name}", self._page),
-                Route("/runs/{name}/events", StreamedBoard(streams, lambda request: self._live(request).board)),
+                Route("/runs/{name}/events", StreamedPublisher(streams, lambda request: self._live(request).publisher)),
                 Route("/runs/{name}/state.json", self._state),
                 Route("/runs/{name}/report", self._report),
             ]
@@ -142,9 +142,9 @@ class RunsPage:
 
     async def _state(self, request: Request) -> Response:
         live = self._live(request)
-        if live.board.refresh is not None:
-            await live.board.refresh()
-        return Response(live.board.snapshot(), media_type="application/json")
+        if live.publisher.refresh is not None:
+            await live.publisher.refresh()
+        return Response(live.publisher.snapshot(), media_type="application/json")
 
     async def _report(self, request: Request) -> Response:
         live = self._live(request)
@@ -178,6 +178,6 @@ class RunsPage:
 
     async def _refresh_list(self) -> None:
         for live in self._runs.values():
-            if live.board.refresh is not None and not live.outcome:
-                await live.board.refresh()
+            if live.publisher.refresh is not None and not live.outcome:
+                await live.publisher.refresh()
         self._list.show("runs", self._listed)

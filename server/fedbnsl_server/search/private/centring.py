@@ -5,7 +5,7 @@ left: a mean square near its feature bound, and records that all point in one di
 centred Gaussian network can.
 
 For the second, let z be a record in units of its scales, v a direction, f = v'z, and R the norm that records are
-shortened to: the shortened moment along v is the mean of f^2 min(1, R^2 / |z|^2), which is at most the mean of
+clipped to: the clipped moment along v is the mean of f^2 min(1, R^2 / |z|^2), which is at most the mean of
 min(f^2, R^2). For a centred Gaussian f, whose variance is at most E |z|^2, this is R^2 `capped(E |z|^2 / R^2)`: with
 R = 0.55 sqrt(d), 72 % of R^2. If all means are three standard deviations from zero it is 90 %.
 
@@ -63,7 +63,7 @@ def in_one_direction(
     Parameters
     ----------
     released
-        (d, d) moments of x / scales, one a site, of records shortened to the norm R = `norm_bound`.
+        (d, d) moments of x / scales, one a site, of records clipped to the norm R = `norm_bound`.
     n_samples, variances, scale_variances
         Rows of these sites, and `moments_variance` and `setup_variance` of their prices.
     scales, bounds

@@ -1,19 +1,19 @@
-"""What shortening records does to their moments, and how to take it back.
+"""What clipping records does to their moments, and how to take it back.
 
 A site shortens a record (z, c) to the norm R before it adds its products: it counts with w = min(1, R^2 / |(z, c)|^2).
 Long records lie along the directions of large variance, so that these are understated: the moments of Gaussian z with
 covariance P = U diag(l) U' become U diag(l_i E[w g_i^2]) U', g standard normal. In well-chosen residuals all l are
 about equal, and only a factor is lost; in those of the first rounds they are not. Given P, up to a factor, from
 everything that was released, the difference can be taken off. The factor follows from the mean of w, which the
-constant c tells; without a constant from the mean of w |z|^2, unless nearly all records were shortened, and then the
+constant c tells; without a constant from the mean of w |z|^2, unless nearly all records were clipped, and then the
 difference hardly depends on it.
 
-What is taken back depends on the P that the noisy moments tell. If one covariance of z changes by e, the shortened
+What is taken back depends on the P that the noisy moments tell. If one covariance of z changes by e, the clipped
 moments change by e E[w g_i^2 g_j^2], which is less than e E[w]: so P follows the noise by more than it is, and its
 errors are those of noise that is stretched by the ratio.
 
-Records with levels are not Gaussian: which of them are long hangs on which levels go together, and what shortening has
-done to them nobody can take back. So records are shortened no more than the noise demands (`room`): the noise that a
+Records with levels are not Gaussian: which of them are long hangs on which levels go together, and what clipping has
+done to them nobody can take back. So records are clipped no more than the noise demands (`room`): the noise that a
 wider bound costs is not felt where sampling error outweighs it. What is taken back is in proportion to the weight that
 the records have lost by what was released. The error that is left is the same in all releases, as sampling error is,
 and counts as such (`records_worth`).
@@ -33,17 +33,17 @@ _WIDEST = 1e6
 
 # The noise of all rounds may be so much of the sampling error where that lets records be longer.
 _OF_SAMPLING = 0.5
-# Beyond it next to no record is shortened, and rounding on the lattice would begin to count.
+# Beyond it next to no record is clipped, and rounding on the fixed-point grid would begin to count.
 _MOST_ROOM = 10.0
-# What is tried where records have levels, for which shortening is an error of its own.
+# What is tried where records have levels, for which clipping is an error of its own.
 _ROOMS = tuple(math.sqrt(square) for square in (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0))
-# Where shortening took a share t of the weight, the error of a correlation of residuals of records with levels is about
+# Where clipping took a share t of the weight, the error of a correlation of residuals of records with levels is about
 # 0.06 t / (t + 0.07): in tables of surveys and registers, with residuals of the complete graph.
 _ERROR_OF_LEVELS, _HALF_OF_IT = 0.06, 0.07
 
 
-class Shortening(NamedTuple):
-    """What shortening has done.
+class Clipping(NamedTuple):
+    """What clipping has done.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Shortening(NamedTuple):
 
 
 def room(noise_std: float, n_samples: float, *, d: int, norm_bound: float, constant: float, levels: bool) -> float:
-    """How many times wider than the spread of residuals their scales should be: then fewer records are shortened.
+    """How many times wider than the spread of residuals their scales should be: then fewer records are clipped.
 
     Noise of a moment of the residuals grows with the square of it.
 
@@ -86,14 +86,14 @@ def room(noise_std: float, n_samples: float, *, d: int, norm_bound: float, const
 
 
 def records_worth(n_samples: float, lost: float) -> float:
-    """How many records with levels that were not shortened would tell as much.
+    """How many records with levels that were not clipped would tell as much.
 
     Parameters
     ----------
     n_samples
         Records that count.
     lost
-        Mean share of their weight that shortening took.
+        Mean share of their weight that clipping took.
     """
     return n_samples / (1.0 + n_samples * _error_of_levels(lost) ** 2)
 
@@ -102,10 +102,10 @@ def _error_of_levels(lost: float) -> float:
     return _ERROR_OF_LEVELS * lost / (lost + _HALF_OF_IT)
 
 
-def shortening(
+def clipping(
     P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float, complete: float = 1.0
-) -> Shortening:
-    """What shortening does to the moments of Gaussian records.
+) -> Clipping:
+    """What clipping does to the moments of Gaussian records.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def shortening(
     values = np.maximum(values, 0.0)
     plain = constant == 0.0
     if not (size > 0.0 and (plain or weight > 0.0) and values.sum() > 0.0):  # noise: nothing is known of the records
-        return Shortening(np.zeros_like(P), 1.0)
+        return Clipping(np.zeros_like(P), 1.0)
     squares = _squares_of_normals(len(P))
     lengths = squares @ values
     told = size if plain else size / weight
@@ -142,11 +142,11 @@ def shortening(
     mean = float(w.mean())
     along = mean + (w - mean) @ (squares - 1.0) / len(squares)
     factor *= 1.0 if plain else weight / mean
-    shortened = (vectors * (factor * values * along)) @ vectors.T
-    bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - shortened)
+    clipped = (vectors * (factor * values * along)) @ vectors.T
+    bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - clipped)
     if not plain and mean < 1.0:  # other records than Gaussian ones lose less where few are long
         bias *= min(max(1.0 - weight / complete, 0.0) / (1.0 - mean), 1.0)
-    return Shortening(bias, _stretch(w, squares))
+    return Clipping(bias, _stretch(w, squares))
 
 
 def _stretch(w: Matrix, squares: Matrix) -> float:

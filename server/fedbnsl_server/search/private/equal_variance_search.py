@@ -19,7 +19,7 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned, turned
 from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales, search_pooled
-from fedbnsl_server.search.private.released_likelihood import CONVERGED, Explanation, Release, ReleasedLikelihood
+from fedbnsl_server.search.private.released_likelihood import CONVERGED, Fit, Release, ReleasedLikelihood
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 
 # So many searches after the last round, at most.
@@ -90,7 +90,7 @@ class EqualVarianceSearch:
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
         back = np.linalg.inv(A)
-        given = combined([one.unshortened(back.T @ back) for one in releases], n_samples, A)
+        given = combined([one.unclipped(back.T @ back) for one in releases], n_samples, A)
         graph, _ = self._searched(given, dag, scales, progress=progress, each=each)
         best = self._explained(
             releases,
@@ -101,16 +101,16 @@ class EqualVarianceSearch:
             progress=progress,
             each=each,
         )
-        if best is None:  # nor do equal variances tell what shortening did
+        if best is None:  # nor do equal variances tell what clipping did
             graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales, progress=progress, each=each)
             return Learned(graph, pooled, scales, next_scales(graph.residual_variance))
         W, common = best.weights, best.covariance.diagonal()
         asked = np.sqrt(common)
-        seen = combined([one.unshortened(best.moments) for one in releases], n_samples, _residuals(W, asked))
+        seen = combined([one.unclipped(best.moments) for one in releases], n_samples, _residuals(W, asked))
         # Residuals that are longer than the others shorten all records: none should be that noise may hide.
         longest = np.maximum(seen.moments.diagonal() + np.sqrt(seen.noise.diagonal()), 1.0)
         last = releases[-1]
-        # If few records were shortened, smaller scales cost little, and there is less noise in their units; but a
+        # If few records were clipped, smaller scales cost little, and there is less noise in their units; but a
         # constant, which tells the means, must stay as large as the residuals.
         unused = 1.0 if last.constant else min(1.0, len(W) / last.norm_bound**2)
         graph = FoundGraph(best.dag, W, common, best.score)
@@ -136,7 +136,7 @@ class EqualVarianceSearch:
         clear: bool,
         progress: Progress | None = None,
         each: Each = in_turn,
-    ) -> Explanation | None:
+    ) -> Fit | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
         None if the releases contradict it: a variance for each column is worth its price.
@@ -144,14 +144,14 @@ class EqualVarianceSearch:
         Parameters
         ----------
         known
-            (d, d) moments of the columns, up to a factor, by which shortening is taken back at first.
+            (d, d) moments of the columns, up to a factor, by which clipping is taken back at first.
         clear
             Whether any edge that counts stands out of the noise: few directions are wrong, and edges are turned in the
             last round alone, if equal variances are contradicted.
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 
-        def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Explanation:
+        def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Fit:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
             if progress is not None:
                 progress.begin("edges dropped and added")
@@ -165,13 +165,13 @@ class EqualVarianceSearch:
                 return turned(likelihood, one, progress=progress)
             return turned(likelihood, one, among=likelihood.turnable, progress=progress)
 
-        straight = [one.unshortened(known) for one in releases]
+        straight = [one.unclipped(known) for one in releases]
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(likelihood, graph)
         for _ in range(_MOST_TIMES - 1 if self.last else 0):
             if progress is not None and progress.is_enough:
                 break
-            straight = [one.unshortened(best.moments) for one in releases]
+            straight = [one.unclipped(best.moments) for one in releases]
             likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
             best = likelihood.explained(best.dag, best.weights, best.covariance)
             scales = np.sqrt(best.covariance.diagonal())
@@ -186,15 +186,15 @@ class EqualVarianceSearch:
             best = pruned(likelihood, best, self.threshold, unit)
         return None if self._contradicted(best, releases, n_samples) else best
 
-    def _contradicted(self, best: Explanation, releases: Sequence[Release], n_samples: float) -> bool:
-        """Whether a variance for each column is worth its price, once shortening is taken back as this graph says."""
-        straight = [one.unshortened(best.moments) for one in releases]
+    def _contradicted(self, best: Fit, releases: Sequence[Release], n_samples: float) -> bool:
+        """Whether a variance for each column is worth its price, once clipping is taken back as this graph says."""
+        straight = [one.unclipped(best.moments) for one in releases]
         equal = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         apart = ReleasedLikelihood(straight, n_samples, self.mask)
         best = equal.explained(best.dag, best.weights, best.covariance)
         free = apart.explained(best.dag, best.weights, best.covariance)
         further = int(np.triu(self.mask.columns.within()).sum()) - 1
-        return not best.misfit - free.misfit <= apart.penalty * further
+        return not best.nll - free.nll <= apart.penalty * further
 
 
 def _pooled(given: Released) -> PooledMoments:

@@ -16,7 +16,7 @@ import numpy as np
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.search.private.released_likelihood import CONVERGED, Explanation
+from fedbnsl_server.search.private.released_likelihood import CONVERGED, Fit
 from fedbnsl_server.search.progress import Progress
 
 _STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
@@ -39,16 +39,16 @@ class Likelihood(Protocol):
         """(V, V) what an edge between two variables costs."""
         ...
 
-    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = ..., target: float = ...) -> Explanation:
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = ..., target: float = ...) -> Fit:
         """The best explanation by a (V, V) DAG that some steps reach from a start, if a target is within reach."""
         ...
 
-    def gains(self, found: Explanation) -> Matrix:
-        """(V, V) about how much the misfit would fall with one more edge; 0 for what may not be added."""
+    def gains(self, found: Fit) -> Matrix:
+        """(V, V) about how much the negative log-likelihood would fall with one more edge; 0: not to be added."""
         ...
 
 
-def improved(likelihood: Likelihood, found: Explanation, *, progress: Progress | None = None) -> Explanation:
+def improved(likelihood: Likelihood, found: Fit, *, progress: Progress | None = None) -> Fit:
     """Drop and add edges, one at a time and refitted each time, as long as the score falls and nobody wants the end.
 
     `progress` is told how few are left of the edges that do not pay for themselves.
@@ -68,11 +68,11 @@ def improved(likelihood: Likelihood, found: Explanation, *, progress: Progress |
 
 def turned(
     likelihood: Likelihood,
-    found: Explanation,
+    found: Fit,
     *,
-    among: Callable[[Explanation], Mask] = lambda found: found.dag,
+    among: Callable[[Fit], Mask] = lambda found: found.dag,
     progress: Progress | None = None,
-) -> Explanation:
+) -> Fit:
     """Turn edges around, and drop and add others after each, as long as the score falls and nobody wants the end.
 
     An edge that was better left as it is is tried again once one of its ends has other parents.
@@ -109,7 +109,7 @@ def turned(
     return found
 
 
-def pruned(likelihood: Likelihood, best: Explanation, threshold: float, size: Matrix | float = 1.0) -> Explanation:
+def pruned(likelihood: Likelihood, best: Fit, threshold: float, size: Matrix | float = 1.0) -> Fit:
     """The graph without edges whose weights do not exceed the threshold, explained again.
 
     Parameters
@@ -130,7 +130,7 @@ def _is_enough(progress: Progress | None) -> bool:
     return progress is not None and progress.is_enough
 
 
-def _idle(likelihood: Likelihood, found: Explanation) -> list[tuple[int, int]]:
+def _idle(likelihood: Likelihood, found: Fit) -> list[tuple[int, int]]:
     """Edges that do not pay for themselves, the worst first."""
     required = likelihood.mask.of_variables.required
     prices = likelihood.prices
@@ -140,7 +140,7 @@ def _idle(likelihood: Likelihood, found: Explanation) -> list[tuple[int, int]]:
     ]
 
 
-def with_fewer(likelihood: Likelihood, found: Explanation, idle: Sequence[tuple[int, int]]) -> Explanation | None:
+def with_fewer(likelihood: Likelihood, found: Fit, idle: Sequence[tuple[int, int]]) -> Fit | None:
     """The graph without the worse half of these edges, or without the first and worst one."""
     for size in sorted({math.ceil(len(idle) / 2), min(len(idle), 1)} - {0}, reverse=True):
         dag = found.dag.copy()
@@ -151,7 +151,7 @@ def with_fewer(likelihood: Likelihood, found: Explanation, idle: Sequence[tuple[
     return None
 
 
-def with_one_more(likelihood: Likelihood, found: Explanation) -> Explanation | None:
+def with_one_more(likelihood: Likelihood, found: Fit) -> Fit | None:
     """The graph with the edge that promises most, of the first few that keep it acyclic."""
     net = likelihood.gains(found) - likelihood.prices
     tried = 0
@@ -170,7 +170,7 @@ def with_one_more(likelihood: Likelihood, found: Explanation) -> Explanation | N
     return None
 
 
-def _better(likelihood: Likelihood, found: Explanation, dag: Mask) -> Explanation | None:
+def _better(likelihood: Likelihood, found: Fit, dag: Mask) -> Fit | None:
     """The explanation by another graph, if its score is lower."""
     least = found.score - CONVERGED
     target = least - float(likelihood.prices[dag].sum())
@@ -178,8 +178,8 @@ def _better(likelihood: Likelihood, found: Explanation, dag: Mask) -> Explanatio
     return other if other.score < least else None
 
 
-def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], float]:
-    """By how much the misfit would grow without an edge, to second order (Wald)."""
+def losses(likelihood: Likelihood, found: Fit) -> dict[tuple[int, int], float]:
+    """By how much the negative log-likelihood would grow without an edge, to second order (Wald)."""
     edges = np.argwhere(likelihood.mask.columns.spread(found.dag))
     error = found.error[: len(edges), : len(edges)]
     weights = found.weights[edges[:, 0], edges[:, 1]]
@@ -196,7 +196,7 @@ def losses(likelihood: Likelihood, found: Explanation) -> dict[tuple[int, int], 
     return found_losses
 
 
-def _turned_around(likelihood: Likelihood, found: Explanation, i: int, j: int) -> Explanation | None:
+def _turned_around(likelihood: Likelihood, found: Fit, i: int, j: int) -> Fit | None:
     """The graph with j -> i instead of i -> j, if it explains more once both have all their parents."""
     columns, between = likelihood.mask.columns, likelihood.mask.of_variables
     parents = found.dag[:, i] | found.dag[:, j]
@@ -213,5 +213,5 @@ def _turned_around(likelihood: Likelihood, found: Explanation, i: int, j: int) -
         above = np.flatnonzero(spread[:, child])
         W[:, child] = 0.0
         W[above, child] = np.linalg.lstsq(S[np.ix_(above, above)], S[above, child])[0]
-    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN, target=found.misfit)
-    return covered if covered.misfit < found.misfit - CONVERGED else None
+    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN, target=found.nll)
+    return covered if covered.nll < found.nll - CONVERGED else None

@@ -26,7 +26,7 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned
-from fedbnsl_server.search.private.released_likelihood import Explanation, Release, ReleasedLikelihood
+from fedbnsl_server.search.private.released_likelihood import Fit, Release, ReleasedLikelihood
 from fedbnsl_server.search.progress import Progress
 
 # The least residual variance, as a share of the median one.
@@ -99,7 +99,7 @@ class NoisyClassSearch:
 
         Once `progress` is told that it is enough, the best so far.
 
-        What shortening does to moments is taken back by what is known of them: at first from the graph whose residuals
+        What clipping does to moments is taken back by what is known of them: at first from the graph whose residuals
         were asked for last, then from the best one.
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
@@ -117,7 +117,7 @@ class NoisyClassSearch:
             if best is before or (progress is not None and progress.is_enough):
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
-        best = pruned(likelihood, cast(Explanation, best), self.threshold)
+        best = pruned(likelihood, cast(Fit, best), self.threshold)
         seen, variance = combined(straight, n_samples, A), best.covariance.diagonal()
         # In units of the residuals' own spread, but for columns whose noise is of another size.
         units = seen.units / np.sqrt(variance)
@@ -131,16 +131,16 @@ class NoisyClassSearch:
     def _likelihood(
         self, releases: Sequence[Release], n_samples: float, moments: Matrix
     ) -> tuple[ReleasedLikelihood, list[Release]]:
-        straight = [one.unshortened(moments, complete=self.complete) for one in releases]
+        straight = [one.unclipped(moments, complete=self.complete) for one in releases]
         return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
     def _best_proposed(
         self,
         likelihood: ReleasedLikelihood,
         given: Released,
-        best: Explanation | None,
+        best: Fit | None,
         progress: Progress | None,
-    ) -> Explanation:
+    ) -> Fit:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else best.dag
         step = None if progress is None else progress.step()
@@ -151,7 +151,7 @@ class NoisyClassSearch:
             one = improved(likelihood, one, progress=step)
             if best is None or one.score < best.score:
                 best = one
-        return cast(Explanation, best)
+        return cast(Fit, best)
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
         """The same question to drawn moments with the same noise; see `Search`.
@@ -204,7 +204,7 @@ def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) 
     return W, np.asarray(scales, dtype=np.float64)
 
 
-def _residuals_of(best: Explanation) -> Matrix:
+def _residuals_of(best: Fit) -> Matrix:
     variance = best.covariance.diagonal()
     least = _LEAST_VARIANCE * float(np.median(variance))
     return np.asarray((np.eye(len(variance)) - best.weights) / np.sqrt(np.maximum(variance, least)))

@@ -41,7 +41,7 @@ class PooledMoments:
     Attributes
     ----------
     moments
-        (d, d), positive definite, in squared units of the variables, up to a common factor: shortened records tell
+        (d, d), positive definite, in squared units of the variables, up to a common factor: clipped records tell
         directions, not lengths.
     noise_std
         Of the noise of a covariance of residuals, relative to their median variance.
@@ -75,7 +75,7 @@ def noise_of_moments(n_samples: Sequence[int], variances: Sequence[int], norm_bo
     Parameters
     ----------
     n_samples, variances
-        Records of the sites, and of the noise of their released sums on the lattice, on the diagonal.
+        Records of the sites, and of the noise of their released sums on the fixed-point grid, on the diagonal.
     norm_bound
         Of records of residuals.
     """
@@ -93,7 +93,7 @@ class SiteRelease(NamedTuple):
     noise_std
         Of an entry off the diagonal, the noise of the mean included; infinity: nothing is known of the mean.
     weight
-        Mean weight of its shortened records, 0 to 1; NaN: not known.
+        Mean weight of its clipped records, 0 to 1; NaN: not known.
     n_samples
         Records.
     """
@@ -129,7 +129,7 @@ class SiteRelease(NamedTuple):
     def about_mean(cls, S: Matrix, *, noise_std: float, constant: float, n_samples: float) -> Self:
         """From (d + 1, d + 1) moments whose last residual is the constant: about the mean, up to a factor.
 
-        Records may be shortened or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square
+        Records may be clipped or left out: with weights w, S holds the means of w^2 z z', w^2 z and w^2. The square
         of a noisy mean has the variance of the noise in it, which is taken off. Its noise grows with the mean: the
         mean square over the columns counts for all.
         """

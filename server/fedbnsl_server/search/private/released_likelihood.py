@@ -1,7 +1,7 @@
 """How well a DAG explains all that a private run has released: all rounds at once, by least squares.
 
 A round releases Y = c A' S A + noise. S = B' V B with B = (I - W)^-1 are the moments of the columns under weights W
-and residual covariances V, A makes the residuals that were asked for, c is unknown (shortened records tell directions,
+and residual covariances V, A makes the residuals that were asked for, c is unknown (clipped records tell directions,
 not lengths), and the noise is Gaussian, independent, and of known variance: twice as large on the diagonal. So the
 likelihood is a sum of squares, and Gauss-Newton steps find its optimum. No entry is cleared and no noise is mapped:
 this judges the graphs that a search proposes from cleared moments; `likelihood_moves` improves them edge by edge.
@@ -23,7 +23,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.order_search import extended_penalty
-from fedbnsl_server.search.private.clipped_moments import shortening
+from fedbnsl_server.search.private.clipped_moments import clipping
 from fedbnsl_server.search.private.reversed_edges import ends_error, turned_growth
 from fedbnsl_server.search.sparse_products import InnerProducts, Rows, TotalEffects
 
@@ -50,8 +50,8 @@ _MOST_STEPS = 10
 _GAMMA = 1.0
 # Of the edges that might be added, so many are looked at.
 _CONSIDERED = 300
-# An edge is worth turning around if the misfit does not seem to grow by more than so many prices of an edge. Graphs of
-# seeds from 100 on (20 to 100 variables) come out as well as if all edges were tried.
+# An edge is worth turning around if the negative log-likelihood does not seem to grow by more than so many prices of an
+# edge. Graphs of seeds from 100 on (20 to 100 variables) come out as well as if all edges were tried.
 _MOST_PRICES = 5.0
 # The least share of a curvature that is left if other numbers follow.
 _LEAST_LEFT = 1e-3
@@ -78,11 +78,11 @@ class Release:
     A
         (d, d), invertible.
     weight
-        Mean of the weights of shortened records over all records; NaN: not known.
+        Mean of the weights of clipped records over all records; NaN: not known.
     norm_bound, constant
-        What they were shortened to, and the constant that they have besides z, in units of z.
+        What they were clipped to, and the constant that they have besides z, in units of z.
     stretch
-        Of the noise, in what these moments tell: see `shortened_moments`.
+        Of the noise, in what these moments tell: see `clipped_moments`.
     apart
         Columns that go with nothing and whose residuals are so small that they lengthen no record.
     """
@@ -112,8 +112,8 @@ class Release:
         A = np.where((apart | apart[:, None]) & ~own, 0.0, A)
         return replace(self, moments=moments, A=A, apart=tuple(np.flatnonzero(apart).tolist()))
 
-    def unshortened(self, S: Matrix, *, complete: float = 1.0) -> "Release":
-        """With moments as they would be, up to a factor, had no record been shortened.
+    def unclipped(self, S: Matrix, *, complete: float = 1.0) -> "Release":
+        """With moments as they would be, up to a factor, had no record been clipped.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Release:
         """
         rest = np.delete(np.arange(len(S)), self.apart)
         both = np.ix_(rest, rest)
-        bias, stretch = shortening(
+        bias, stretch = clipping(
             (self.A.T @ S @ self.A)[both],
             size=float(self.moments.diagonal()[rest].sum()),
             weight=self.weight,
@@ -138,7 +138,7 @@ class Release:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Fit:
     """A DAG with its best weights for all releases.
 
     Attributes
@@ -147,10 +147,10 @@ class Explanation:
         (V, V) between variables.
     weights, covariance
         (d, d) W and V: V is diagonal but for columns of one variable.
-    misfit
+    nll
         Minus the log-likelihood, up to a constant.
     score
-        `misfit`, and what the edges cost.
+        `nll`, and what the edges cost.
     scales
         (T,) c of every release, that of the last one is 1.
     information
@@ -160,7 +160,7 @@ class Explanation:
     dag: Mask
     weights: Matrix
     covariance: Matrix
-    misfit: float
+    nll: float
     score: float
     scales: Matrix
     information: Matrix
@@ -212,9 +212,7 @@ class ReleasedLikelihood:
         sizes = mask.columns.sizes
         self.prices: Matrix = np.asarray(self.penalty * np.outer(sizes, sizes), dtype=np.float64)
 
-    def explained(
-        self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf
-    ) -> Explanation:
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf) -> Fit:
         """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
 
         From one whose numbers are beyond use, none is made: its score is infinite.
@@ -228,7 +226,7 @@ class ReleasedLikelihood:
         """
         edges, pairs = self.fitted(dag)
         now, damping = self._at(np.where(self.mask.columns.spread(dag), W, 0.0), V), _DAMPING
-        if not math.isfinite(now.misfit):
+        if not math.isfinite(now.nll):
             return _beyond_use(dag, now)
         information, gradient = self._normal_equations(now, edges, pairs)
         for _ in range(steps):
@@ -236,11 +234,11 @@ class ReleasedLikelihood:
             promised = 0.5 * float(gradient @ step)
             if promised < _SETTLED:
                 break
-            if now.misfit - target > REACH * promised:
+            if now.nll - target > REACH * promised:
                 return _beyond_use(dag, now)
             while now is before and damping <= _MOST_DAMPING:
                 other = self._at(*self._moved(now, edges, pairs, step))
-                if other.misfit < now.misfit:
+                if other.nll < now.nll:
                     now, damping = other, max(damping / 10.0, _LEAST_DAMPING)
                 else:
                     damping *= 10.0
@@ -249,7 +247,15 @@ class ReleasedLikelihood:
                 break
             information, gradient = self._normal_equations(now, edges, pairs)
         price = float(self.prices[dag].sum())
-        return Explanation(dag, now.weights, now.covariance, now.misfit, now.misfit + price, now.scales, information)
+        return Fit(
+            dag,
+            now.weights,
+            now.covariance,
+            now.nll,
+            now.nll + price,
+            now.scales,
+            information,
+        )
 
     def _moved(self, point: "_Point", edges: Index, pairs: Index, step: Matrix) -> tuple[Matrix, Matrix]:
         """Weights and covariances after a step; the scales follow from these."""
@@ -262,7 +268,7 @@ class ReleasedLikelihood:
             V = _no_less(V, point.covariance, self._least, self.mask.columns)
         return W, V
 
-    def weight_errors(self, found: Explanation) -> Matrix:
+    def weight_errors(self, found: Fit) -> Matrix:
         """(E,) standard errors of the weights, in the order of `Columns.spread(dag)`.
 
         To first order, errors N of the releases change the numbers by K g, with K the inverse of the information and
@@ -289,7 +295,7 @@ class ReleasedLikelihood:
         variance += ((K @ sampling) * K).sum(axis=1)
         return np.asarray(np.sqrt(np.abs(variance)))  # below 0 by rounding alone, where noise is beyond all else
 
-    def _sampling(self, found: Explanation, x: Matrix, y: Matrix) -> Matrix:
+    def _sampling(self, found: Fit, x: Matrix, y: Matrix) -> Matrix:
         """Covariance, by sampling errors, of the derivatives by (K, d) x and y and by the scales of the releases.
 
         With N = sum of c^2 G (y x' + x y') G / noise_std^2 over the releases, or c G S G / noise_std^2 for a scale, it
@@ -314,8 +320,8 @@ class ReleasedLikelihood:
         told[size:, :size] = told[:size, size:].T
         return told / (self.share**2 * self._n_samples)
 
-    def gains(self, found: Explanation) -> Matrix:
-        """(V, V) about how much the misfit would fall with one more edge (score test).
+    def gains(self, found: Fit) -> Matrix:
+        """(V, V) about how much the negative log-likelihood would fall with one more edge (score test).
 
         0 for what may not be added, or where little speaks for it.
         """
@@ -340,13 +346,13 @@ class ReleasedLikelihood:
         owner = np.eye(len(columns.sizes))[columns.variable_of]
         return np.asarray(owner.T @ of_columns @ owner)
 
-    def turnable(self, found: Explanation) -> Mask:
+    def turnable(self, found: Fit) -> Mask:
         """(V, V) the edges that may be worth turning around, where residual variances are known (`fixed`).
 
         Given what both ends have as parents, x -> y with y = w x + e says of moments what x = b y + e' says, if it has
-        other residual variances. So the misfit grows by what it takes to move w and both variances there, to second
-        order, if all other numbers follow; b is the best one. What it gains by parents that both ends share is left
-        out. Edges between columns of nominal variables are all among them.
+        other residual variances. So the negative log-likelihood grows by what it takes to move w and both variances
+        there, to second order, if all other numbers follow; b is the best one. What it gains by parents that both ends
+        share is left out. Edges between columns of nominal variables are all among them.
         """
         if self.mask.columns.has_blocks:
             return found.dag
@@ -390,13 +396,23 @@ class ReleasedLikelihood:
             scales = np.maximum(products, least)
             left = tuple(one.moments - c * P for one, P, c in zip(self.releases, told, scales.tolist(), strict=True))
             squares = [_squared_size(D) / one.noise_std**2 for one, D in zip(self.releases, left, strict=True)]
-            misfit = 0.25 * self.share * sum(squares)
+            nll = 0.25 * self.share * sum(squares)
             free, explained = np.array(products) > least, scales**2 * np.array(sizes)
             last = scales.tolist()[-1]
             V, spread, scales = V * last, spread.scaled(last), scales / last
         if not self._fixed:  # that of the last release goes with the covariances
             free[-1] = False
-        return _Point(W, V, scales, misfit if math.isfinite(misfit) else math.inf, left, explained, free, B, spread)
+        return _Point(
+            W,
+            V,
+            scales,
+            nll if math.isfinite(nll) else math.inf,
+            left,
+            explained,
+            free,
+            B,
+            spread,
+        )
 
     def _normal_equations(self, point: "_Point", edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
         """Information and gradient of the log-likelihood.
@@ -466,7 +482,7 @@ class _Point(NamedTuple):
 
     Attributes
     ----------
-    scales, misfit
+    scales, nll
         The scale of every release, and minus the log-likelihood.
     left
         (d, d) D = M - c A'S A, by release.
@@ -480,7 +496,7 @@ class _Point(NamedTuple):
     weights: Matrix
     covariance: Matrix
     scales: Matrix
-    misfit: float
+    nll: float
     left: tuple[Matrix, ...]
     explained: Matrix
     free: Mask
@@ -488,8 +504,8 @@ class _Point(NamedTuple):
     spread: Rows
 
 
-def _beyond_use(dag: Mask, point: _Point) -> Explanation:
-    return Explanation(dag, point.weights, point.covariance, point.misfit, math.inf, point.scales, np.zeros((0, 0)))
+def _beyond_use(dag: Mask, point: _Point) -> Fit:
+    return Fit(dag, point.weights, point.covariance, point.nll, math.inf, point.scales, np.zeros((0, 0)))
 
 
 class _Asked(NamedTuple):
@@ -590,7 +606,7 @@ def _relative(information: Matrix, damping: float) -> tuple[Matrix, Matrix]:
 
 
 def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, error: Matrix) -> Matrix:
-    """(N,) what a misfit loses by each of N further numbers, to second order, if all K fitted ones follow.
+    """(N,) what an NLL loses by each of N further numbers, to second order, if all K fitted ones follow.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Residual variances after private moments rounds, in squared units of the variables.
 
-Shortened records tell residual variances up to a common factor. The sites also released the mean square of each
+Clipped records tell residual variances up to a common factor. The sites also released the mean square of each
 variable, in its units: the factor is the least-squares fit of these to the mean squares of the pooled moments. The
 released ones all have the same noise once they are divided by their feature bounds.
 

@@ -1,4 +1,4 @@
-"""How much a misfit grows if an edge is turned around, to second order.
+"""How much a negative log-likelihood grows if an edge is reversed, to second order.
 
 Given what both ends have as parents, i -> j with x_j = w x_i + e says of the moments what j -> i with x_i = b x_j + e'
 says, if it has other residual variances. Where these are known, turning takes three numbers to other values: w and both
@@ -36,7 +36,7 @@ def ends_error(weight: Matrix, of_i: Matrix, of_j: Matrix, left_ii: Matrix, left
 
 
 def turned_growth(w: Matrix, v_i: Matrix, v_j: Matrix, error: Matrix, slope_i: Matrix, slope_j: Matrix) -> Matrix:
-    """(E,) by how much the misfit grows at least if an edge i -> j is turned around; below 0 if it falls.
+    """(E,) by how much the NLL grows at least if an edge i -> j is reversed; below 0 if it falls.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from fedbnsl_server.search.private.clipped_products import ClippedMean, clipped_
 from fedbnsl_server.search.private.released_likelihood import (
     CONVERGED,
     REACH,
-    Explanation,
+    Fit,
     gain_left,
     step_of,
     total_effects,
@@ -77,39 +77,42 @@ class StepsLikelihood:
         self.penalty = extended_penalty(1.0 / squared, d, _GAMMA) / squared
         self.prices = np.full((d, d), self.penalty)
 
-    def explained(
-        self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf
-    ) -> Explanation:
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf) -> Fit:
         """The best explanation by a (d, d) DAG; see `ReleasedLikelihood.explained`."""
         edges, damping = np.argwhere(dag), _DAMPING
         W = np.where(dag, W, 0.0)
-        misfit = self._misfit(W, V)
+        nll = self._nll(W, V)
         J, missed = self._derivatives(W, V, edges)
-        for _ in range(steps if math.isfinite(misfit) else 0):
-            information, gradient, before = _information(J), J.T @ missed, misfit
+        for _ in range(steps if math.isfinite(nll) else 0):
+            information, gradient, before = _information(J), J.T @ missed, nll
             step = step_of(information, gradient, damping)
-            if misfit - target > REACH * 0.5 * float(gradient @ step):
-                return Explanation(dag, W, V, misfit, math.inf, np.ones(1), information)
-            while misfit == before and damping <= _MOST_DAMPING:
+            if nll - target > REACH * 0.5 * float(gradient @ step):
+                return Fit(dag, W, V, nll, math.inf, np.ones(1), information)
+            while nll == before and damping <= _MOST_DAMPING:
                 other = W.copy()
                 other[edges[:, 0], edges[:, 1]] += step[: len(edges)]
                 factor = np.exp(np.clip(step[len(edges) :], -math.log(_LARGEST_FACTOR), math.log(_LARGEST_FACTOR)))
-                other_misfit = self._misfit(other, V * factor)
-                if other_misfit < misfit:
-                    W, V, misfit, damping = other, V * factor, other_misfit, max(damping / 10.0, _LEAST_DAMPING)
+                other_nll = self._nll(other, V * factor)
+                if other_nll < nll:
+                    W, V, nll, damping = (
+                        other,
+                        V * factor,
+                        other_nll,
+                        max(damping / 10.0, _LEAST_DAMPING),
+                    )
                 else:
                     damping *= 10.0
                     step = step_of(information, gradient, damping)
-            if misfit == before:
+            if nll == before:
                 break
             J, missed = self._derivatives(W, V, edges)
-            if before - misfit < CONVERGED:
+            if before - nll < CONVERGED:
                 break
-        score = misfit + self.penalty * len(edges)
-        return Explanation(dag, W, V, misfit, score, np.ones(1), _information(J))
+        score = nll + self.penalty * len(edges)
+        return Fit(dag, W, V, nll, score, np.ones(1), _information(J))
 
-    def gains(self, found: Explanation) -> Matrix:
-        """(d, d) about how much the misfit would fall with one more edge (score test).
+    def gains(self, found: Fit) -> Matrix:
+        """(d, d) about how much the negative log-likelihood would fall with one more edge (score test).
 
         0 for what may not be added, or where little speaks for it.
         """
@@ -127,14 +130,14 @@ class StepsLikelihood:
         )
         return gained
 
-    def _misfit(self, W: Matrix, V: Matrix) -> float:
+    def _nll(self, W: Matrix, V: Matrix) -> float:
         """Minus the log-likelihood."""
         if not (np.abs(W) <= _LARGEST_WEIGHT).all():  # a step too far
             return math.inf
         with np.errstate(all="ignore"):
             missed = (self._steps.mean - _Point(self._steps, W, V).clipped.value) / self._steps.noise_std
-            misfit = 0.5 * self.share * float(missed @ missed)
-        return misfit if math.isfinite(misfit) else math.inf
+            nll = 0.5 * self.share * float(missed @ missed)
+        return nll if math.isfinite(nll) else math.inf
 
     def _derivatives(self, W: Matrix, V: Matrix, edges: Index) -> tuple[Matrix, Matrix]:
         """(N, E + K) by the weights of edges and the logarithms of the variances, and (N,) what is not explained.

@@ -14,7 +14,7 @@ import numpy as np
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned, turned
-from fedbnsl_server.search.private.released_likelihood import Explanation
+from fedbnsl_server.search.private.released_likelihood import Fit
 from fedbnsl_server.search.private.released_steps import ReleasedSteps
 from fedbnsl_server.search.private.steps_likelihood import StepsLikelihood
 from fedbnsl_server.search.progress import Progress
@@ -32,7 +32,7 @@ def search_steps(
     *,
     threshold: float,
     progress: Progress | None = None,
-) -> Explanation:
+) -> Fit:
     """The best explanation of the steps, or the best so far once `progress` is told that it is enough.
 
     Parameters
@@ -60,12 +60,12 @@ def search_steps(
     best = min(ends, key=_score)
     apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)
     free = apart.explained(best.dag, best.weights, best.covariance)
-    if best.misfit - free.misfit * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
+    if best.nll - free.nll * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
         again = (apart.explained(one, best.weights, best.covariance) for one in (best.dag, *distinct))
         ends = [improved(apart, one, progress=step) for one in again]
         likelihood, best = apart, turned(apart, min(ends, key=_score), progress=progress)
     return pruned(likelihood, best, threshold)
 
 
-def _score(found: Explanation) -> float:
+def _score(found: Fit) -> float:
     return found.score

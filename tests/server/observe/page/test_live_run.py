@@ -28,7 +28,7 @@ STATUS = RunStatus("running", 3, 6, 1.5e-3, 17, 12.75, (NORTH, SOUTH))
 
 
 def shown(live: LiveRun) -> dict:
-    return json.loads(live.board.snapshot())
+    return json.loads(live.publisher.snapshot())
 
 
 def event(kind: str, **fields) -> Event:
@@ -50,7 +50,7 @@ def live(tmp_path):
 def look(live: LiveRun, status: RunStatus) -> dict:
     async def asked() -> None:
         live.follow(lambda: status, asyncio.get_running_loop())
-        await live.board.refresh()
+        await live.publisher.refresh()
 
     asyncio.run(asked())
     return shown(live)["now"]
@@ -91,7 +91,7 @@ def test_the_last_status_is_that_of_the_end_whose_loop_is_gone(live):
     found = shown(live)["now"]
     assert (found["state"], found["reason"], found["warnings"]) == ("failed", "no quorum", [])
     assert found["edges"] == 17
-    asyncio.run(live.board.refresh())  # nobody is asked any more
+    asyncio.run(live.publisher.refresh())  # nobody is asked any more
 
 
 def test_a_continued_run_begins_with_its_rounds(tmp_path):

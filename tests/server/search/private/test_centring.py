@@ -31,12 +31,12 @@ def test_the_capped_mean_square_is_that_of_draws(u: float) -> None:
 
 
 def released(X: Matrix, bound: float) -> tuple[Matrix, Matrix]:
-    """Scales and shortened moments of a table, without noise."""
+    """Scales and clipped moments of a table, without noise."""
     scales = np.sqrt(np.minimum(X**2, bound).mean(axis=0))
-    return scales, shortened_moments(X / scales)
+    return scales, clipped_moments(X / scales)
 
 
-def shortened_moments(Z: Matrix) -> Matrix:
+def clipped_moments(Z: Matrix) -> Matrix:
     Z = Z * np.minimum(1.0, R / np.linalg.norm(Z, axis=1))[:, None]
     return Z.T @ Z / len(Z)
 
@@ -95,7 +95,7 @@ def test_records_are_not_suspected_for_what_the_noise_of_the_scales_explains() -
     variance = int((noise * (exact**2).mean() / bound * LATTICE * N) ** 2)
 
     def suspected(scale_variance: int) -> bool:
-        S, bounds = shortened_moments(X / scales), np.full(D, bound)
+        S, bounds = clipped_moments(X / scales), np.full(D, bound)
         variances = [scale_variance]
         return in_one_direction([S], [N], [0], scales=scales, scale_variances=variances, bounds=bounds, norm_bound=R)
 

@@ -1,17 +1,17 @@
-"""What shortening does to the moments of Gaussian records, against many drawn ones."""
+"""What clipping does to the moments of Gaussian records, against many drawn ones."""
 
 import math
 
 import numpy as np
 import pytest
 
-from fedbnsl_server.search.private.clipped_moments import records_worth, room, shortening
+from fedbnsl_server.search.private.clipped_moments import clipping, records_worth, room
 from fedbnsl_server.search.private.released_likelihood import Release
 
 ROWS = 200_000
 
 
-def shortened(P: np.ndarray, norm_bound: float, constant: float, *, whole: float = 1.0) -> tuple[np.ndarray, float]:
+def clipped(P: np.ndarray, norm_bound: float, constant: float, *, whole: float = 1.0) -> tuple[np.ndarray, float]:
     """Mean of w z z' and of w over records, a share of which counts."""
     Z = np.random.default_rng(1).standard_normal((ROWS, len(P))) @ np.linalg.cholesky(P).T
     w = np.minimum(1.0, norm_bound**2 / ((Z**2).sum(axis=1) + constant**2))
@@ -30,24 +30,24 @@ def off(S: np.ndarray, P: np.ndarray) -> float:
     return float(np.abs(difference).max() * P.trace() / np.median(P.diagonal()))
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7, 3.0], ids=["short", "as in the plan", "hardly any is shortened"])
+@pytest.mark.parametrize("share", [0.5, 0.7, 3.0], ids=["short", "as in the plan", "hardly any is clipped"])
 @pytest.mark.parametrize("d", [3, 20])
 def test_moments_are_what_they_would_be_without_shortening(d: int, share: float) -> None:
     P = covariance(d)
     norm_bound, constant = share * math.sqrt(P.trace()), math.sqrt(0.1 * d)
-    S, weight = shortened(P, norm_bound, constant)
-    bias, _ = shortening(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+    S, weight = clipped(P, norm_bound, constant)
+    bias, _ = clipping(0.01 * P, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
     assert off(S + bias, P) < 0.02
     if share < 1.0:
         assert off(S, P) > 3 * off(S + bias, P)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.8, 3.0], ids=["nearly all are shortened", "some are", "hardly any is"])
+@pytest.mark.parametrize("share", [0.4, 0.8, 3.0], ids=["nearly all are clipped", "some are", "hardly any is"])
 def test_records_without_a_constant_tell_their_lengths_by_themselves(share: float) -> None:
     P = covariance(6)
     norm_bound = share * math.sqrt(P.trace())
-    S, _ = shortened(P, norm_bound, 0.0)
-    bias, _ = shortening(7.0 * P, size=S.trace(), weight=math.nan, norm_bound=norm_bound, constant=0.0)
+    S, _ = clipped(P, norm_bound, 0.0)
+    bias, _ = clipping(7.0 * P, size=S.trace(), weight=math.nan, norm_bound=norm_bound, constant=0.0)
     assert off(S + bias, P) < 0.02
     if share < 1.0:
         assert off(S, P) > 3 * off(S + bias, P)
@@ -55,9 +55,9 @@ def test_records_without_a_constant_tell_their_lengths_by_themselves(share: floa
 
 def test_records_that_count_as_zeros_change_only_a_factor() -> None:
     P = covariance(4)
-    whole, part = (shortened(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
+    whole, part = (clipped(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
     one, other = (
-        shortening(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6, complete=share).bias
+        clipping(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6, complete=share).bias
         for (S, weight), share in ((whole, 1.0), (part, 0.7))
     )
     assert other == pytest.approx(0.7 * one, rel=1e-6)
@@ -65,7 +65,7 @@ def test_records_that_count_as_zeros_change_only_a_factor() -> None:
 
 @pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
 def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
-    bias, stretch = shortening(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
+    bias, stretch = clipping(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
     assert not bias.any()
     assert stretch == 1.0
 
@@ -75,9 +75,9 @@ def test_a_release_is_taken_back_in_its_own_residuals() -> None:
     A = (np.eye(5) - np.triu(np.full((5, 5), 0.3), 1)) / np.linspace(0.5, 2.0, 5)
     P = A.T @ S @ A
     norm_bound = 0.7 * math.sqrt(P.trace())
-    moments, weight = shortened(P, norm_bound, 0.7)
+    moments, weight = clipped(P, norm_bound, 0.7)
     release = Release(moments, 0.01, A, weight, norm_bound, 0.7)
-    assert off(release.unshortened(5.0 * S).moments, P) < 0.02
+    assert off(release.unclipped(5.0 * S).moments, P) < 0.02
 
 
 @pytest.mark.parametrize(("d", "share"), [(4, 0.5), (4, 3.0), (20, 0.7)])
@@ -85,13 +85,13 @@ def test_moments_follow_noise_by_its_stretch(d: int, share: float) -> None:
     """If what is taken back is that of the moments themselves: a fixed point, from sums without noise and with it."""
     P = np.eye(d)
     norm_bound, constant = share * math.sqrt(d), 1.0
-    S, weight = shortened(P, norm_bound, constant)
+    S, weight = clipped(P, norm_bound, constant)
     S = np.eye(d) * S.trace() / d  # without sampling error
     noise = np.zeros((d, d))
     noise[0, 1] = noise[1, 0] = 0.02 * S[0, 0]
     known, stretch = S + noise, 1.0
     for _ in range(30):
-        bias, stretch = shortening(known, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
+        bias, stretch = clipping(known, size=S.trace(), weight=weight, norm_bound=norm_bound, constant=constant)
         known = S + noise + bias
     assert known[0, 1] / noise[0, 1] == pytest.approx(stretch, rel=0.05)
     assert stretch == pytest.approx(1.0, abs=0.01) if share == 3.0 else stretch > 1.2
@@ -113,7 +113,7 @@ def error_with(wide: float, Z: np.ndarray) -> float:
     z = Z / wide
     w = np.minimum(1.0, norm_bound**2 / ((z**2).sum(axis=1) + 1.0))
     S = (z * w[:, None]).T @ z / len(z)
-    bias, _ = shortening(P, size=S.trace(), weight=float(w.mean()), norm_bound=norm_bound, constant=1.0)
+    bias, _ = clipping(P, size=S.trace(), weight=float(w.mean()), norm_bound=norm_bound, constant=1.0)
     size = np.sqrt((S + bias).diagonal())
     return float(np.abs((S + bias) / size / size[:, None] - P).max())
 
@@ -130,7 +130,7 @@ def test_the_less_noise_the_nearer_are_moments_of_levels_to_those_of_records_as_
     assert errors[2] < 0.005
 
 
-def test_numbers_that_measure_are_shortened_as_before_where_wider_scales_would_be_felt() -> None:
+def test_numbers_that_measure_are_clipped_as_before_where_wider_scales_would_be_felt() -> None:
     asked = {"d": 8, "norm_bound": 0.7 * math.sqrt(8), "constant": 1.0}
     assert room(0.01, 2500.0, levels=False, **asked) == 1.0  # half of the sampling error
     assert room(0.0025, 2500.0, levels=False, **asked) == pytest.approx(2.0)  # of which the noise grows fourfold

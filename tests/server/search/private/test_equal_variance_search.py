@@ -93,7 +93,7 @@ def test_unequal_variances_keep_the_searched_graph() -> None:
     assert (found.asked == scales).all()
 
 
-def shortened(S: Matrix, W: Matrix, scales: Matrix, *, norm_bound: float, constant: float, whole: float) -> Release:
+def clipped(S: Matrix, W: Matrix, scales: Matrix, *, norm_bound: float, constant: float, whole: float) -> Release:
     """The release of many records, of which a share has no missing value; the others count as zeros."""
     A = (np.eye(D) - W) / scales
     Z = np.random.default_rng(0).standard_normal((200_000, D)) @ np.linalg.cholesky(A.T @ S @ A).T
@@ -105,32 +105,32 @@ def shortened(S: Matrix, W: Matrix, scales: Matrix, *, norm_bound: float, consta
 
 @pytest.mark.parametrize("constant", [0.0, math.sqrt(D / 10)])
 @pytest.mark.parametrize("last", [False, True])
-def test_equal_variances_are_accepted_however_records_are_shortened(last: bool, constant: float) -> None:
-    """In residuals of no graph, shortening makes variances look unequal."""
+def test_equal_variances_are_accepted_however_records_are_clipped(last: bool, constant: float) -> None:
+    """In residuals of no graph, clipping makes variances look unequal."""
     W, S = network(6)
     scales = np.sqrt(S.diagonal())
-    given = shortened(S, np.zeros((D, D)), scales, norm_bound=0.7 * math.sqrt(D), constant=constant, whole=1.0)
+    given = clipped(S, np.zeros((D, D)), scales, norm_bound=0.7 * math.sqrt(D), constant=constant, whole=1.0)
     found = searched([given], scales, last=last)
     assert not last or wrong(found, W) == 0
     assert found.graph.residual_variance == pytest.approx(found.graph.residual_variance[0])
 
 
 def test_scales_stay_those_of_the_residuals_where_rows_are_missing() -> None:
-    """Half of the rows count as zeros: that is no sign of records that were not shortened."""
+    """Half of the rows count as zeros: that is no sign of records that were not clipped."""
     _, S = network(6)
     scales, bound = np.ones(D), 0.7 * math.sqrt(D)
     constant, releases = math.sqrt(D / 10), list[Release]()
     graph = np.zeros((D, D))
     for _ in range(4):
-        releases.append(shortened(S, graph, scales, norm_bound=bound, constant=constant, whole=0.5))
+        releases.append(clipped(S, graph, scales, norm_bound=bound, constant=constant, whole=0.5))
         found = searched(releases, scales, last=False)
         graph, scales = found.graph.weights, found.scales
     assert np.median(scales) == pytest.approx(math.sqrt(found.graph.residual_variance[0]), rel=0.1)
 
 
-def test_scales_are_smaller_where_few_records_were_shortened() -> None:
+def test_scales_are_smaller_where_few_records_were_clipped() -> None:
     W, S = network(6)
-    given = shortened(S, W, np.ones(D), norm_bound=3.0 * math.sqrt(D), constant=0.0, whole=1.0)
+    given = clipped(S, W, np.ones(D), norm_bound=3.0 * math.sqrt(D), constant=0.0, whole=1.0)
     found = searched([given], np.ones(D), last=False)
     assert np.median(found.scales) == pytest.approx(math.sqrt(found.graph.residual_variance[0]) / 3.0, rel=0.1)
 
@@ -175,7 +175,7 @@ def test_required_and_forbidden_edges_are_kept() -> None:
 
 
 def test_residuals_that_a_wrong_graph_leaves_long_get_a_larger_scale() -> None:
-    """Records are shortened as a whole: one long residual would hide all others."""
+    """Records are clipped as a whole: one long residual would hide all others."""
     W, S = network(4)
     scales = np.sqrt(S.diagonal())
     i, j = max(np.argwhere(W != 0).tolist(), key=lambda edge: S[edge[0], edge[0]] * W[edge[0], edge[1]] ** 2)

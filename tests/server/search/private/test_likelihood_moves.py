@@ -9,7 +9,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.private import likelihood_moves
 from fedbnsl_server.search.private.likelihood_moves import improved, losses, turned, with_one_more
-from fedbnsl_server.search.private.released_likelihood import Explanation, ReleasedLikelihood
+from fedbnsl_server.search.private.released_likelihood import Fit, ReleasedLikelihood
 from fedbnsl_server.search.progress import Progress
 from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
 
@@ -34,7 +34,7 @@ def with_edge(i: int, j: int) -> Mask:
 def test_losses_and_gains_say_about_what_a_refit_says() -> None:
     given = noisy()
     richer = given.explained(with_edge(1, 4), W, V)
-    expected = given.explained(DAG, W, V).misfit - richer.misfit
+    expected = given.explained(DAG, W, V).nll - richer.nll
     assert losses(given, richer)[1, 4] == pytest.approx(expected, rel=0.05, abs=0.05)
     poorer = given.explained(without(1, 2), W, V)
     assert given.gains(poorer)[1, 2] > given.penalty
@@ -53,7 +53,7 @@ def test_which_edges_are_tried_is_asked_again_after_each_turn() -> None:
     wrong[0, 1], wrong[1, 0], wrong[3, 4], wrong[4, 3] = False, True, False, True
     start, asked = given.explained(wrong, np.where(wrong, 0.5, 0.0), np.eye(D)), list[Mask]()
 
-    def among(found: Explanation) -> Mask:
+    def among(found: Fit) -> Mask:
         asked.append(found.dag)
         return found.dag
 
@@ -67,7 +67,7 @@ def test_gains_know_how_scales_follow() -> None:
     S = moments(W, np.eye(D))
     given = likelihood(release(S, std=0.01, seed=1, c=0.9), release(S, std=0.02, seed=2, c=0.5), fixed=True)
     poorer = given.explained(without(1, 2), W, np.eye(D))
-    expected = poorer.misfit - given.explained(DAG, W, np.eye(D)).misfit
+    expected = poorer.nll - given.explained(DAG, W, np.eye(D)).nll
     assert given.gains(poorer)[1, 2] == pytest.approx(expected, rel=0.15)
 
 
@@ -120,7 +120,7 @@ def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pyte
     start = given.explained(np.zeros((D, D), dtype=bool), W, V)
     tried: list[Mask] = []
 
-    def explained(dag: Mask, *_: Matrix, steps: int, target: float) -> Explanation:
+    def explained(dag: Mask, *_: Matrix, steps: int, target: float) -> Fit:
         tried.append(dag)
         return start
 
@@ -133,7 +133,7 @@ def test_few_edges_that_promise_much_and_do_not_help_are_tried(monkeypatch: pyte
 def test_noise_alone_is_explained_without_edges() -> None:
     nothing = np.zeros((D, D), dtype=bool)
     given = likelihood(release(np.eye(D), std=0.3, seed=8), release(np.eye(D), std=0.3, seed=9))
-    empty: Explanation = given.explained(nothing, np.zeros((D, D)), np.eye(D))
+    empty: Fit = given.explained(nothing, np.zeros((D, D)), np.eye(D))
     assert np.isfinite(empty.score)
     assert (empty.covariance.diagonal() > 0.0).all()
     assert not improved(given, empty).dag.any()
@@ -172,7 +172,7 @@ def test_an_edge_is_turned_around_with_the_parents_of_both_ends_that_may_be(
     start = given.explained(wrong, np.where(wrong, 0.5, 0.0), EQUAL)
     around = likelihood_moves._turned_around(given, start, 4, 3)
     assert around is not None
-    assert around.misfit < start.misfit
+    assert around.nll < start.nll
     every = [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]]
     assert np.argwhere(around.dag).tolist() == (every[1:] if forbidden else every)
 

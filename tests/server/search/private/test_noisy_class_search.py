@@ -111,14 +111,14 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
         assert np.isfinite(confidence.standard_error).all()
 
 
-def test_moments_of_shortened_records_are_less_exact_than_their_noise() -> None:
+def test_moments_of_clipped_records_are_less_exact_than_their_noise() -> None:
     W, S = network(1)
     scales = np.sqrt(S.diagonal())
     one, other = asked_with(S, 0.0 * W, scales, 0.01, 1), asked_with(S, W, scales, 0.01, 2)
     assert NoisyClassSearch(mask(), 0.0, 0).found([one, other], ROWS).accuracy.noise_std < 0.02
     short = replace(other, weight=0.5, norm_bound=0.7 * math.sqrt(D), constant=1.0)
     learned = NoisyClassSearch(mask(), 0.0, 0).found([short], ROWS)
-    stretch = short.unshortened(learned.moments).stretch
+    stretch = short.unclipped(learned.moments).stretch
     assert stretch > 1.1
     unit = np.median(learned.seen.units / np.sqrt(learned.graph.residual_variance))
     assert learned.accuracy.noise_std == pytest.approx(stretch * learned.seen.noise_std * unit**2)

@@ -20,7 +20,7 @@ def perturbed(rng: np.random.Generator) -> tuple[Matrix, Matrix]:
 
 @pytest.mark.parametrize("fixed", [False, True], ids=["free variances", "known variances"])
 @pytest.mark.parametrize("columns", [Columns.of(NAMES), BLOCKED], ids=["single columns", "a block"])
-def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Columns, fixed: bool) -> None:
+def test_gradient_and_information_are_the_derivatives_of_the_nll(columns: Columns, fixed: bool) -> None:
     """The gradient by finite differences, the information by dense derivatives of what the releases should be."""
     S = moments(W, V)
     releases = release(S, std=0.1, seed=1, c=0.8), release(S, std=0.2, seed=2)
@@ -41,7 +41,7 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
 
     h, size = 1e-5, len(edges) + len(pairs)
     information, gradient = given._normal_equations(point, edges, pairs)
-    numeric = [(given._at(*moved(k, h)).misfit - given._at(*moved(k, -h)).misfit) / (2 * h) for k in range(size)]
+    numeric = [(given._at(*moved(k, h)).nll - given._at(*moved(k, -h)).nll) / (2 * h) for k in range(size)]
     assert -gradient[:size] == pytest.approx(numeric, rel=1e-5, abs=1e-6)
     assert (gradient[size:] == 0.0).all(), "scales are fitted"
 
@@ -61,7 +61,7 @@ def test_gradient_and_information_are_the_derivatives_of_the_misfit(columns: Col
     assert information == pytest.approx(expected, rel=1e-5, abs=1e-5 * expected.max())
 
 
-def test_turns_grow_the_misfit_about_as_much_as_a_refit_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_grow_the_nll_about_as_much_as_a_refit_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two independent pairs: neither end of an edge has other parents, and both have variances of their own."""
     dag = np.zeros((D, D), dtype=bool)
     dag[0, 1] = dag[4, 3] = True
@@ -74,7 +74,7 @@ def test_turns_grow_the_misfit_about_as_much_as_a_refit_does(monkeypatch: pytest
     for i, j in np.argwhere(dag).tolist():
         other = dag.copy()
         other[i, j], other[j, i] = False, True
-        refitted.append(given.explained(other, 0.5 * weights.T + 0.5 * weights, V, steps=50).misfit - found.misfit)
+        refitted.append(given.explained(other, 0.5 * weights.T + 0.5 * weights, V, steps=50).nll - found.nll)
     assert told[0] == pytest.approx(refitted, rel=0.2)
 
 
@@ -83,8 +83,8 @@ def test_few_steps_are_enough() -> None:
     S = moments(W, V)
     given = likelihood(release(S, std=0.01, seed=1, c=0.8), release(S, std=0.02, seed=2), fixed=True)
     start = perturbed(np.random.default_rng(3))[0], V
-    soon, late = (given.explained(DAG, *start, steps=steps).misfit for steps in (5, 50))
-    assert given.explained(DAG, *start, steps=0).misfit > late + 100.0
+    soon, late = (given.explained(DAG, *start, steps=steps).nll for steps in (5, 50))
+    assert given.explained(DAG, *start, steps=0).nll > late + 100.0
     assert soon == pytest.approx(late, abs=2e-4)
 
 
@@ -130,8 +130,8 @@ def test_releases_without_noise_tell_everything() -> None:
     assert found.weights == pytest.approx(W, abs=1e-4)
     assert found.covariance == pytest.approx(V, abs=1e-4)
     assert found.scales == pytest.approx([0.7, 1.0], abs=1e-4)
-    assert found.misfit == pytest.approx(0.0, abs=1e-2)
-    assert found.score == pytest.approx(found.misfit + 5 * given.penalty)
+    assert found.nll == pytest.approx(0.0, abs=1e-2)
+    assert found.score == pytest.approx(found.nll + 5 * given.penalty)
 
 
 def test_a_block_keeps_how_its_columns_are_correlated() -> None:
@@ -146,7 +146,7 @@ def test_a_block_keeps_how_its_columns_are_correlated() -> None:
     found = given.explained(dag, 0.6 * weights, V, steps=50)
     assert found.weights == pytest.approx(weights, abs=1e-3)
     assert found.covariance == pytest.approx(together, abs=1e-3)
-    assert found.score - found.misfit == pytest.approx(4 * given.penalty), "an edge costs as many as pairs of columns"
+    assert found.score - found.nll == pytest.approx(4 * given.penalty), "an edge costs as many as pairs of columns"
 
 
 @pytest.mark.parametrize("rows", [1e9, 4000.0, 500.0], ids=["noise alone", "both", "sampling, most of it"])
@@ -184,7 +184,7 @@ def test_sampling_error_that_all_releases_share_counts_once() -> None:
     one = release(S, std=1e-4, seed=1)
     few = ReleasedLikelihood([one], 100.0, mask())
     twice = ReleasedLikelihood([one, one], 100.0, mask())
-    assert few.explained(FEWER, W, V).misfit == pytest.approx(twice.explained(FEWER, W, V).misfit, rel=0.01)
+    assert few.explained(FEWER, W, V).nll == pytest.approx(twice.explained(FEWER, W, V).nll, rel=0.01)
     assert few.penalty == pytest.approx(0.5 * math.log(100.0) + 2 * math.log(D), rel=0.01)
 
 
@@ -192,10 +192,10 @@ def test_no_step_is_taken_towards_a_target_out_of_reach() -> None:
     S = moments(W, V)
     given = likelihood(release(S, std=0.01, seed=1))
     start, best = given.explained(DAG, W * 1.02, V, steps=0), given.explained(DAG, W * 1.02, V)
-    gain = start.misfit - best.misfit
+    gain = start.nll - best.nll
     assert gain > 1.0, "steps are worth it"
-    within = given.explained(DAG, W * 1.02, V, target=best.misfit)
+    within = given.explained(DAG, W * 1.02, V, target=best.nll)
     assert (within.weights == best.weights).all()
     assert within.score == best.score
-    beyond = given.explained(DAG, W * 1.02, V, target=start.misfit - 3.0 * gain)
-    assert (beyond.misfit, beyond.score) == (start.misfit, np.inf)
+    beyond = given.explained(DAG, W * 1.02, V, target=start.nll - 3.0 * gain)
+    assert (beyond.nll, beyond.score) == (start.nll, np.inf)

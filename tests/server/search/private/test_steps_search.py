@@ -56,7 +56,7 @@ def test_steps_under_the_same_column_become_one_with_less_noise_and_others_stay_
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_derivatives_are_those_of_the_misfit(fixed: bool) -> None:
+def test_derivatives_are_those_of_the_nll(fixed: bool) -> None:
     V = np.diag(np.linspace(0.5, 1.5, D))
     likelihood = StepsLikelihood(steps_of(np.ones(D)), ROWS, mask(), W, V, fixed=fixed)
     edges = np.argwhere(DAG)
@@ -65,13 +65,11 @@ def test_derivatives_are_those_of_the_misfit(fixed: bool) -> None:
         up, down = W.copy(), W.copy()
         up[i, j] += 1e-5
         down[i, j] -= 1e-5
-        slope = (likelihood._misfit(up, V) - likelihood._misfit(down, V)) / 2e-5
+        slope = (likelihood._nll(up, V) - likelihood._nll(down, V)) / 2e-5
         assert -(J.T @ missed)[k] == pytest.approx(slope, rel=1e-3, abs=0.05)
     for k in range(J.shape[1] - len(edges)):
         factor = np.ones(D) if fixed else np.eye(D)[k]
-        slope = (
-            likelihood._misfit(W, V * np.exp(1e-5 * factor)) - likelihood._misfit(W, V * np.exp(-1e-5 * factor))
-        ) / 2e-5
+        slope = (likelihood._nll(W, V * np.exp(1e-5 * factor)) - likelihood._nll(W, V * np.exp(-1e-5 * factor))) / 2e-5
         assert -(J.T @ missed)[len(edges) + k] == pytest.approx(slope, rel=1e-3, abs=0.05)
 
 
@@ -85,7 +83,7 @@ def test_an_edge_that_is_missing_gains_about_what_a_refit_says() -> None:
     richer = DAG.copy()
     richer[0, 3] = True
     full = likelihood.explained(DAG, W, np.eye(D))
-    gained = full.misfit - likelihood.explained(richer, W, np.eye(D)).misfit
+    gained = full.nll - likelihood.explained(richer, W, np.eye(D)).nll
     assert likelihood.gains(full)[0, 3] == pytest.approx(gained, rel=0.1, abs=0.2)
 
 

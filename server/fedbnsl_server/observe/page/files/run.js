@@ -17,7 +17,7 @@ function showAbout(content) {
   setText("name", about.name);
   document.title = `${about.name} \u00b7 fedbnsl`;
   const kind = about.private ? "with differential privacy" : "without privacy";
-  setText("about", `plan ${about.plan} (${about.digest.slice(0, 12)}), ${kind}; ${about.n_variables} variables, ${about.seats} sites; run ${about.run}, folder ${about.folder}`);
+  setText("about", `plan ${about.plan} (${about.digest.slice(0, 12)}), ${kind}; ${about.n_variables} variables, ${about.memberships} sites; run ${about.run}, folder ${about.folder}`);
   if (graph) showGraph(graph);
 }
 
@@ -84,7 +84,7 @@ function showSites() {
     const named = wait.slice(0, 8).join(", ") + (wait.length > 8 ? ` and ${wait.length - 8} more` : "");
     setText("waiting", `Waited for since ${clock(now.since)} (${ago(now.since)}): ${named}`);
   } else if (now.state === "waiting for sites") {
-    setText("waiting", `Waiting since ${clock(now.since)} (${ago(now.since)}): ${now.sites.length} of ${about.seats} sites have joined`);
+    setText("waiting", `Waiting since ${clock(now.since)} (${ago(now.since)}): ${now.sites.length} of ${about.memberships} sites have joined`);
   } else {
     setText("waiting", OVER.includes(now.state) ? "" : "Nobody is waited for.");
   }

@@ -1,8 +1,8 @@
 """What a page shows, as it is now: published from the threads of a run, read by the thread of the page.
 
-    board = Board()
-    board.show("now", lambda: {"round": 3})    # newest content counts; made only when somebody looks
-    board.add("log", "site-1 joined")          # a list that grows
+    publisher = SnapshotPublisher()
+    publisher.show("now", lambda: {"round": 3})    # newest content counts; made only when somebody looks
+    publisher.add("log", "site-1 joined")          # a list that grows
 
 Publishing stores a reference and at most wakes the page's thread: it never waits for a viewer, and nothing is made or
 encoded unless somebody looks.
@@ -65,7 +65,7 @@ class _List:
                 self.items = self.items[-half:]
 
 
-class Board:
+class SnapshotPublisher:
     """Sections and lists of one page.
 
     Parameters

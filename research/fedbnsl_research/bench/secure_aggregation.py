@@ -1,4 +1,4 @@
-"""Secure sums: what the smaller noise does to the graph, what the noise is by each step, and what a sum costs.
+"""Secure aggregation: what the smaller noise does to the graph, what the noise is by each step, and what a sum costs.
 
 All graphs are judged on seeds that nothing was tuned on; noise is that of the graph's seed.
 """
@@ -15,7 +15,7 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.protocol.messages import LocalUpdate, Loss, RoundTask, Seat, SiteState
+from fedbnsl.protocol.messages import LocalUpdate, Loss, Membership, RoundTask, SiteState
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -46,7 +46,7 @@ _SITES = (3, 8, 20, 50)
 _COLUMNS = 20
 
 
-def secure_sum() -> Iterator[Row]:
+def secure_aggregation() -> Iterator[Row]:
     """Graphs with and without, the noise by its causes, bytes and seconds."""
     for epsilon in _EPSILONS:
         yield noise(epsilon)
@@ -60,8 +60,8 @@ def secure_sum() -> Iterator[Row]:
 
 
 def plan_of(name: str, *, epsilon: float, delta: float, shared: bool) -> Plan:
-    """A plan with secure sums, or without them and otherwise the same."""
-    settings = [f"privacy.delta={delta}", f"privacy.secure_sum={json.dumps(shared)}"]
+    """A plan with secure aggregation, or without them and otherwise the same."""
+    settings = [f"privacy.delta={delta}", f"privacy.secure_aggregation={json.dumps(shared)}"]
     return Plan.load(name, settings, epsilon=epsilon)
 
 
@@ -75,7 +75,7 @@ def noise(epsilon: float) -> Row:
         "optimal conversion of zCDP": math.sqrt(paper / zcdp.budget(epsilon, delta)),
         "Gaussian DP": math.sqrt(zcdp.budget(epsilon, delta) / gaussian_dp.budget(epsilon, delta)),
         "all rounds count, not the last alone": 1.0 / math.sqrt(alone.moments_rounds),
-        "secure sum, 8 sites, 2 of them colluding": 1.0 / math.sqrt(shared.n_honest),
+        "secure aggregation, 8 sites, 2 of them colluding": 1.0 / math.sqrt(shared.n_honest),
         "a round kept for a site that is lost": math.sqrt(one.moments_units / other.moments_units),
     }
     found: Row = {
@@ -112,12 +112,12 @@ def cost(n_sites: int) -> Row:
         )
     before, now = rows
     private = [keys.new_private_key() for _ in range(n_sites)]
-    seats = [Seat(f"site-{k}", 500, public_key=keys.public_key(key)) for k, key in enumerate(private)]
+    memberships = [Membership(f"site-{k}", 500, public_key=keys.public_key(key)) for k, key in enumerate(private)]
     numbers = [1] * (_COLUMNS * (_COLUMNS + 1) // 2)
     started = time.thread_time()
-    masked(numbers, site=seats[0].site, private_key=private[0], seats=seats, context=b"bench")
+    masked(numbers, site=memberships[0].site, private_key=private[0], memberships=memberships, context=b"bench")
     return {
-        "figure": f"secure sum of {len(numbers)} numbers, d={_COLUMNS}, P={n_sites}, keys without certificates",
+        "figure": f"secure aggregation of {len(numbers)} numbers, d={_COLUMNS}, P={n_sites}, keys without certificates",
         **{f"{name}, without": value for name, value in before.items()},
         **now,
         "ms of masks at a site, a round": round(1e3 * (time.thread_time() - started), 2),
@@ -167,14 +167,14 @@ def lost_site(n_sites: int) -> Row:
     play(rows, on_round=lambda state, record: None, state=state, lost=(Loss(sites[0], last),))
     seconds = time.perf_counter() - started
     privacy = plan.model_dump()["privacy"]
-    never = plan.with_settings(privacy={**privacy, "secure_sum_retries": 0})
+    never = plan.with_settings(privacy={**privacy, "secure_aggregation_retries": 0})
     price, cheaper = (price_of(one, n_samples=500, n_variables=_COLUMNS) for one in (plan, never))
     return {
         "figure": f"a site lost in the last round, d={_COLUMNS}, P={n_sites}",
         "bytes up again, each of the others": exchange.traffic.up[sites[1]][last] - before,
         "s of the round that is asked anew, with its search": round(seconds, 2),
         "share of the price that is kept for it": round(price.reserve / price.units, 3),
-        "noise of a release, with / without secure_sum_retries": round(
+        "noise of a release, with / without secure_aggregation_retries": round(
             math.sqrt(price.moments_variance / cheaper.moments_variance), 3
         ),
     }

@@ -1,4 +1,5 @@
-"""Secure sums over TLS, with sites as real processes: totals alone cross the wire, also where a process is killed."""
+"""Secure aggregation over TLS, with sites as real processes: totals alone cross the wire, also where a process is
+killed."""
 
 import random
 import signal
@@ -15,7 +16,7 @@ from fedbnsl.errors import PeerRefusedError, RemoteProtocolError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import MaskedSum, Seat
+from fedbnsl.protocol.messages import MaskedSum, Membership
 from fedbnsl_client.budget.ledger import Request
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
@@ -137,14 +138,14 @@ def test_a_coordinator_that_passes_on_a_key_of_its_own_is_refused_before_anythin
 ) -> None:
     federation = make_federation(tmp_path / "federation")
     folders = make_sites(tmp_path, federation)
-    genuine = admm.with_seats
+    genuine = admm.with_memberships
 
-    def forged(state: admm.AdmmState, seats: tuple[Seat, ...]) -> admm.AdmmState:
-        first, *others = seats
-        own = Seat(first.site, first.n_samples, first.certificate, bytes([9, *bytes(31)]), first.signature)
+    def forged(state: admm.AdmmState, memberships: tuple[Membership, ...]) -> admm.AdmmState:
+        first, *others = memberships
+        own = Membership(first.site, first.n_samples, first.certificate, bytes([9, *bytes(31)]), first.signature)
         return genuine(state, (own, *others))
 
-    monkeypatch.setattr("fedbnsl_server.rounds.keys.with_seats", forged)
+    monkeypatch.setattr("fedbnsl_server.rounds.keys.with_memberships", forged)
     _, error, ends = play(folders, federation, tmp_path / "run", live=once)
     assert error is not None
     assert {site for site, t in wire.updates if t > 1} == set()
@@ -165,7 +166,7 @@ def simulated(out: Path, plan: Plan = PLAN) -> dict[str, Any]:
 
 def test_masks_change_nothing_of_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = simulated(tmp_path / "masked")
-    assert result["influence"]["unknown_because"] == "in secure sums nobody sees the numbers of one site"
+    assert result["influence"]["unknown_because"] == "in secure aggregation nobody sees the numbers of one site"
     assert {
         round(of["price_zcdp_against_all_others"] / of["price_zcdp"]) for of in result["privacy"]["sites"].values()
     } == {3}
@@ -177,8 +178,8 @@ def test_masks_change_nothing_of_what_is_learned(tmp_path: Path, monkeypatch: py
 
 def test_the_noise_of_the_total_is_smaller_by_the_sites_that_share_it(tmp_path: Path) -> None:
     """Of four sites three are honest: a third of the variance at each."""
-    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum": False})
-    none_lost = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_sum_retries": 0})
+    alone = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_aggregation": False})
+    none_lost = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "secure_aggregation_retries": 0})
     shared, own = (price_of(plan, n_samples=400, n_variables=5) for plan in (none_lost, alone))
     assert shared.units == own.units
     assert own.moments_variance / 3 <= shared.moments_variance <= own.moments_variance / 3 + 2
@@ -239,7 +240,7 @@ def test_a_coordinator_goes_on_from_its_checkpoint_with_the_same_keys(tmp_path: 
             with pytest.raises(KeyboardInterrupt):
                 round_loop.run(PLAN, FEDERATION.variables, rows, exchange, on_round=save)
             state = checkpoint.load(path, plan_digest=PLAN.digest())
-            assert len(state.seats) == len(SITES)
+            assert len(state.memberships) == len(SITES)
             ends.append(
                 round_loop.run(
                     PLAN, FEDERATION.variables, rows, exchange, on_round=lambda state, record: None, state=state

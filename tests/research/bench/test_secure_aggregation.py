@@ -1,11 +1,11 @@
-"""The figure of secure sums: the same tables with and without, and numbers that follow from the prices."""
+"""The figure of secure aggregation: the same tables with and without, and numbers that follow from the prices."""
 
 import math
 
 import pytest
 
 from fedbnsl.privacy import zcdp
-from fedbnsl_research.bench import secure_sum as figure
+from fedbnsl_research.bench import secure_aggregation as figure
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 10.0])
@@ -35,7 +35,9 @@ def test_a_lost_site_costs_the_others_one_more_answer() -> None:
     row = figure.lost_site(4)
     up = figure.cost(4)["round of moments, bytes up a site"]
     assert row["bytes up again, each of the others"] == pytest.approx(up, rel=0.05)  # type: ignore[arg-type]
-    assert row["noise of a release, with / without secure_sum_retries"] == pytest.approx(math.sqrt(5.0 / 4.0), abs=1e-3)
+    assert row["noise of a release, with / without secure_aggregation_retries"] == pytest.approx(
+        math.sqrt(5.0 / 4.0), abs=1e-3
+    )
 
 
 def test_graphs_are_learned_from_the_same_tables_with_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +45,7 @@ def test_graphs_are_learned_from_the_same_tables_with_and_without(monkeypatch: p
     genuine = figure.run_plan
 
     def noted(plan, federation, *, noise_seed):  # type: ignore[no-untyped-def]
-        seen.append((plan.privacy.secure_sum, noise_seed, float(federation.tables[0].sum())))
+        seen.append((plan.privacy.secure_aggregation, noise_seed, float(federation.tables[0].sum())))
         return genuine(plan, federation, noise_seed=noise_seed)
 
     monkeypatch.setattr(figure, "run_plan", noted)

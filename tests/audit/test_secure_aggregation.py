@@ -1,4 +1,4 @@
-"""What would void a secure sum, planted: each bug is flagged by the check that is there for it."""
+"""What would void secure aggregation, planted: each bug is flagged by the check that is there for it."""
 
 import hmac
 import math
@@ -19,7 +19,7 @@ import secure_sites
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration
 from fedbnsl.privacy.calibration import LATTICE, Price, price_of
-from fedbnsl.protocol.messages import MaskedSum, Seat
+from fedbnsl.protocol.messages import MaskedSum, Membership
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.journal import RunJournal
 from fedbnsl_client.budget.ledger import Ledger
@@ -39,7 +39,7 @@ D = 3
 
 
 def plan_of(*, sites: int, colluding: int) -> Plan:
-    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", f"privacy.colluding={colluding}"]
+    settings = ["privacy.secure_aggregation=true", "privacy.delta=1e-6", f"privacy.colluding={colluding}"]
     return Plan.load("private-moments", [f"n_participants={sites}", *settings])
 
 
@@ -73,7 +73,7 @@ def _divided_by_all() -> AbstractContextManager[object]:
 def check_statistics() -> None:
     """A value that jumps from one bound to the other, as released by the site itself: told no better than is paid."""
     ranges = {name: {"range": [-1.0, 1.0]} for name in NAMES}
-    settings = ["privacy.secure_sum=true", "privacy.delta=1e-6", "n_participants=8"]
+    settings = ["privacy.secure_aggregation=true", "privacy.delta=1e-6", "n_participants=8"]
     plan = Plan.load("private", settings, epsilon=1.0).with_settings(dictionary=ranges)
     price = price_of(plan, n_samples=500, n_variables=D)
     bounds = -np.ones(D), np.ones(D)
@@ -159,37 +159,42 @@ def hkdf(secret: bytes, info: bytes) -> bytes:
 
 def check_masks() -> None:
     private = {site: keys.new_private_key() for site in SITES}
-    seats = tuple(Seat(site, 9, public_key=keys.public_key(key)) for site, key in private.items())
+    memberships = tuple(Membership(site, 9, public_key=keys.public_key(key)) for site, key in private.items())
     n = 20
     for site, key in private.items():
         expected = [5] * n
-        for seat in seats:
-            if seat.site == site:
+        for membership in memberships:
+            if membership.site == site:
                 continue
             secret = X25519PrivateKey.from_private_bytes(key).exchange(
-                X25519PublicKey.from_public_bytes(seat.public_key)
+                X25519PublicKey.from_public_bytes(membership.public_key)
             )
-            by_name = sorted(((site, keys.public_key(key)), (seat.site, seat.public_key)))
+            by_name = sorted(((site, keys.public_key(key)), (membership.site, membership.public_key)))
             stream = chacha20(hkdf(secret, b"context" + by_name[0][1] + by_name[1][1]), 8 * n)
-            sign = 1 if site < seat.site else -1
+            sign = 1 if site < membership.site else -1
             expected = [x + sign * m for x, m in zip(expected, struct.unpack(f"<{n}Q", stream), strict=True)]
-        found = masks.masked([5] * n, site=site, private_key=key, seats=seats, context=b"context")
+        found = masks.masked([5] * n, site=site, private_key=key, memberships=memberships, context=b"context")
         assert found.tolist() == [x % 2**64 for x in expected]
 
 
 def check_tasks() -> None:
     """Whatever differs between what two sites are asked, their masks do not cancel."""
     private = {site: keys.new_private_key() for site in SITES}
-    seats = tuple(Seat(site, 9, public_key=keys.public_key(key)) for site, key in private.items())
+    memberships = tuple(Membership(site, 9, public_key=keys.public_key(key)) for site, key in private.items())
 
     def total(**of_east: object) -> int:
         words = np.zeros(1, dtype=np.uint64)
         for site, key in private.items():
-            asked = {"run": 1, "plan": b"p", "kind": "scales", "t": 2, "task": bytes(32), "seats": seats}
+            asked = {"run": 1, "plan": b"p", "kind": "scales", "t": 2, "task": bytes(32), "memberships": memberships}
             asked |= of_east if site == "east" else {}
             one = Member(site, 9, asked["run"], asked["plan"], 3, 2)  # type: ignore[arg-type]
             part = one.masked(
-                [1], kind=asked["kind"], t=asked["t"], task_digest=asked["task"], seats=asked["seats"], key=key
+                [1],
+                kind=asked["kind"],
+                t=asked["t"],
+                task_digest=asked["task"],
+                memberships=asked["memberships"],
+                key=key,
             )  # type: ignore[arg-type]
             words = words + part.numbers
         return int(words.view(np.int64)[0])
@@ -197,7 +202,7 @@ def check_tasks() -> None:
     assert total() == 3
     others: Sequence[dict[str, object]] = (
         {"run": 2}, {"plan": b"q"}, {"kind": "statistics"}, {"t": 3}, {"task": b"\x01" + bytes(31)},
-        {"seats": (Seat("east", 8, public_key=seats[0].public_key), *seats[1:])},
+        {"memberships": (Membership("east", 8, public_key=memberships[0].public_key), *memberships[1:])},
     )  # fmt: skip
     for other in others:
         assert abs(total(**other)) > 2**40, other
@@ -253,11 +258,13 @@ def _both_add() -> AbstractContextManager[object]:
     genuine = masks.masked
 
     def masked(
-        numbers: Sequence[int], *, site: str, private_key: bytes, seats: Sequence[Seat], context: bytes
+        numbers: Sequence[int], *, site: str, private_key: bytes, memberships: Sequence[Membership], context: bytes
     ) -> Words:
-        renamed = tuple(Seat(seat.site if seat.site == site else f"z{seat.site}", 1, public_key=seat.public_key)
-                        for seat in seats)  # fmt: skip
-        return genuine(numbers, site=site, private_key=private_key, seats=renamed, context=context)
+        renamed = tuple(
+            Membership(one.site if one.site == site else f"z{one.site}", 1, public_key=one.public_key)
+            for one in memberships
+        )
+        return genuine(numbers, site=site, private_key=private_key, memberships=renamed, context=context)
 
     return mock.patch.object(masks, "masked", masked)
 
@@ -288,7 +295,7 @@ def test_a_planted_bug_is_flagged(check: Callable[[], None], name: str, plant: P
 
 
 def test_a_retry_of_the_same_round_never_draws_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restarts send what the ledger keeps; tests/network/test_secure_sum.py kills real sites."""
+    """Restarts send what the ledger keeps; tests/network/test_secure_aggregation.py kills real sites."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plan = plan_of(sites=3, colluding=1)
     dataset = DatasetPolicy(

@@ -181,7 +181,7 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
         assert "spent_against_all" not in spending(dataset, ledger)
         play(journal(ledger, dataset))
         assert spending(dataset, ledger)["spent_against_all"]["epsilon"] == pytest.approx(in_all)
-        assert any("of secure aggregation collude: spent epsilon" in line for line in ledger_lines(made, ledger))
+        assert any("all other sites collude: spent epsilon" in line for line in ledger_lines(made, ledger))
 
 
 def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:

@@ -51,12 +51,8 @@ def interruptible() -> Generator[None]:
     """Let these signals end what is within, in the main thread; restore the old handlers at the end.
 
     Meanwhile, what a parent passed on by mistake is undone: a blocked signal would never arrive, and where SIGCHLD is
-    ignored, every child process seems to have ended well.
-
-    Raises
-    ------
-    InterruptedRunError
-        If a signal has arrived. Within, it is an `Interruption`.
+    ignored, every child process seems to have ended well. Raises InterruptedRunError if a signal has arrived. Within,
+    it is an `Interruption`.
     """
     try:
         with _handled():

@@ -52,13 +52,7 @@ _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPD
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
-    """The kinds of events in the value of --hook-events.
-
-    Raises
-    ------
-    SetupError
-        If there is no such kind.
-    """
+    """The kinds of events in the value of --hook-events. Raises SetupError if there is no such kind."""
     if text.strip() == "all":
         return KINDS
     named = tuple(name.strip() for name in text.split(","))
@@ -74,6 +68,8 @@ def kinds_of(text: str) -> tuple[str, ...]:
 class Hook:
     """Listens to events and calls a command for each.
 
+    Raises SetupError if there is no such command.
+
     Parameters
     ----------
     command
@@ -84,11 +80,6 @@ class Hook:
         After so long it is killed, with all processes that it started.
     last_wait_s
         How long `close` waits for what is still to be told.
-
-    Raises
-    ------
-    SetupError
-        If there is no such command.
     """
 
     def __init__(

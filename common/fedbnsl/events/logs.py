@@ -26,13 +26,7 @@ class EventLog:
             self._append(b"\n")
 
     def write(self, event: str, **fields: object) -> None:
-        """Append one event.
-
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
-        """
+        """Append one event. Raises ResultError if it cannot be written."""
         content = finite({**fields, "event": event, "time": _now()})
         line = json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
         try:
@@ -43,10 +37,7 @@ class EventLog:
     def sync(self) -> None:
         """Wait until all events are on the disk.
 
-        Raises
-        ------
-        ResultError
-            If they cannot be written; the last line is then taken back.
+        Raises ResultError if they cannot be written; the last line is then taken back.
         """
         try:
             os.fsync(self._file.fileno())

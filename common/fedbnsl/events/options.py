@@ -29,15 +29,12 @@ class Listeners:
     def listening(self, service: str) -> Generator[Events]:
         """Events that those who were named listen to; at the end, a few seconds for what they have not passed on.
 
+        Raises SetupError if the hook is no command, or traces must not be sent there.
+
         Parameters
         ----------
         service
             Name of this process in traces.
-
-        Raises
-        ------
-        SetupError
-            If the hook is no command, or traces must not be sent there.
         """
         events, listeners = Events(), ExitStack()
         try:

@@ -387,10 +387,7 @@ class Line:
 def lines(path: Path) -> Iterator[Line]:
     """Every line, the oldest first; also while others write.
 
-    Raises
-    ------
-    ResultError
-        If there is no log, or it cannot be read.
+    Raises ResultError if there is no log, or it cannot be read.
     """
     try:
         with ExitStack() as opened:
@@ -417,17 +414,13 @@ def _open_all(path: Path, opened: ExitStack) -> list[tuple[Path, BinaryIO, int]]
 def verify(path: Path, noted: str = "") -> tuple[int, Head]:
     """Check the chain across all files; the number of the oldest entry that is kept, and the head.
 
+    Raises ResultError, naming the first line that is wrong, or the entry of the noted head if it is not there;
+    UnknownEndError if the chain is whole, but no head was noted that shows whether its end is there.
+
     Parameters
     ----------
     noted
         A head that was noted before, `number:hash`; empty: the one in this user's state folder.
-
-    Raises
-    ------
-    ResultError
-        Naming the first line that is wrong, or the entry of the noted head if it is not there.
-    UnknownEndError
-        If the chain is whole, but no head was noted that shows whether its end is there.
     """
     head, oldest = Head(0, _FIRST_LINK), 0
     expected = noted.strip().lower() or str(_noted_head(path) or "")

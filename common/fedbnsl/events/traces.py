@@ -44,10 +44,7 @@ _AT_ONCE = 512
 def checked_endpoint(url: str) -> str:
     """The address that spans are sent to: a URL over TLS, or on this machine; without a path, OTLP's own is added.
 
-    Raises
-    ------
-    SetupError
-        For any other address.
+    Raises SetupError for any other address.
     """
     expected = "expected https://host[:port], or http://127.0.0.1:4318 for a collector on this machine"
     try:

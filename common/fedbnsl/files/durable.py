@@ -13,13 +13,7 @@ OWNER_ONLY = 0o600
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents; an existing folder is fine.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be made.
-    """
+    """Make a folder and its parents; an existing folder is fine. Raises ResultError if it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -29,10 +23,7 @@ def make_folder(path: Path) -> None:
 def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     r"""Write a UTF-8 file whole or not at all; lines end in \n on every system.
 
-    Raises
-    ------
-    ResultError
-        If the file cannot be written.
+    Raises ResultError if the file cannot be written.
     """
     content = text.encode()
     write_file(path, lambda file: file.write(content), mode=mode)
@@ -41,17 +32,12 @@ def write_text(path: Path, text: str, *, mode: int = 0o666) -> None:
 def write_file(path: Path, write: Callable[[BinaryIO], object], *, mode: int = 0o666) -> None:
     """Write a file whole or not at all: write a temporary file next to it, sync it to disk, rename it into place.
 
-    When this returns, the file survives a power cut.
+    When this returns, the file survives a power cut. Raises ResultError if it cannot be written; the old file stays.
 
     Parameters
     ----------
     mode
         Of the file, less what the process's umask takes away.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be written; the old file stays.
     """
     temporary = path.with_name(path.name + ".part")
     try:

@@ -24,10 +24,8 @@ _OR_INSTANCE = re.compile(r" or instance of \w+")
 def parse_toml(text: str) -> dict[str, Any]:
     """Plain values; a byte order mark in front is skipped.
 
-    Raises
-    ------
-    ValueError
-        With the reason, if this is not TOML, larger than 1 MiB, nested too deeply, or holds an integer beyond 64 bits.
+    Raises ValueError with the reason, if this is not TOML, larger than 1 MiB, nested too deeply, or holds an integer
+    beyond 64 bits.
     """
     text = text.removeprefix(_BYTE_ORDER_MARK)
     if len(text) > _MOST_BYTES or len(text.encode("utf-8", "replace")) > _MOST_BYTES:

@@ -30,13 +30,7 @@ class Bundle:
 
     @classmethod
     def from_toml(cls, text: str, *, origin: str) -> "Bundle":
-        """A bundle from its file.
-
-        Raises
-        ------
-        IdentityError
-            If it is not a bundle.
-        """
+        """A bundle from its file. Raises IdentityError if it is not a bundle."""
         try:
             values = parse_toml(text)
         except ValueError as error:

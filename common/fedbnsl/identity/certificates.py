@@ -51,13 +51,7 @@ class Name:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse an invalid name of a federation or a site.
-
-    Raises
-    ------
-    SetupError
-        With the rule.
-    """
+    """Refuse an invalid name of a federation or a site. Raises SetupError with the rule."""
     if not is_site_name(name):
         raise SetupError(f"{what} {name!r}: use {SITE_NAME_RULE}")
 
@@ -65,10 +59,7 @@ def check_name(what: str, name: str) -> None:
 def name_in(document: x509.Certificate | x509.CertificateSigningRequest) -> Name:
     """The name that a certificate, or a request for one, states.
 
-    Raises
-    ------
-    IdentityError
-        If there is not exactly one name of the form above.
+    Raises IdentityError if there is not exactly one name of the form above.
     """
     try:
         names = document.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -115,13 +106,7 @@ def _digits(text: str) -> str:
 
 
 def read_certificate(pem: bytes, *, origin: str) -> x509.Certificate:
-    """A certificate from PEM.
-
-    Raises
-    ------
-    IdentityError
-        If it is not a certificate.
-    """
+    """A certificate from PEM. Raises IdentityError if it is not a certificate."""
     try:
         return x509.load_pem_x509_certificate(pem)
     except (ValueError, x509.InvalidVersion):
@@ -131,15 +116,12 @@ def read_certificate(pem: bytes, *, origin: str) -> x509.Certificate:
 def read_key(pem: bytes, *, origin: str, passphrases: Passphrases = NOBODY_KNOWS) -> PrivateKey:
     """A private key from PEM; see `read_certificate`.
 
+    Raises PassphraseError if it is protected by another passphrase, or by one that nobody knows here.
+
     Parameters
     ----------
     passphrases
         Asked if the key is protected.
-
-    Raises
-    ------
-    PassphraseError
-        If it is protected by another passphrase, or by one that nobody knows here.
     """
     passphrase = passphrases.of(origin) if is_protected(pem) else None
     try:
@@ -191,13 +173,7 @@ def day(moment: datetime) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """A file of an identity.
-
-    Raises
-    ------
-    IdentityError
-        If it cannot be read.
-    """
+    """A file of an identity. Raises IdentityError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -210,10 +186,7 @@ def read_file(path: Path) -> bytes:
 def write_private(path: Path, content: bytes) -> None:
     """Write a new file that only its owner may read; an existing file is never overwritten.
 
-    Raises
-    ------
-    IdentityError
-        If it exists already, or cannot be written.
+    Raises IdentityError if it exists already, or cannot be written.
     """
     durable.make_folder(path.parent)
     try:

@@ -36,10 +36,7 @@ class Passphrases:
     def of(self, key: str) -> bytes:
         """The passphrase of the key in this file.
 
-        Raises
-        ------
-        PassphraseError
-            If there is no file to read it from, and nobody to ask.
+        Raises PassphraseError if there is no file to read it from, and nobody to ask.
         """
         if key not in self._known:
             if self._file is not None:
@@ -53,15 +50,12 @@ class Passphrases:
     def for_new(self, key: str, *, ask: bool) -> bytes | None:
         """The passphrase that a new key gets; None: it gets none.
 
+        Raises PassphraseError if it is too short, or nobody can be asked.
+
         Parameters
         ----------
         ask
             Whether somebody wants to type one in; an empty one is none.
-
-        Raises
-        ------
-        PassphraseError
-            If it is too short, or nobody can be asked.
         """
         if self._file is not None:
             chosen = _read(self._file)

@@ -117,10 +117,7 @@ def client_options() -> Options:
 def open_channel(address: str, credentials: "Credentials | None" = None) -> grpc.Channel:
     """A channel to host:port; without credentials in plaintext, on loopback only.
 
-    Raises
-    ------
-    SetupError
-        If the address is malformed, or plaintext would cross a network.
+    Raises SetupError if the address is malformed, or plaintext would cross a network.
     """
     if credentials is None:
         require_loopback(address)
@@ -163,13 +160,7 @@ def server_credentials(load: "Callable[[], Credentials]") -> grpc.ServerCredenti
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of host:port.
-
-    Raises
-    ------
-    SetupError
-        If it is not of that form.
-    """
+    """Host and port of host:port. Raises SetupError if it is not of that form."""
     parts = _ADDRESS.fullmatch(address)
     if parts is None or int(parts[3]) > 65_535:
         raise SetupError(f"address {address!r}: expected host:port, such as 127.0.0.1:50051 or [::1]:50051")
@@ -179,10 +170,7 @@ def split_address(address: str) -> tuple[str, int]:
 def require_loopback(address: str) -> None:
     """Refuse plaintext anywhere but on this machine.
 
-    Raises
-    ------
-    SetupError
-        If host:port is malformed, its host unknown, or not a loopback address.
+    Raises SetupError if host:port is malformed, its host unknown, or not a loopback address.
     """
     host, port = split_address(address)
     try:

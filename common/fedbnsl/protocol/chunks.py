@@ -46,10 +46,7 @@ class CutMessage:
 def cut(data: bytes, *, most_bytes: int = MOST_BYTES) -> CutMessage | None:
     """A serialised message in chunks; None: one call is enough for it.
 
-    Raises
-    ------
-    MalformedMessageError
-        If the other side would not take so large a one.
+    Raises MalformedMessageError if the other side would not take so large a one.
     """
     if len(data) <= PIECE_BYTES:
         return None
@@ -79,17 +76,14 @@ def wire_bytes(message: Message, wrap: Callable[[federation.Chunk], Message]) ->
 class JoinedMessage:
     """The bytes of a message, as far as its chunks have come.
 
+    Raises MalformedMessageError if the message has more.
+
     Parameters
     ----------
     chunk
         Any of them, for length and SHA-256 of the whole; it is not added.
     most_bytes
         What a message of this run can have at most.
-
-    Raises
-    ------
-    MalformedMessageError
-        If the message has more.
     """
 
     def __init__(self, chunk: federation.Chunk, *, most_bytes: int) -> None:
@@ -118,10 +112,7 @@ class JoinedMessage:
     def add(self, chunk: federation.Chunk) -> None:
         """Take the next chunk.
 
-        Raises
-        ------
-        MalformedMessageError
-            If it is another one, has no bytes, or goes beyond the end.
+        Raises MalformedMessageError if it is another one, has no bytes, or goes beyond the end.
         """
         if not self.is_of(chunk):
             raise MalformedMessageError("a chunk of another message than the one before it")
@@ -135,10 +126,7 @@ class JoinedMessage:
     def parsed(self, kind: type[_Message]) -> _Message:
         """The whole message.
 
-        Raises
-        ------
-        MalformedMessageError
-            If its bytes are not those that were announced, or no such message.
+        Raises MalformedMessageError if its bytes are not those that were announced, or no such message.
         """
         if hashlib.sha256(self._data).digest() != self._digest:
             raise MalformedMessageError("the chunks of a message do not have its SHA-256 together")

@@ -96,13 +96,7 @@ def _encode_ledger(head: LedgerHead | None) -> federation.LedgerHead | None:
 
 
 def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
-    """What a site's ledger says.
-
-    Raises
-    ------
-    MalformedMessageError
-        If an id or the digest has another length.
-    """
+    """What a site's ledger says. Raises MalformedMessageError if an id or the digest has another length."""
     sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
     if sizes != (16, 16, 32):
         raise MalformedMessageError(f"a ledger head with ids and digest of {sizes} bytes; expected (16, 16, 32)")
@@ -118,10 +112,8 @@ def encode_join(request: JoinRequest) -> federation.JoinRequest:
 def decode_join(wire: federation.JoinRequest) -> JoinRequest:
     """A site's application.
 
-    Raises
-    ------
-    MalformedMessageError
-        If names are missing, repeated, too long or too many, the ledger head is incomplete, or a version is malformed.
+    Raises MalformedMessageError if names are missing, repeated, too long or too many, the ledger head is incomplete, or
+    a version is malformed.
     """
     variables = _decode_variables(wire.variable)
     _check_name(wire.site)
@@ -153,10 +145,7 @@ def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
 def check_text(what: str, text: str) -> None:
     """Refuse a short text of the other side that people could not read.
 
-    Raises
-    ------
-    MalformedMessageError
-        If it is long, or has characters that cannot be printed.
+    Raises MalformedMessageError if it is long, or has characters that cannot be printed.
     """
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         raise MalformedMessageError(f"a {what} that is too long or cannot be printed")
@@ -188,10 +177,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
 def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
     """The coordinator's reply, sparse or dense: the plan, which decides that, comes in the same message.
 
-    Raises
-    ------
-    MalformedMessageError
-        If names are missing, repeated, too long or too many, or a matrix is malformed.
+    Raises MalformedMessageError if names are missing, repeated, too long or too many, or a matrix is malformed.
     """
     variables = _decode_variables(wire.variable)
     d = len(variables)
@@ -230,13 +216,7 @@ def task_digest(content: Content, units: Units | None, lost: Sequence[Loss] = ()
 
 
 def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False) -> RoundTask:
-    """A round's task.
-
-    Raises
-    ------
-    MalformedMessageError
-        For an unknown kind, round 0, or content that its kind refuses.
-    """
+    """A round's task. Raises MalformedMessageError for an unknown kind, round 0, or content that its kind refuses."""
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
     units, memberships = _decode_units(wire, n_variables), decode_memberships(wire.membership)
@@ -299,10 +279,8 @@ def encode_finished(finished: Finished, *, value_type: str) -> federation.Finish
 def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     """The end of a run.
 
-    Raises
-    ------
-    MalformedMessageError
-        If the graph is no matrix over the run's variables, or has a cycle, or counts of draws are impossible.
+    Raises MalformedMessageError if the graph is no matrix over the run's variables, or has a cycle, or counts of draws
+    are impossible.
     """
     graph = decode_matrix(wire.graph, n_variables=n_variables) if wire.HasField("graph") else None
     if graph is not None and has_cycle(graph.index, n_variables):
@@ -362,11 +340,8 @@ def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
 def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = False) -> LocalUpdate:
     """A site's answer.
 
-    Raises
-    ------
-    MalformedMessageError
-        For an unknown kind, round 0, content that its kind refuses, or findings that are unknown, too many or without
-        variables.
+    Raises MalformedMessageError for an unknown kind, round 0, content that its kind refuses, or findings that are
+    unknown, too many or without variables.
     """
     content: Content
     if wire.WhichOneof("content") == "masked_sum" and wire.round:
@@ -474,11 +449,8 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
 def decode_status(wire: federation.StatusReply) -> RunStatus:
     """Where a run stands.
 
-    Raises
-    ------
-    MalformedMessageError
-        For an unknown state, an invalid site name, version, reason or phase, a number that is not finite, or one below
-        0.
+    Raises MalformedMessageError for an unknown state, an invalid site name, version, reason or phase, a number that is
+    not finite, or one below 0.
     """
     if wire.state not in RUN_STATES:
         state = shown(wire.state, 40)
@@ -508,10 +480,7 @@ def encode_phase(phase: Phase | None) -> federation.Phase | None:
 def decode_phase(wire: federation.Phase) -> Phase:
     """What takes time at the coordinator.
 
-    Raises
-    ------
-    MalformedMessageError
-        For an invalid text, a share outside 0 to 1, or a time that is not finite, or below 0.
+    Raises MalformedMessageError for an invalid text, a share outside 0 to 1, or a time that is not finite, or below 0.
     """
     check_text("phase", wire.what)
     if wire.HasField("share") and not 0.0 <= wire.share <= 1.0:

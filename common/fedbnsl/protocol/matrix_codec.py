@@ -103,11 +103,9 @@ def _unpacked(wire: values.SparseMatrix, most: int) -> tuple[Index, Matrix]:
 def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
     """Sparse matrix from its wire form.
 
-    Raises
-    ------
-    MalformedMessageError
-        Unless n_variables is as expected, there is one gap for each value, values are finite, gaps after the first are
-        at least 1 and every index is in range and off the diagonal; or a packed form is not exactly what it says.
+    Raises MalformedMessageError unless n_variables is as expected, there is one gap for each value, values are finite,
+    gaps after the first are at least 1 and every index is in range and off the diagonal; or a packed form is not
+    exactly what it says.
     """
     _expect_variables(wire.n_variables, n_variables)
     if wire.packed or wire.n_packed or wire.exponent:
@@ -139,10 +137,7 @@ def encode_pairs(matrix: SparseMatrix) -> values.SparseMatrix:
 def decode_pairs(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
     """Matrix with ones where the wire form has an entry.
 
-    Raises
-    ------
-    MalformedMessageError
-        If there are values, or as `decode_matrix`.
+    Raises MalformedMessageError if there are values, or as `decode_matrix`.
     """
     if wire.value or wire.value32 or wire.packed or wire.n_packed or wire.exponent:
         raise MalformedMessageError("pairs with values")
@@ -162,10 +157,7 @@ def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix
 def decode_dense(wire: values.DenseMatrix, *, n_variables: int) -> SparseMatrix:
     """Matrix with all d^2 entries, zeros and diagonal included, from its dense wire form.
 
-    Raises
-    ------
-    MalformedMessageError
-        Unless n_variables is as expected and there are d^2 finite values in one precision.
+    Raises MalformedMessageError unless n_variables is as expected and there are d^2 finite values in one precision.
     """
     _expect_variables(wire.n_variables, n_variables)
     value = _read(wire)
@@ -184,10 +176,7 @@ def encode_numbers(numbers: Matrix, *, value_type: str) -> values.Numbers:
 def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
     """Vector from its wire form.
 
-    Raises
-    ------
-    MalformedMessageError
-        For numbers in both precisions, more of them than `most`, or one that is not finite.
+    Raises MalformedMessageError for numbers in both precisions, more of them than `most`, or one that is not finite.
     """
     numbers = _read(wire)
     if numbers.size > most:
@@ -196,13 +185,7 @@ def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
 
 
 def finite(numbers: Iterable[float]) -> Matrix:
-    """The numbers as a vector.
-
-    Raises
-    ------
-    MalformedMessageError
-        If one is not finite.
-    """
+    """The numbers as a vector. Raises MalformedMessageError if one is not finite."""
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused like any other, not warned of
         vector = np.array(numbers, dtype=np.float64)
     if not np.isfinite(vector).all():

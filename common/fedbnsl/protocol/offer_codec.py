@@ -24,10 +24,8 @@ def encode_offers(version: int, offers: Sequence[RunOffer]) -> federation.RunsRe
 def decode_offers(wire: federation.RunsReply) -> tuple[int, tuple[RunOffer, ...]]:
     """The number of a list of runs, and the list.
 
-    Raises
-    ------
-    MalformedMessageError
-        For too many runs, an unknown state, a digest of another length, or a name that cannot be one.
+    Raises MalformedMessageError for too many runs, an unknown state, a digest of another length, or a name that cannot
+    be one.
     """
     if len(wire.run) > _MOST_RUNS:
         raise MalformedMessageError(f"a list of {len(wire.run)} runs; expected at most {_MOST_RUNS}")

@@ -45,10 +45,8 @@ def _shortest(numbers: Naturals) -> int:
 def unpack(data: bytes, n: int) -> tuple[Naturals, bytes]:
     """So many numbers from the beginning of `data`, and what follows them.
 
-    Raises
-    ------
-    MalformedMessageError
-        If they do not end within `data`, one is not below END, or the last byte is not filled with zeros.
+    Raises MalformedMessageError if they do not end within `data`, one is not below END, or the last byte is not filled
+    with zeros.
     """
     if not data or data[0] > _MOST_LOW_BITS:
         raise MalformedMessageError("packed numbers without their first byte, or with too many low bits")

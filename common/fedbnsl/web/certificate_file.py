@@ -10,17 +10,14 @@ from fedbnsl.web.exposure import RenewedContext
 def renewed_from(file: Path, *, option: str) -> RenewedContext:
     """A context for each connection; a file that was replaced counts from the next one on.
 
+    Raises SetupError if it cannot be read, or does not hold both.
+
     Parameters
     ----------
     file
         PEM, with a certificate and its key.
     option
         That named it.
-
-    Raises
-    ------
-    SetupError
-        If it cannot be read, or does not hold both.
     """
     return RenewedContext(lambda: _content(file, option), lambda: _context(file, option))
 

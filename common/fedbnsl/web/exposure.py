@@ -14,13 +14,7 @@ _SHORTEST_TOKEN = 16
 
 
 def read_token(file: Path, *, option: str) -> bytes:
-    """The token in a file that an option names.
-
-    Raises
-    ------
-    SetupError
-        If it cannot be read, or is too short or no word.
-    """
+    """The token in a file that an option names. Raises SetupError if it cannot be read, or is too short or no word."""
     try:
         token = file.read_bytes().strip()
     except OSError as error:

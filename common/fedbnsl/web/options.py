@@ -34,13 +34,7 @@ def served_at(option: str, what: str, tls: str) -> Callable[[click.decorators.FC
 
 
 def is_asked_for(address: str | None, token_file: Path | None, *, option: str) -> TypeGuard[str]:
-    """Whether there is an address.
-
-    Raises
-    ------
-    SetupError
-        If there is a token without one.
-    """
+    """Whether there is an address. Raises SetupError if there is a token without one."""
     if address is None and token_file is not None:
         raise SetupError(f"{option}-token goes with {option}")
     return address is not None

@@ -29,6 +29,8 @@ _OWN_FILES = "fedbnsl.web"
 class WebPort:
     """A port that is bound; nobody is answered before the context is entered.
 
+    Raises SetupError if it cannot listen there, or would without TLS or a token.
+
     Parameters
     ----------
     address
@@ -56,11 +58,6 @@ class WebPort:
         Checks every request.
     port
         The real one.
-
-    Raises
-    ------
-    SetupError
-        If it cannot listen there, or would without TLS or a token.
     """
 
     def __init__(

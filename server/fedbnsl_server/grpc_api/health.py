@@ -42,10 +42,7 @@ class Health:
 def why_not_serving(address: str, credentials: "Credentials | None") -> str:
     """Ask a coordinator whether it serves; empty if it does, otherwise the reason.
 
-    Raises
-    ------
-    SetupError
-        If the address cannot be used.
+    Raises SetupError if the address cannot be used.
     """
     with open_channel(address, credentials) as channel:
         stub = cast(Any, health_pb2_grpc).HealthStub(channel)

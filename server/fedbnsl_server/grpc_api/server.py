@@ -30,6 +30,8 @@ _FLUSH_S = 1.0
 class CoordinatorServer:
     """A port that is bound, so that nobody else takes it; nobody is answered before `open`.
 
+    Raises SetupError if the port cannot be bound.
+
     Parameters
     ----------
     listen
@@ -53,11 +55,6 @@ class CoordinatorServer:
     ----------
     listener
         The runs that are open.
-
-    Raises
-    ------
-    SetupError
-        If the port cannot be bound.
     """
 
     def __init__(

@@ -31,13 +31,7 @@ def self_signed(federation: str, key: PrivateKey, *, days: int) -> x509.Certific
 
 
 class Authority:
-    """An authority that can sign.
-
-    Raises
-    ------
-    IdentityError
-        If it has expired.
-    """
+    """An authority that can sign. Raises IdentityError if it has expired."""
 
     def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
         if certificate.not_valid_after_utc <= datetime.now(UTC):
@@ -85,13 +79,7 @@ class Authority:
 
 
 def alternative_name(host: str) -> x509.GeneralName:
-    """A host as a certificate names it, in ASCII.
-
-    Raises
-    ------
-    SetupError
-        If it is neither a name nor an address.
-    """
+    """A host as a certificate names it, in ASCII. Raises SetupError if it is neither a name nor an address."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

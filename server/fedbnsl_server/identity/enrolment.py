@@ -88,6 +88,8 @@ class Federation:
     ) -> "Federation":
         """Make the authority and the coordinator's first certificate.
 
+        Raises IdentityError if there is a federation in the folder already, or a value cannot be used.
+
         Parameters
         ----------
         hosts
@@ -98,11 +100,6 @@ class Federation:
             Where the authority's key goes; None: into the folder.
         passphrases, ask_passphrase
             What protects the two keys, see `Passphrases.for_new`.
-
-        Raises
-        ------
-        IdentityError
-            If there is a federation in the folder already, or a value cannot be used.
         """
         check_name("federation", name)
         main = str(alternative_name(hosts[0]).value)  # as it is looked up: ASCII, also where the host is not
@@ -136,17 +133,14 @@ class Federation:
     def open(cls, folder: Path, *, ca_key: Path | None = None, passphrases: Passphrases = NOBODY_KNOWS) -> "Federation":
         """The federation of a folder.
 
+        Raises IdentityError if it holds none.
+
         Parameters
         ----------
         ca_key
             Where the authority's key is; None: in the folder. Only `approve` and `renew` read it.
         passphrases
             Asked when a protected key is used.
-
-        Raises
-        ------
-        IdentityError
-            If it holds none.
         """
         path = folder / "federation.toml"
         try:
@@ -182,10 +176,7 @@ class Federation:
     def credentials(self) -> Credentials:
         """What the coordinator shows and trusts; read each time, so that a renewed certificate is used.
 
-        Raises
-        ------
-        IdentityError
-            If a file is missing, or the certificate is not of this federation or not valid now.
+        Raises IdentityError if a file is missing, or the certificate is not of this federation or not valid now.
         """
         path = self._own
         both = read_file(path)
@@ -212,12 +203,7 @@ class Federation:
     def renew(self, *, days: int) -> x509.Certificate:
         """Give the coordinator a new key and certificate; a running server uses it by itself.
 
-        The new key has the passphrase of the old one.
-
-        Raises
-        ------
-        IdentityError
-            If the authority's key is not here.
+        The new key has the passphrase of the old one. Raises IdentityError if the authority's key is not here.
         """
         old = read_file(self._own) if self._own.exists() else b""
         if not is_protected(old):
@@ -238,17 +224,13 @@ class Federation:
     def approve(self, request_pem: bytes, *, days: int, renew: bool = False) -> Bundle:
         """Sign a site's request and enrol its certificate.
 
-        Only the name and the public key are taken from the request.
+        Only the name and the public key are taken from the request. Raises IdentityError if the request is unreadable,
+        wrongly signed or for another federation, or the site is enrolled already.
 
         Parameters
         ----------
         renew
             Whether the site may hold a valid certificate already; that one stays valid, so that no connection breaks.
-
-        Raises
-        ------
-        IdentityError
-            If the request is unreadable, wrongly signed or for another federation, or the site is enrolled already.
         """
         key, name = self.read_request(request_pem)
         authority = self._authority()  # before the lock: somebody may be asked for a passphrase
@@ -288,10 +270,7 @@ class Federation:
     def revoke(self, site: str, *, keep_newest: bool = False) -> int:
         """Revoke a site's certificates from its next call on; return how many were revoked.
 
-        Raises
-        ------
-        IdentityError
-            If the site has no valid certificate to revoke.
+        Raises IdentityError if the site has no valid certificate to revoke.
         """
         with self._table.changing() as table:
             issued = table.get(site, [])

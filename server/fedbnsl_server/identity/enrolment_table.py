@@ -76,10 +76,7 @@ class EnrolmentTable:
     def read(self) -> dict[str, list[Issued]]:
         """Every certificate that was issued, by site; read anew when the file has changed.
 
-        Raises
-        ------
-        ResultError
-            If the table cannot be read.
+        Raises ResultError if the table cannot be read.
         """
         try:
             stat = self._path.stat()

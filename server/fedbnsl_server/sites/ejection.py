@@ -113,6 +113,8 @@ def round_to_go_on_after(
 ) -> int:
     """The round after which a run goes on without the site.
 
+    Raises SetupError if the site cannot be taken out; the text says what else can be done.
+
     Parameters
     ----------
     members
@@ -123,11 +125,6 @@ def round_to_go_on_after(
         What result.json says of each complete round.
     kept
         Rounds whose checkpoints are there, beside the last one's.
-
-    Raises
-    ------
-    SetupError
-        If the site cannot be taken out; the text says what else can be done.
     """
     for one in ejected:
         if one.site == site:

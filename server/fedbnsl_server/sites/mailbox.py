@@ -335,12 +335,8 @@ class Mailbox:
     async def pull(self, site: str, last_round: int, wait_s: float) -> RoundTask | Finished | None:
         """The next task of a site, the end of the run, or None if nothing new came in `wait_s` seconds.
 
-        Whoever sends the end calls `told`.
-
-        Raises
-        ------
-        MembershipLostError
-            If the site has seen rounds that the run does not have.
+        Whoever sends the end calls `told`. Raises MembershipLostError if the site has seen rounds that the run does not
+        have.
         """
         answer = self._pending(site, last_round)
         if answer is None:
@@ -383,12 +379,7 @@ class Mailbox:
     def stored(self, site: str, t: int) -> LocalUpdate | None:
         """The update of a site for round t that was accepted before; None if one is awaited.
 
-        Raises
-        ------
-        StaleRoundError
-            If neither.
-        MembershipLostError
-            If the site has seen rounds that the run does not have.
+        Raises StaleRoundError if neither; MembershipLostError if the site has seen rounds that the run does not have.
         """
         self._refuse_another_past(site, t)
         stored = self._updates.get(site) or self._last_accepted.get(site)

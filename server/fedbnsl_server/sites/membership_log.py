@@ -31,10 +31,7 @@ class Membership:
 def note(log: EventLog, site: str, member: Member | None) -> None:
     """Write down one membership, taken or (None) freed; it is on the disk when this returns.
 
-    Raises
-    ------
-    ResultError
-        If it cannot be written.
+    Raises ResultError if it cannot be written.
     """
     if member is None:
         log.write(_FREED, site=site)
@@ -54,10 +51,7 @@ def note(log: EventLog, site: str, member: Member | None) -> None:
 def note_ejected(log: EventLog, ejected: Ejected) -> None:
     """Write down that a site is out; from then on it is, whatever else was written. On the disk when this returns.
 
-    Raises
-    ------
-    ResultError
-        If it cannot be written.
+    Raises ResultError if it cannot be written.
     """
     log.write(EJECTED, **{key: value for key, value in asdict(ejected).items() if key != "time"})
     log.sync()
@@ -66,10 +60,7 @@ def note_ejected(log: EventLog, ejected: Ejected) -> None:
 def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
     """The memberships after these events; other kinds of events are skipped.
 
-    Raises
-    ------
-    ResultError
-        If a line is not one that `note` writes.
+    Raises ResultError if a line is not one that `note` writes.
     """
     members: dict[str, Member] = {}
     ejected: list[Ejected] = []

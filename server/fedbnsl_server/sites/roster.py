@@ -169,12 +169,7 @@ class Roster:
     def heard(self, site: str, *, came_back: bool = False) -> None:
         """Note a call of a site; `came_back`: the first call since it had left.
 
-        Raises
-        ------
-        MembershipLostError
-            If the site has not joined.
-        EjectedError
-            If it was ejected.
+        Raises MembershipLostError if the site has not joined; EjectedError if it was ejected.
         """
         self._refuse_ejected(site)
         if site not in self.members:
@@ -191,10 +186,7 @@ class Roster:
     async def wait_until_complete(self) -> None:
         """Return when every membership is taken.
 
-        Raises
-        ------
-        QuorumLostError
-            If that takes longer than the plan's join_deadline_s.
+        Raises QuorumLostError if that takes longer than the plan's join_deadline_s.
         """
         try:
             await asyncio.wait_for(self._complete.wait(), self._plan.join_deadline_s)
@@ -209,10 +201,7 @@ class Roster:
 def check_rows(plan: Plan, site: str, n_samples: int) -> None:
     """Refuse a row count that the plan does not allow: rows weigh in results, and nobody can count them at the site.
 
-    Raises
-    ------
-    MembershipRefusedError
-        If the site says that it has more.
+    Raises MembershipRefusedError if the site says that it has more.
     """
     if n_samples > plan.max_rows:
         raise MembershipRefusedError(
@@ -223,10 +212,7 @@ def check_rows(plan: Plan, site: str, n_samples: int) -> None:
 def compare_variables(expected: tuple[str, ...], got: tuple[str, ...]) -> None:
     """Refuse a site whose variables are not those of the run; the order does not matter.
 
-    Raises
-    ------
-    SchemaMismatchError
-        Naming what is missing and what is too many.
+    Raises SchemaMismatchError, naming what is missing and what is too many.
     """
     known, given = set(expected), set(got)
     missing = [name for name in expected if name not in given]

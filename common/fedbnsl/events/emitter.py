@@ -76,22 +76,12 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened.
+    """One thing that happened."""
 
-    Attributes
-    ----------
-    kind
-        See the module.
-    run
-        Name of the run; empty for what belongs to none.
-    time_unix_s
-        This machine's clock.
-    """
-
-    kind: str
-    run: str
+    kind: str  # see the module
+    run: str  # name of the run; empty for what belongs to none
     fields: Mapping[str, Any]
-    time_unix_s: float = field(default_factory=time.time)
+    time_unix_s: float = field(default_factory=time.time)  # this machine's clock
 
 
 Listener = Callable[[Event], None]

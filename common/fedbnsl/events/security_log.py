@@ -366,22 +366,13 @@ def _content(line: bytes) -> Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the log.
+    """One line of the log."""
 
-    Attributes
-    ----------
-    file, number
-        Where it is; lines count from 1.
-    text
-        Its bytes, without the end of the line.
-    entry
-        What it says; empty if it cannot be read.
-    """
-
+    # file, number: where it is; lines count from 1
     file: Path
     number: int
-    text: bytes
-    entry: Entry
+    text: bytes  # its bytes, without the end of the line
+    entry: Entry  # what it says; empty if it cannot be read
 
 
 def lines(path: Path) -> Iterator[Line]:

@@ -85,16 +85,10 @@ class FindingCode(Enum):
 
 @dataclass(frozen=True)
 class TableFinding:
-    """What is odd about some variables of a site's table: a code, never text from the site.
-
-    Attributes
-    ----------
-    variables
-        Column numbers from 0, ascending.
-    """
+    """What is odd about some variables of a site's table: a code, never text from the site."""
 
     code: FindingCode
-    variables: tuple[int, ...]
+    variables: tuple[int, ...]  # column numbers from 0, ascending
 
     def reordered(self, order: Sequence[int]) -> "TableFinding":
         """The same finding for a table with reordered columns: new column k is the old column `order[k]`."""
@@ -107,63 +101,35 @@ class LedgerHead:
     """What a site has paid from one dataset in the runs of one federation.
 
     It lets the coordinator notice an older copy of the site's ledger. Other datasets and federations do not affect it.
-
-    Attributes
-    ----------
-    ledger_id
-        16 bytes, drawn at random when the ledger was made.
-    dataset
-        16 bytes that identify the dataset in this federation and reveal nothing about its name.
-    n_entries
-        Payments so far; it never goes down.
-    digest
-        32 bytes, the link of the last payment in the ledger's hash chain; random before the first one.
-    spent_units
-        Sum of the payments in units of 1e-12 zCDP; it never goes down.
     """
 
-    ledger_id: bytes
-    dataset: bytes
-    n_entries: int
-    digest: bytes
-    spent_units: int
+    ledger_id: bytes  # 16 bytes, drawn at random when the ledger was made
+    dataset: bytes  # 16 bytes that identify the dataset in this federation and reveal nothing about its name
+    n_entries: int  # payments so far; it never goes down
+    digest: bytes  # 32 bytes, the link of the last payment in the ledger's hash chain; random before the first one
+    spent_units: int  # sum of the payments in units of 1e-12 zCDP; it never goes down
 
 
 @dataclass(frozen=True)
 class JoinRequest:
-    """A site's application: its name, the columns of its table in order, and its row count (public).
-
-    Attributes
-    ----------
-    versions
-        What the site computes with; see `fedbnsl.protocol.versions`.
-    run
-        Tag of the run that it wants to join, see `run_tag`; 0: the only one that it can.
-    """
+    """A site's application: its name, the columns of its table in order, and its row count (public)."""
 
     site: str
     variables: tuple[str, ...]
     n_samples: int
     protocol_version: int = PROTOCOL_VERSION
     ledger: LedgerHead | None = None
+    # What the site computes with; see `fedbnsl.protocol.versions`.
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    run: int = 0
+    run: int = 0  # tag of the run that it wants to join, see `run_tag`; 0: the only one that it can
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Released numbers that make columns comparable: a record x becomes (x - centres) / scales.
+    """Released numbers that make columns comparable: a record x becomes (x - centres) / scales."""
 
-    Attributes
-    ----------
-    centres
-        (d,) one mean over all records; empty: every site uses its own, or none, as the plan says.
-    scales
-        (d,) above 0, in units of the variables.
-    """
-
-    centres: Matrix
-    scales: Matrix
+    centres: Matrix  # (d,) one mean over all records; empty: every site uses its own, or none, as the plan says
+    scales: Matrix  # (d,) above 0, in units of the variables
 
     def weights_of_tables(self, W: Matrix) -> Matrix:
         """(d, d) weights between prepared columns in the tables' own units."""
@@ -182,51 +148,26 @@ class Units:
 
 @dataclass(frozen=True)
 class Membership:
-    """A site in secure aggregation, as the coordinator passes it on: the others check it.
-
-    Attributes
-    ----------
-    n_samples
-        Rows of its table (public).
-    certificate
-        X.509, DER; empty in plaintext, where nobody attests anybody.
-    public_key
-        32 bytes, X25519, of this run alone; empty until the site has made it.
-    signature
-        Of the certificate's key over what `fedbnsl_client.secure_aggregation.keys.statement` says; empty in plaintext.
-    """
+    """A site in secure aggregation, as the coordinator passes it on: the others check it."""
 
     site: str
-    n_samples: int
-    certificate: bytes = b""
-    public_key: bytes = b""
+    n_samples: int  # rows of its table (public)
+    certificate: bytes = b""  # X.509, DER; empty in plaintext, where nobody attests anybody
+    public_key: bytes = b""  # 32 bytes, X25519, of this run alone; empty until the site has made it
+    # Of the certificate's key over what `fedbnsl_client.secure_aggregation.keys.statement` says; empty in plaintext.
     signature: bytes = b""
 
 
 @dataclass(frozen=True)
 class SiteState:
-    """What both sides know of one participant between rounds.
+    """What both sides know of one participant between rounds; with closed-form, B_p and beta_p have a diagonal."""
 
-    Attributes
-    ----------
-    local_weights
-        B_p as last contributed, (d, d).
-    consensus_dual
-        beta_p, (d, d).
-    global_weights
-        W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
-    units
-        Of the run's columns; None: raw columns, or not yet known.
-    memberships
-        Of all sites with their keys, for secure aggregation; empty: not yet known, or none.
-
-    With closed-form B_p and beta_p have a diagonal.
-    """
-
-    local_weights: SparseMatrix
-    consensus_dual: SparseMatrix
+    local_weights: SparseMatrix  # B_p as last contributed, (d, d)
+    consensus_dual: SparseMatrix  # beta_p, (d, d)
+    # W as last sent, (d, d), if tasks send only its changes (`Plan.sends_changes`); otherwise None.
     global_weights: SparseMatrix | None = None
-    units: Units | None = None
+    units: Units | None = None  # of the run's columns; None: raw columns, or not yet known
+    # Of all sites with their keys, for secure aggregation; empty: not yet known, or none.
     memberships: tuple[Membership, ...] = ()
 
 
@@ -255,18 +196,13 @@ class Content:
     """What a round asks, or what a site answers: a frozen dataclass of a kind of round, see `fedbnsl.rounds`.
 
     Two contents are equal if every field is equal bit for bit.
-
-    Attributes
-    ----------
-    of_records
-        Whether a site looks at its records to answer this task: it then pays, or its answer is part of secure
-        aggregation.
-    passes_on
-        Fields of `RoundTask` and `SiteState` that tell the sites what came of this task: the next round's tasks alone
-        have them.
     """
 
+    # Whether a site looks at its records to answer this task: it then pays, or its answer is part of secure
+    # aggregation.
     of_records: ClassVar[bool] = True
+    # Fields of `RoundTask` and `SiteState` that tell the sites what came of this task: the next round's tasks alone
+    # have them.
     passes_on: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -296,21 +232,11 @@ class Content:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum(Content):
-    """A site's part of secure aggregation, in a round of any kind that only needs sums over the sites.
+    """A site's part of secure aggregation, in a round of any kind that only needs sums over the sites."""
 
-    Attributes
-    ----------
-    of
-        Name of the kind of round.
-    numbers
-        Integers modulo 2^64, under masks that cancel in the sum over all sites.
-    task_digest
-        `codec.task_digest` of the task that it answers.
-    """
-
-    of: str
-    numbers: NDArray[np.uint64]
-    task_digest: bytes
+    of: str  # name of the kind of round
+    numbers: NDArray[np.uint64]  # integers modulo 2^64, under masks that cancel in the sum over all sites
+    task_digest: bytes  # `codec.task_digest` of the task that it answers
 
     @property
     def kind(self) -> str:
@@ -326,60 +252,31 @@ def _same_bits(one: object, other: object) -> bool:
 
 @dataclass(frozen=True)
 class Loss:
-    """A site that secure aggregation goes on without: its round is asked again, and the others pay and draw again.
-
-    Attributes
-    ----------
-    round
-        The round that was given up, from 1.
-    """
+    """A site that secure aggregation goes on without: its round is asked again, and the others pay and draw again."""
 
     site: str
-    round: int
+    round: int  # the round that was given up, from 1
 
 
 @dataclass(frozen=True)
 class RoundTask:
-    """One round's work for one site.
+    """One round's work for one site."""
 
-    Attributes
-    ----------
-    round
-        Counted from 1.
-    content
-        What is asked.
-    contributed
-        Whether the site's update of the previous round entered W, so that its dual advances.
-    units
-        Of the run's columns, in the first round after the statistics only.
-    memberships
-        Of secure aggregation, in the first round after the keys only.
-    lost
-        Sites that secure aggregation has lost so far, in their order.
-    """
-
-    round: int
-    content: Content
-    contributed: bool
-    units: Units | None = None
-    memberships: tuple[Membership, ...] = ()
-    lost: tuple[Loss, ...] = ()
+    round: int  # counted from 1
+    content: Content  # what is asked
+    contributed: bool  # whether the site's update of the previous round entered W, so that its dual advances
+    units: Units | None = None  # of the run's columns, in the first round after the statistics only
+    memberships: tuple[Membership, ...] = ()  # of secure aggregation, in the first round after the keys only
+    lost: tuple[Loss, ...] = ()  # sites that secure aggregation has lost so far, in their order
 
 
 @dataclass(frozen=True)
 class EdgeDraws:
-    """How many bootstrap draws have what on the edges of a DAG between variables.
+    """How many bootstrap draws have what on the edges of a DAG between variables."""
 
-    Attributes
-    ----------
-    draws
-        How many there are, at least 1.
-    counts
-        For each edge, row by row of the DAG: draws with an edge between the two, directed as in the DAG, and directed
-        the other way.
-    """
-
-    draws: int
+    draws: int  # how many there are, at least 1
+    # For each edge, row by row of the DAG: draws with an edge between the two, directed as in the DAG, and directed the
+    # other way.
     counts: tuple[tuple[int, int, int], ...]
 
     def shares(self, dag: Mask, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
@@ -409,34 +306,18 @@ class Finished:
 
 @dataclass(frozen=True)
 class SiteProgress:
-    """One site as the coordinator sees it.
-
-    Attributes
-    ----------
-    answered
-        Whether its update for the present round is here.
-    left
-        Whether it told the coordinator that it leaves.
-    last_seen_s
-        Seconds since it was last heard of.
-    bytes_up, bytes_down
-        Serialised updates and tasks so far.
-    online_s
-        Seconds since it came online; 0 while it is away.
-    last_round
-        The last round it has answered (0: none).
-    spent_units
-        Spending of its dataset in this federation, by its last ledger head, in 1e-12 zCDP; None without a ledger.
-    """
+    """One site as the coordinator sees it."""
 
     site: str
-    answered: bool
-    left: bool
-    last_seen_s: float
+    answered: bool  # whether its update for the present round is here
+    left: bool  # whether it told the coordinator that it leaves
+    last_seen_s: float  # seconds since it was last heard of
+    # bytes_up, bytes_down: serialised updates and tasks so far
     bytes_up: int
     bytes_down: int
-    online_s: float = 0.0
-    last_round: int = 0
+    online_s: float = 0.0  # seconds since it came online; 0 while it is away
+    last_round: int = 0  # the last round it has answered (0: none)
+    # Spending of its dataset in this federation, by its last ledger head, in 1e-12 zCDP; None without a ledger.
     spent_units: int | None = None
 
 
@@ -447,39 +328,22 @@ OPEN_STATES = ("waiting for sites", "running", "paused")
 
 @dataclass(frozen=True)
 class RunOffer:
-    """A run as its coordinator offers it to a site that has a membership in it, or may have.
+    """A run as its coordinator offers it to a site that has a membership in it, or may have."""
 
-    Attributes
-    ----------
-    run
-        Its number, 64 bits.
-    name
-        Of its folder at the coordinator.
-    state
-        One of RUN_STATES, or "queued".
-    plan_digest, plan_name
-        Of its plan: 32 bytes; as its author called it.
-    sites
-        Whose memberships these are; empty: of whoever joins first.
-    round, rounds
-        As in `RunStatus`.
-    memberships, joined
-        How many sites it has, and how many have joined.
-    plan_toml
-        The plan; empty if it was not asked for.
-    """
-
-    run: int
-    name: str
-    state: str
+    run: int  # its number, 64 bits
+    name: str  # of its folder at the coordinator
+    state: str  # one of RUN_STATES, or "queued"
+    # plan_digest, plan_name: of its plan, 32 bytes and as its author called it
     plan_digest: bytes
     plan_name: str
-    sites: tuple[str, ...]
+    sites: tuple[str, ...]  # whose memberships these are; empty: of whoever joins first
+    # round, rounds: as in `RunStatus`
     round: int
     rounds: int
+    # memberships, joined: how many sites it has, and how many have joined
     memberships: int
     joined: int
-    plan_toml: str = ""
+    plan_toml: str = ""  # the plan; empty if it was not asked for
 
     @property
     def is_open(self) -> bool:
@@ -494,24 +358,12 @@ LOADING = "loading compiled code (the first run compiles it)"
 
 @dataclass(frozen=True)
 class Phase:
-    """What takes time at present.
+    """What takes time at present."""
 
-    Attributes
-    ----------
-    what
-        WAITING_FOR_SITES, ROUNDS, or what is worked on, in words.
-    share
-        Of it that is done, 0 to 1; None: not known.
-    elapsed_s
-        Seconds since it began.
-    left_s
-        Seconds that it still takes, about; None: nobody can tell yet.
-    """
-
-    what: str
-    share: float | None
-    elapsed_s: float
-    left_s: float | None = None
+    what: str  # WAITING_FOR_SITES, ROUNDS, or what is worked on, in words
+    share: float | None  # of it that is done, 0 to 1; None: not known
+    elapsed_s: float  # seconds since it began
+    left_s: float | None = None  # seconds that it still takes, about; None: nobody can tell yet
 
     @property
     def is_work(self) -> bool:
@@ -526,68 +378,34 @@ class Phase:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands.
+    """Where a run stands."""
 
-    Attributes
-    ----------
-    state
-        One of RUN_STATES.
-    round, rounds
-        Number of the round in progress, and of all rounds.
-    elapsed_s
-        Seconds since the first round was handed out.
-    run
-        The run's tag, see `run_tag`.
-    version
-        Of the coordinator's fedbnsl.
-    time_unix_s
-        The coordinator's clock.
-    site
-        The site that the coordinator identified as the caller; empty: no site, or the coordinator itself.
-    reason
-        What a paused run waits for, or one whose round has lost its quorum; empty otherwise.
-    undirected
-        How many of the edges have no direction, once a search has found a class of graphs.
-    name
-        Of the run's folder at the coordinator.
-    phase
-        What takes time at present; None: nothing, or the coordinator does not say.
-    """
-
-    state: str
+    state: str  # one of RUN_STATES
+    # round, rounds: number of the round in progress, and of all rounds
     round: int
     rounds: int
     acyclicity: float
     edges: int
-    elapsed_s: float
+    elapsed_s: float  # seconds since the first round was handed out
     sites: tuple[SiteProgress, ...]
-    run: int = 0
+    run: int = 0  # the run's tag, see `run_tag`
     protocol_version: int = PROTOCOL_VERSION
-    version: str = __version__
-    time_unix_s: float = 0.0
-    site: str = ""
-    reason: str = ""
-    undirected: int = 0
-    name: str = ""
-    phase: Phase | None = None
+    version: str = __version__  # of the coordinator's fedbnsl
+    time_unix_s: float = 0.0  # the coordinator's clock
+    site: str = ""  # the site that the coordinator identified as the caller; empty: no site, or the coordinator itself
+    reason: str = ""  # what a paused run waits for, or one whose round has lost its quorum; empty otherwise
+    undirected: int = 0  # how many of the edges have no direction, once a search has found a class of graphs
+    name: str = ""  # of the run's folder at the coordinator
+    phase: Phase | None = None  # what takes time at present; None: nothing, or the coordinator does not say
 
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """One site's answer to a RoundTask. Equal updates are repeats of one message.
-
-    Attributes
-    ----------
-    content
-        Of the same kind as the task's.
-    ledger
-        The site's ledger when the answer was drawn; None without privacy.
-    findings
-        What is odd about the site's table: only without privacy, and only until an answer of the site has counted.
-    """
+    """One site's answer to a RoundTask. Equal updates are repeats of one message."""
 
     site: str
     round: int
-    content: Content
-    ledger: LedgerHead | None = None
+    content: Content  # of the same kind as the task's
+    ledger: LedgerHead | None = None  # the site's ledger when the answer was drawn; None without privacy
+    # What is odd about the site's table: only without privacy, and only until an answer of the site has counted.
     findings: tuple[TableFinding, ...] = ()

@@ -18,20 +18,11 @@ class SparseMatrix:
 
     Without diagonal, except for B_p and beta_p in a run with dense messages (`Plan.dense_messages`). They have
     the same form here; only their messages hold all d^2 entries, without an index.
-
-    Attributes
-    ----------
-    n_variables
-        d, at least 1.
-    index
-        (nnz,) flat row-major indices i * d + j, strictly increasing.
-    value
-        (nnz,) finite values.
     """
 
-    n_variables: int
-    index: Index
-    value: Matrix
+    n_variables: int  # d, at least 1
+    index: Index  # (nnz,) flat row-major indices i * d + j, strictly increasing
+    value: Matrix  # (nnz,) finite values
 
     @classmethod
     def zeros(cls, n_variables: int) -> Self:

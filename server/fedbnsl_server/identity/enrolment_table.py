@@ -18,20 +18,12 @@ from fedbnsl.identity.certificates import fingerprint
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate of a site; times in ISO 8601, UTC.
+    """One certificate of a site; times in ISO 8601, UTC."""
 
-    Attributes
-    ----------
-    fingerprint
-        SHA-256 of the certificate.
-    revoked_at
-        Empty if it was not.
-    """
-
-    fingerprint: str
+    fingerprint: str  # SHA-256 of the certificate
     issued_at: str
     expires_at: str
-    revoked_at: str = ""
+    revoked_at: str = ""  # empty if it was not
 
     @classmethod
     def now(cls, certificate: x509.Certificate) -> Self:

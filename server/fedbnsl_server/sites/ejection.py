@@ -14,28 +14,14 @@ _LEAST_SITES = 2
 
 @dataclass(frozen=True)
 class Ejected:
-    """A site that was taken out of a run.
+    """A site that was taken out of a run."""
 
-    Attributes
-    ----------
-    order
-        Id of the order.
-    from_round
-        As the operator asked; None: no complete round is repeated.
-    after_round
-        The last round that holds what the site sent; 0: none does.
-    n_samples
-        Rows of its table; 0 if it had not joined.
-    time
-        When, in UTC.
-    """
-
-    order: str
+    order: str  # id of the order
     site: str
-    from_round: int | None
-    after_round: int
-    n_samples: int
-    time: str
+    from_round: int | None  # as the operator asked; None: no complete round is repeated
+    after_round: int  # the last round that holds what the site sent; 0: none does
+    n_samples: int  # rows of its table; 0 if it had not joined
+    time: str  # when, in UTC
 
     def set_back(self, after_round: int) -> "Ejected":
         """The same once the run has been set back: no later round holds anything any more."""

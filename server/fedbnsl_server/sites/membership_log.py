@@ -14,18 +14,11 @@ _TAKEN, _FREED, EJECTED = "seated", "membership freed", "ejected"
 
 @dataclass(frozen=True)
 class Membership:
-    """The memberships of a continued run.
+    """The memberships of a continued run."""
 
-    Attributes
-    ----------
-    members
-        By site, in the order in which they joined.
-    ejected
-        In the order in which they were taken out.
-    """
-
+    # By site, in the order in which they joined.
     members: Mapping[str, Member] = field(default_factory=dict[str, Member])
-    ejected: tuple[Ejected, ...] = ()
+    ejected: tuple[Ejected, ...] = ()  # in the order in which they were taken out
 
 
 def note(log: EventLog, site: str, member: Member | None) -> None:

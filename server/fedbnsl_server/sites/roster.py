@@ -28,29 +28,16 @@ from fedbnsl.protocol.messages import (
 
 @dataclass
 class Member:
-    """A site that has joined.
+    """A site that has joined."""
 
-    Attributes
-    ----------
-    variables
-        Its columns, in the order of its table.
-    n_samples
-        Its rows (public).
-    has_ledger
-        Whether it counts what it releases.
-    versions
-        What it computes with; it may come back with others.
-    certificate
-        Under which it joined, DER; empty in plaintext. It may come back with another.
-    last_seen, online_since
-        Seconds of the monotonic clock: of its last call, and of when it joined or came back.
-    """
-
-    variables: tuple[str, ...]
-    n_samples: int
-    has_ledger: bool
+    variables: tuple[str, ...]  # its columns, in the order of its table
+    n_samples: int  # its rows (public)
+    has_ledger: bool  # whether it counts what it releases
+    # What it computes with; it may come back with others.
     versions: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    # Under which it joined, DER; empty in plaintext. It may come back with another.
     certificate: bytes = field(default=b"", compare=False)
+    # last_seen, online_since: seconds of the monotonic clock: of its last call, and of when it joined or came back
     last_seen: float = field(default_factory=time.monotonic, compare=False)
     online_since: float = field(default_factory=time.monotonic, compare=False)
 

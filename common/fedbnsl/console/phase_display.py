@@ -14,13 +14,7 @@ from fedbnsl.protocol.messages import Phase
 
 
 class PhaseDisplay:
-    """The phases of several runs, or of one, whose name is empty.
-
-    Parameters
-    ----------
-    say
-        Prints a line that stays.
-    """
+    """The phases of several runs, or of one, whose name is empty. `say`: prints a line that stays."""
 
     def __init__(self, console: Console, say: Callable[[str], None]) -> None:
         self._console, self._say = console, say

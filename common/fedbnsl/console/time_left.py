@@ -42,13 +42,7 @@ class TimeLeft:
         self._left: tuple[float, float] | None = None  # when a time left was told last, and which
 
     def phase(self, share: float | None, now: float) -> Phase:
-        """Where it stands.
-
-        Parameters
-        ----------
-        share
-            Of the work that is done, 0 to 1; None: not known.
-        """
+        """Where it stands. `share`: of the work that is done, 0 to 1; None: not known."""
         if share is None:
             return Phase(self._what, None, now - self._began)
         share = min(max(share, 0.0), 1.0)

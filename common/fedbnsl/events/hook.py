@@ -69,26 +69,15 @@ class Hook:
     """Listens to events and calls a command for each.
 
     Raises SetupError if there is no such command.
-
-    Parameters
-    ----------
-    command
-        A program and its arguments, in quotation marks where they hold spaces; no shell reads it.
-    kinds
-        The events that it is called for.
-    timeout_s
-        After so long it is killed, with all processes that it started.
-    last_wait_s
-        How long `close` waits for what is still to be told.
     """
 
     def __init__(
         self,
-        command: str,
-        kinds: Collection[str] = FOR_PEOPLE,
+        command: str,  # a program and its arguments, in quotation marks where they hold spaces; no shell reads it
+        kinds: Collection[str] = FOR_PEOPLE,  # the events that it is called for
         *,
-        timeout_s: float = TIMEOUT_S,
-        last_wait_s: float = LAST_WAIT_S,
+        timeout_s: float = TIMEOUT_S,  # after so long it is killed, with all processes that it started
+        last_wait_s: float = LAST_WAIT_S,  # how long `close` waits for what is still to be told
     ) -> None:
         self._command = _split(command)
         self._kinds = frozenset(kinds)

@@ -29,12 +29,8 @@ class Listeners:
     def listening(self, service: str) -> Generator[Events]:
         """Events that those who were named listen to; at the end, a few seconds for what they have not passed on.
 
-        Raises SetupError if the hook is no command, or traces must not be sent there.
-
-        Parameters
-        ----------
-        service
-            Name of this process in traces.
+        Raises SetupError if the hook is no command, or traces must not be sent there. `service`: name of this process
+        in traces.
         """
         events, listeners = Events(), ExitStack()
         try:

@@ -126,12 +126,8 @@ class SecurityLog:
         """Note what somebody else caused: written at the next `flush`; what is repeated is counted in one line.
 
         Equal are events with the same `why`, `call` and caller: the certificate, or without one address and site. Their
-        line has the other fields of the last one.
-
-        Parameters
-        ----------
-        sync
-            Whether the first of its kind is on the disk when this returns.
+        line has the other fields of the last one. `sync`: whether the first of its kind is on the disk when this
+        returns.
         """
         why = str(fields.get("why", ""))
         self.totals[event, why] += times
@@ -406,12 +402,8 @@ def verify(path: Path, noted: str = "") -> tuple[int, Head]:
     """Check the chain across all files; the number of the oldest entry that is kept, and the head.
 
     Raises ResultError, naming the first line that is wrong, or the entry of the noted head if it is not there;
-    UnknownEndError if the chain is whole, but no head was noted that shows whether its end is there.
-
-    Parameters
-    ----------
-    noted
-        A head that was noted before, `number:hash`; empty: the one in this user's state folder.
+    UnknownEndError if the chain is whole, but no head was noted that shows whether its end is there. `noted`: a head
+    that was noted before, `number:hash`; empty: the one in this user's state folder.
     """
     head, oldest = Head(0, _FIRST_LINK), 0
     expected = noted.strip().lower() or str(_noted_head(path) or "")

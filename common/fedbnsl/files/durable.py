@@ -33,11 +33,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object], *, mode: int = 0
     """Write a file whole or not at all: write a temporary file next to it, sync it to disk, rename it into place.
 
     When this returns, the file survives a power cut. Raises ResultError if it cannot be written; the old file stays.
-
-    Parameters
-    ----------
-    mode
-        Of the file, less what the process's umask takes away.
+    `mode`: of the file, less what the process's umask takes away.
     """
     temporary = path.with_name(path.name + ".part")
     try:

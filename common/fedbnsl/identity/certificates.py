@@ -116,12 +116,8 @@ def read_certificate(pem: bytes, *, origin: str) -> x509.Certificate:
 def read_key(pem: bytes, *, origin: str, passphrases: Passphrases = NOBODY_KNOWS) -> PrivateKey:
     """A private key from PEM; see `read_certificate`.
 
-    Raises PassphraseError if it is protected by another passphrase, or by one that nobody knows here.
-
-    Parameters
-    ----------
-    passphrases
-        Asked if the key is protected.
+    Raises PassphraseError if it is protected by another passphrase, or by one that nobody knows here. `passphrases`:
+    asked if the key is protected.
     """
     passphrase = passphrases.of(origin) if is_protected(pem) else None
     try:

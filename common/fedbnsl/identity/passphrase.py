@@ -50,12 +50,8 @@ class Passphrases:
     def for_new(self, key: str, *, ask: bool) -> bytes | None:
         """The passphrase that a new key gets; None: it gets none.
 
-        Raises PassphraseError if it is too short, or nobody can be asked.
-
-        Parameters
-        ----------
-        ask
-            Whether somebody wants to type one in; an empty one is none.
+        Raises PassphraseError if it is too short, or nobody can be asked. `ask`: whether somebody wants to type one in;
+        an empty one is none.
         """
         if self._file is not None:
             chosen = _read(self._file)

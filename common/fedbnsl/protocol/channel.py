@@ -131,11 +131,8 @@ def open_channel(address: str, credentials: "Credentials | None" = None) -> grpc
 def server_credentials(load: "Callable[[], Credentials]") -> grpc.ServerCredentials:
     """TLS for the coordinator's server; callers need a certificate of the federation.
 
-    Parameters
-    ----------
-    load
-        Called before every new connection, so that a renewed certificate needs no restart. If it fails, the previous
-        certificate stays in use.
+    `load`: called before every new connection, so that a renewed certificate needs no restart. If it fails, the
+    previous certificate stays in use.
     """
     in_use = load()
 

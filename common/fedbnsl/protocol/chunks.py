@@ -61,13 +61,7 @@ def is_last(chunk: federation.Chunk) -> bool:
 
 
 def wire_bytes(message: Message, wrap: Callable[[federation.Chunk], Message]) -> int:
-    """Serialised bytes that bring a message to the other side.
-
-    Parameters
-    ----------
-    wrap
-        Gives the message that carries a chunk.
-    """
+    """Serialised bytes that bring a message to the other side. `wrap`: gives the message that carries a chunk."""
     data = message.SerializeToString()
     whole = cut(data)
     return len(data) if whole is None else sum(wrap(chunk).ByteSize() for chunk in whole.chunks())

@@ -213,10 +213,7 @@ class Content:
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """How many numbers it holds as it is sent, and whether each has an index; as the paper counts, a matrix alone.
 
-        Parameters
-        ----------
-        dense
-            `Plan.dense_messages`.
+        `dense`: `Plan.dense_messages`.
         """
         for value in vars(self).values():
             if isinstance(value, SparseMatrix):

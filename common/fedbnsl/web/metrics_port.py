@@ -17,20 +17,13 @@ _AT_ONCE = 16  # connections; a scraper needs one
 
 
 class MetricsPort(WebPort):
-    """The HTTP server that Prometheus asks.
-
-    Parameters
-    ----------
-    address, token_file, secure, needs
-        See `WebPort`.
-    collector
-        Gives the metrics, from other threads.
-    """
+    """The HTTP server that Prometheus asks."""
 
     def __init__(
         self,
+        # address, token_file, secure, needs: see `WebPort`
         address: str,
-        collector: Collector,
+        collector: Collector,  # gives the metrics, from other threads
         *,
         token_file: Path | None,
         secure: Callable[[], ssl.SSLContext] | None,

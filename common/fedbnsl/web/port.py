@@ -31,23 +31,6 @@ class WebPort:
 
     Raises SetupError if it cannot listen there, or would without TLS or a token.
 
-    Parameters
-    ----------
-    address
-        host:port; port 0 takes a free one.
-    package
-        Whose folder `files` holds the page; None: it needs only the form that asks for the token.
-    token_file
-        Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
-    secure
-        Gives the TLS of the next connection; needed with a token.
-    needs
-        Names the option that gives the TLS, for errors.
-    option
-        Names the one that gave the address, for errors; with -token after it the one that gave the token.
-    at_once
-        Connections; the next ones wait until one is closed.
-
     Attributes
     ----------
     assets
@@ -62,14 +45,16 @@ class WebPort:
 
     def __init__(
         self,
-        address: str,
+        address: str,  # host:port; port 0 takes a free one
         *,
+        # Whose folder `files` holds the page; None: it needs only the form that asks for the token.
         package: str | None = None,
-        token_file: Path | None = None,
-        secure: Callable[[], ssl.SSLContext] | None = None,
-        needs: str = "--federation",
+        token_file: Path | None = None,  # holds what a viewer must show; None: nothing, in plaintext, on loopback only
+        secure: Callable[[], ssl.SSLContext] | None = None,  # gives the TLS of the next connection; needed with a token
+        needs: str = "--federation",  # names the option that gives the TLS, for errors
+        # Names the one that gave the address, for errors; with -token after it the one that gave the token.
         option: str = "--web",
-        at_once: int = AT_ONCE,
+        at_once: int = AT_ONCE,  # connections; the next ones wait until one is closed
     ) -> None:
         token = None
         if token_file is not None:

@@ -121,12 +121,8 @@ class SnapshotPublisher:
     def news(self, seen: dict[str, tuple[int, int]], *, newest: bool = True) -> list[tuple[str, bytes]]:
         """What a viewer has not seen yet, as names and JSON; `seen` is brought up to date.
 
-        A list comes as {"anew": ..., "items": [...]}: anew if what was sent before does not count any more.
-
-        Parameters
-        ----------
-        newest
-            Otherwise what was made for another viewer a moment ago will do.
+        A list comes as {"anew": ..., "items": [...]}: anew if what was sent before does not count any more. `newest`:
+        otherwise what was made for another viewer a moment ago will do.
         """
         with self._lock:
             sections, lists = dict(self._sections), dict(self._lists)

@@ -113,10 +113,7 @@ class Streams:
 class StreamedPublisher:
     """The stream of a snapshot publisher, as a separate application: sent in parts for as long as somebody looks.
 
-    Parameters
-    ----------
-    publisher_of
-        What a request asks for; it raises HTTPException where there is no such snapshot publisher.
+    `publisher_of`: what a request asks for; it raises HTTPException where there is no such snapshot publisher.
     """
 
     def __init__(self, streams: Streams, publisher_of: Callable[[Request], SnapshotPublisher]) -> None:

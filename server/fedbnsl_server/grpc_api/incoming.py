@@ -39,28 +39,18 @@ identity: ContextVar[Mapping[str, str]] = ContextVar("identity", default={})  # 
 
 
 class IncomingCalls(grpc.aio.ServerInterceptor):
-    """Identifies, limits and reads every call.
-
-    Parameters
-    ----------
-    authentication
-        None: anybody may call, in plaintext. Calls are then counted by connection instead of by site.
-    on_admitted
-        Called with the peer of each call (as gRPC writes addresses) once its sender is known, and with the site;
-        empty: the coordinator's own certificate; None: in plaintext.
-    record
-        Told of each call that was refused, at whatever point: why, which call, whose.
-    runs_at_once
-        Runs that a site may take part in at the same time.
-    """
+    """Identifies, limits and reads every call."""
 
     def __init__(
         self,
+        # None: anybody may call, in plaintext. Calls are then counted by connection instead of by site.
         authentication: Authentication | None,
         *,
+        # Called with the peer of each call (as gRPC writes addresses) once its sender is known, and with the site;
+        # empty: the coordinator's own certificate; None: in plaintext.
         on_admitted: Callable[[str, str | None], None] = lambda peer, site: None,
-        record: Record = unrecorded,
-        runs_at_once: int = 1,
+        record: Record = unrecorded,  # told of each call that was refused, at whatever point: why, which call, whose
+        runs_at_once: int = 1,  # runs that a site may take part in at the same time
     ) -> None:
         self._at_once = CALLS_AT_ONCE * runs_at_once
         self._authentication = authentication

@@ -32,25 +32,6 @@ class CoordinatorServer:
 
     Raises SetupError if the port cannot be bound.
 
-    Parameters
-    ----------
-    listen
-        host:port; port 0 takes a free one.
-    federation
-        Whose sites may call, over TLS; None: anybody, in plaintext.
-    n_sites
-        How many call.
-    runs_at_once
-        How many runs are open at the same time.
-    largest_bytes
-        No call of a site is larger.
-    on_open
-        Called with the real address once sites can call.
-    log
-        Told who is refused and why.
-    metrics
-        Shows where the run stands, and the totals of the log.
-
     Attributes
     ----------
     listener
@@ -59,15 +40,15 @@ class CoordinatorServer:
 
     def __init__(
         self,
-        listen: str,
-        federation: "Federation | None",
+        listen: str,  # host:port; port 0 takes a free one
+        federation: "Federation | None",  # whose sites may call, over TLS; None: anybody, in plaintext
         *,
-        n_sites: int,
-        largest_bytes: int,
-        on_open: Callable[[str], None],
-        log: SecurityLog,
-        metrics: "MetricsPort | None" = None,
-        runs_at_once: int = 1,
+        n_sites: int,  # how many call
+        largest_bytes: int,  # no call of a site is larger
+        on_open: Callable[[str], None],  # called with the real address once sites can call
+        log: SecurityLog,  # told who is refused and why
+        metrics: "MetricsPort | None" = None,  # shows where the run stands, and the totals of the log
+        runs_at_once: int = 1,  # how many runs are open at the same time
     ) -> None:
         self.listener = Listener()
         self._authentication = None if federation is None else Authentication(federation)

@@ -78,28 +78,20 @@ class Federation:
         folder: Path,
         *,
         name: str,
+        # Names or addresses under which sites call, the first one the main one; this machine's own are added.
         hosts: Sequence[str],
         port: int = DEFAULT_PORT,
+        # days, ca_days: how long the coordinator's certificate and the authority's are valid
         days: int,
         ca_days: int,
-        ca_key: Path | None = None,
+        ca_key: Path | None = None,  # where the authority's key goes; None: into the folder
+        # passphrases, ask_passphrase: what protects the two keys, see `Passphrases.for_new`
         passphrases: Passphrases = NOBODY_KNOWS,
         ask_passphrase: bool = False,
     ) -> "Federation":
         """Make the authority and the coordinator's first certificate.
 
         Raises IdentityError if there is a federation in the folder already, or a value cannot be used.
-
-        Parameters
-        ----------
-        hosts
-            Names or addresses under which sites call, the first one the main one; this machine's own are added.
-        days, ca_days
-            How long the coordinator's certificate and the authority's are valid.
-        ca_key
-            Where the authority's key goes; None: into the folder.
-        passphrases, ask_passphrase
-            What protects the two keys, see `Passphrases.for_new`.
         """
         check_name("federation", name)
         main = str(alternative_name(hosts[0]).value)  # as it is looked up: ASCII, also where the host is not
@@ -225,12 +217,8 @@ class Federation:
         """Sign a site's request and enrol its certificate.
 
         Only the name and the public key are taken from the request. Raises IdentityError if the request is unreadable,
-        wrongly signed or for another federation, or the site is enrolled already.
-
-        Parameters
-        ----------
-        renew
-            Whether the site may hold a valid certificate already; that one stays valid, so that no connection breaks.
+        wrongly signed or for another federation, or the site is enrolled already. `renew`: whether the site may hold a
+        valid certificate already; that one stays valid, so that no connection breaks.
         """
         key, name = self.read_request(request_pem)
         authority = self._authority()  # before the lock: somebody may be asked for a passphrase

@@ -92,25 +92,14 @@ def round_to_go_on_after(
     from_round: int | None,
     *,
     plan: Plan,
-    members: Set[str],
-    ejected: Collection[Ejected],
-    rounds: Sequence[Mapping[str, Any]],
-    kept: Sequence[int],
+    members: Set[str],  # sites with a membership
+    ejected: Collection[Ejected],  # sites that were taken out before
+    rounds: Sequence[Mapping[str, Any]],  # what result.json says of each complete round
+    kept: Sequence[int],  # rounds whose checkpoints are there, beside the last one's
 ) -> int:
     """The round after which a run goes on without the site.
 
     Raises SetupError if the site cannot be taken out; the text says what else can be done.
-
-    Parameters
-    ----------
-    members
-        Sites with a membership.
-    ejected
-        Sites that were taken out before.
-    rounds
-        What result.json says of each complete round.
-    kept
-        Rounds whose checkpoints are there, beside the last one's.
     """
     for one in ejected:
         if one.site == site:

@@ -93,18 +93,6 @@ class Mailbox:
 
     All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
 
-    Parameters
-    ----------
-    notice
-        Called with a text when a round waits longer than `site_grace_s`, and when a site is away or back.
-    is_away
-        Whether nothing has been heard of a site for long: a round that has its quorum does not wait for it.
-    complete_rounds, snapshots, traffic, answered
-        Of a continued run: its complete rounds, B_p and beta_p after the last of them, the bytes sent until then, and
-        the last round that each site contributed to.
-    emit
-        Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events.emitter`.
-
     Attributes
     ----------
     round
@@ -117,13 +105,18 @@ class Mailbox:
         self,
         plan: Plan,
         loop: asyncio.AbstractEventLoop,
+        # Called with a text when a round waits longer than `site_grace_s`, and when a site is away or back.
         notice: Callable[[str], None] = lambda text: None,
         *,
+        # complete_rounds, snapshots, traffic, answered: of a continued run: its complete rounds, B_p and beta_p after
+        # the last of them, the bytes sent until then, and the last round that each site contributed to
         complete_rounds: int = 0,
         snapshots: Mapping[str, SiteState] | None = None,
         traffic: Traffic | None = None,
         answered: Mapping[str, int] | None = None,
+        # Whether nothing has been heard of a site for long: a round that has its quorum does not wait for it.
         is_away: Callable[[str], bool] = lambda site: False,
+        # Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events.emitter`.
         emit: Emit = silent,
     ) -> None:
         self.traffic = Traffic() if traffic is None else traffic

@@ -43,27 +43,16 @@ class Member:
 
 
 class Roster:
-    """The sites of one run; touched on one event loop only.
-
-    Parameters
-    ----------
-    plan
-        It names the variables.
-    members
-        Of a continued run; None: nobody.
-    ejected
-        Sites that were taken out of the run for good.
-    on_change
-        Called with the member before a membership is taken, or kept with other versions, with None before it is freed;
-        if it raises, nothing changes.
-    """
+    """The sites of one run; touched on one event loop only."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan,  # it names the variables
         *,
-        members: Mapping[str, Member] | None = None,
-        ejected: Iterable[str] = (),
+        members: Mapping[str, Member] | None = None,  # of a continued run; None: nobody
+        ejected: Iterable[str] = (),  # sites that were taken out of the run for good
+        # Called with the member before a membership is taken, or kept with other versions, with None before it is
+        # freed; if it raises, nothing changes.
         on_change: Callable[[str, Member | None], None] = lambda site, member: None,
     ) -> None:
         self.variables = plan.column_names
@@ -91,10 +80,7 @@ class Roster:
     def join(self, request: JoinRequest, certificate: bytes = b"") -> None:
         """Membership a site, or welcome it back.
 
-        Parameters
-        ----------
-        certificate
-            See `Member`.
+        `certificate`: see `Member`.
 
         Raises
         ------

@@ -148,7 +148,7 @@ def _alone(folder: Path) -> Generator[None]:
 def _tls(certificate: Path | None) -> Any:
     if certificate is None:
         return None
-    from fedbnsl.web.certificate_file import renewed_from
+    from fedbnsl.web.exposure import renewed_from
 
     return renewed_from(certificate, option="--web-certificate")
 

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from fedbnsl.errors import SetupError
-from fedbnsl.web.certificate_file import renewed_from
+from fedbnsl.web.exposure import renewed_from
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl.web.stream import StreamedPublisher

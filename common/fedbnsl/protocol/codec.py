@@ -7,7 +7,7 @@ and refitted weights are sparse in every run.
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -91,10 +91,6 @@ def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
     return min(max(largest_update_bytes(len(variables), n_steps), application), MAX_MESSAGE_BYTES)
 
 
-def _encode_ledger(head: LedgerHead | None) -> federation.LedgerHead | None:
-    return None if head is None else to_wire(federation.LedgerHead, head)
-
-
 def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
     """What a site's ledger says. Raises MalformedMessageError if an id or the digest has another length."""
     sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
@@ -105,8 +101,7 @@ def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
 
 def encode_join(request: JoinRequest) -> federation.JoinRequest:
     """Wire form of a site's application."""
-    ledger = _encode_ledger(request.ledger)
-    return to_wire(federation.JoinRequest, request, variable=request.variables, ledger=ledger, version=request.versions)
+    return to_wire(federation.JoinRequest, request, variable=request.variables, version=request.versions)
 
 
 def decode_join(wire: federation.JoinRequest) -> JoinRequest:
@@ -158,19 +153,23 @@ def _check_name(name: str) -> None:
 
 def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.JoinReply:
     """Wire form of the coordinator's reply; its snapshot has full precision, to restore a state bit for bit."""
-    wire = to_wire(federation.JoinReply, reply, plan=reply.plan_toml, variable=reply.variables)
-    B, beta = reply.snapshot.local_weights, reply.snapshot.consensus_dual
+    held = reply.snapshot
+    W = held.global_weights
+    wire = to_wire(
+        federation.JoinReply,
+        reply,
+        plan=reply.plan_toml,
+        variable=reply.variables,
+        global_weights=None if W is None else encode_matrix(W, value_type="float64"),
+        units=_encode_units(held.units),
+        membership=map(encode_membership, held.memberships),
+    )
     if dense:
-        wire.dense_local_weights.CopyFrom(encode_dense(B, value_type="float64"))
-        wire.dense_consensus_dual.CopyFrom(encode_dense(beta, value_type="float64"))
+        wire.dense_local_weights.CopyFrom(encode_dense(held.local_weights, value_type="float64"))
+        wire.dense_consensus_dual.CopyFrom(encode_dense(held.consensus_dual, value_type="float64"))
     else:
-        wire.local_weights.CopyFrom(encode_matrix(B, value_type="float64"))
-        wire.consensus_dual.CopyFrom(encode_matrix(beta, value_type="float64"))
-    if reply.snapshot.global_weights is not None:
-        wire.global_weights.CopyFrom(encode_matrix(reply.snapshot.global_weights, value_type="float64"))
-    if reply.snapshot.units is not None:
-        wire.units.CopyFrom(_encode_units(reply.snapshot.units))
-    wire.membership.extend(map(encode_membership, reply.snapshot.memberships))
+        wire.local_weights.CopyFrom(encode_matrix(held.local_weights, value_type="float64"))
+        wire.consensus_dual.CopyFrom(encode_matrix(held.consensus_dual, value_type="float64"))
     return wire
 
 
@@ -197,21 +196,16 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
 
 def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
     """Wire form of a round's task; `dense` as the plan says."""
-    wire = federation.Task(round=task.round, contributed=task.contributed)
+    memberships = map(encode_membership, task.memberships)
+    wire = to_wire(federation.Task, task, units=_encode_units(task.units), membership=memberships)
     KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
-    if task.units is not None:
-        wire.units.CopyFrom(_encode_units(task.units))
-    wire.membership.extend(map(encode_membership, task.memberships))
-    wire.lost.extend(map(_encode_loss, task.lost))
     return wire
 
 
 def task_digest(content: Content, units: Units | None, lost: Sequence[Loss] = ()) -> bytes:
     """32 bytes that identify what a task asks for: its content, the units in force, and who is not asked any more."""
-    wire = federation.Task(lost=map(_encode_loss, lost))
+    wire = federation.Task(lost=[to_wire(federation.Loss, one) for one in lost], units=_encode_units(units))
     KINDS[content.kind].encode_task(content, wire, Encoding("float64"))
-    if units is not None:
-        wire.units.CopyFrom(_encode_units(units))
     return hashlib.sha256(wire.SerializeToString(deterministic=True)).digest()
 
 
@@ -223,12 +217,8 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     return RoundTask(wire.round, content, wire.contributed, units, memberships, _decode_losses(wire))
 
 
-def _encode_loss(loss: Loss) -> federation.Loss:
-    return to_wire(federation.Loss, loss)
-
-
 def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:
-    lost = tuple(Loss(one.site, one.round) for one in wire.lost)
+    lost = tuple(from_wire(Loss, one) for one in wire.lost)
     rounds = [one.round for one in lost]
     if not all(is_site_name(one.site) for one in lost) or len({one.site for one in lost}) < len(lost):
         raise MalformedMessageError("lost sites of invalid or repeated names")
@@ -237,8 +227,8 @@ def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:
     return lost
 
 
-def _encode_units(units: Units) -> federation.Units:
-    return federation.Units(centre=units.centres.tolist(), scale=units.scales.tolist())
+def _encode_units(units: Units | None) -> federation.Units | None:
+    return None if units is None else federation.Units(centre=units.centres.tolist(), scale=units.scales.tolist())
 
 
 def _decode_units(wire: federation.Task | federation.JoinReply, n_variables: int) -> Units | None:
@@ -263,17 +253,13 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
     """Wire form of the end of a run."""
-    wire = federation.Finished(
-        stopped_because=finished.stopped_because,
-        search_ended_early=finished.search_ended_early,
-        undecided=finished.undecided,
+    graph, draws = finished.graph, finished.draws
+    return to_wire(
+        federation.Finished,
+        finished,
+        graph=None if graph is None else encode_matrix(graph, value_type=value_type),
+        draws=None if draws is None else federation.EdgeDraws(draws=draws.draws, counts=chain(*draws.counts)),
     )
-    if finished.graph is not None:
-        wire.graph.CopyFrom(encode_matrix(finished.graph, value_type=value_type))
-    if finished.draws is not None:
-        counts = (count for of_edge in finished.draws.counts for count in of_edge)
-        wire.draws.CopyFrom(federation.EdgeDraws(draws=finished.draws.draws, counts=counts))
-    return wire
 
 
 def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
@@ -303,26 +289,20 @@ def _decode_draws(wire: federation.EdgeDraws) -> EdgeDraws:
 
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:
     """Wire form of a site's answer; `dense` as the plan says."""
-    wire = federation.Update(
-        run=run_tag(run),
-        site=update.site,
-        round=update.round,
-        ledger=_encode_ledger(update.ledger),
-        finding=[
-            federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
-            for found in update.findings
-        ],
-    )
-    if isinstance(update.content, MaskedSum):
-        wire.masked_sum.CopyFrom(_encode_masked(update.content))
+    findings = [
+        federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
+        for found in update.findings
+    ]
+    wire = to_wire(federation.Update, update, run=run_tag(run), finding=findings)
+    content = update.content
+    if isinstance(content, MaskedSum):
+        numbers = content.numbers.astype("<u8").tobytes()
+        wire.masked_sum.CopyFrom(
+            federation.MaskedSum(kind=content.of, numbers=numbers, task_digest=content.task_digest)
+        )
     else:
-        KINDS[update.content.kind].encode_answer(update.content, wire, Encoding(value_type, dense))
+        KINDS[content.kind].encode_answer(content, wire, Encoding(value_type, dense))
     return wire
-
-
-def _encode_masked(content: MaskedSum) -> federation.MaskedSum:
-    numbers = content.numbers.astype("<u8").tobytes()
-    return federation.MaskedSum(kind=content.of, numbers=numbers, task_digest=content.task_digest)
 
 
 def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
@@ -443,7 +423,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
         to_wire(federation.SiteStatus, site, spent_units=site.spent_units or 0, has_ledger=site.spent_units is not None)
         for site in status.sites
     ]
-    return to_wire(federation.StatusReply, status, member=sites, phase=encode_phase(status.phase))
+    return to_wire(federation.StatusReply, status, member=sites)
 
 
 def decode_status(wire: federation.StatusReply) -> RunStatus:
@@ -470,11 +450,6 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
         version=shown(wire.version, _MAX_VERSION_LENGTH),
         phase=decode_phase(wire.phase) if wire.HasField("phase") else None,
     )
-
-
-def encode_phase(phase: Phase | None) -> federation.Phase | None:
-    """Wire form of what takes time."""
-    return None if phase is None else to_wire(federation.Phase, phase)
 
 
 def decode_phase(wire: federation.Phase) -> Phase:

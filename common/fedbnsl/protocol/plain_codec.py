@@ -4,15 +4,26 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 M = TypeVar("M", bound=Message)
 V = TypeVar("V")
 
 
 def to_wire(kind: type[M], value: object, **others: Any) -> M:
-    """A message with the fields of a dataclass that it has by the same name, and others."""
-    same = {name: field for name, field in vars(value).items() if name in kind.DESCRIPTOR.fields_by_name}
-    return kind(**(same | others))
+    """A message with the fields of a dataclass that it has by the same name, and others; a dataclass is a message."""
+    by_name = kind.DESCRIPTOR.fields_by_name
+    same = {
+        name: _sent(by_name[name], own) for name, own in vars(value).items() if name in by_name and name not in others
+    }
+    return kind(**same, **others)
+
+
+def _sent(field: Any, value: Any) -> Any:
+    if field.message_type is None or value is None:
+        return value
+    kind = GetMessageClass(field.message_type)
+    return [to_wire(kind, one) for one in value] if isinstance(value, tuple) else to_wire(kind, value)
 
 
 def from_wire(kind: type[V], wire: Message, **others: Any) -> V:

@@ -17,8 +17,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedbnsl.web.exposure import bears
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -35,6 +33,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _HERE = ("127.0.0.1", "localhost", "::1")
+_LOGIN_STYLE = "/static/page.css"  # anybody may fetch it: the form that asks for the token needs it
 _MOST_FORM_BYTES = 4096
 _AFTER_A_WRONG_TOKEN_S = 0.5
 
@@ -42,29 +41,13 @@ FORM_TOKEN = "X-Form-Token"  # noqa: S105  # the name of a header
 
 
 class Access:
-    """The application behind the check.
+    """The application behind the check: a viewer must show the token; None, on loopback alone: nothing."""
 
-    Parameters
-    ----------
-    token
-        What a viewer must show; None: nothing, the port is on loopback.
-    open_paths
-        What anybody may fetch: the style of the form that asks for the token.
-
-    Attributes
-    ----------
-    form_token
-        What a page of this port holds and sends with each form; drawn anew with each process.
-    """
-
-    def __init__(
-        self, app: ASGIApp, *, token: bytes | None, login_page: str = "", open_paths: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, token: bytes | None, login_page: str) -> None:
         self._app = app
         self._token = token
         self._login_page = login_page
-        self._open_paths = open_paths
-        self.form_token = secrets.token_urlsafe(24)
+        self.form_token = secrets.token_urlsafe(24)  # a page of this port holds it, and sends it with each form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -88,7 +71,7 @@ class Access:
         if self._token is None and _name(host) not in _HERE:
             return PlainTextResponse("this page is for the browser of its own machine: http://127.0.0.1", 421)
         if request.method == "POST":
-            if not comes_from(request.headers, host):
+            if not _comes_from(request.headers, host):
                 return PlainTextResponse("posted from another page", 403)
         elif request.method not in ("GET", "HEAD"):
             return PlainTextResponse("expected GET", 405, {"Allow": "GET, HEAD, POST"})
@@ -96,7 +79,7 @@ class Access:
             return None
         if request.url.path == "/login":
             return await self._login(request, self._token)
-        if request.url.path in self._open_paths or self._is_known(request, self._token):
+        if request.url.path == _LOGIN_STYLE or self._is_known(request, self._token):
             return None
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/login", 303)
@@ -107,7 +90,7 @@ class Access:
         if request.method != "POST":
             return HTMLResponse(self._login_page.replace("{{ note }}", ""), headers=policy)
         shown = (parse_qs((await _body(request)).decode("latin-1")).get("token") or [""])[0]
-        if not hmac.compare_digest(shown.strip().encode("utf-8", "replace"), token):
+        if not _same(shown.strip(), token):
             await asyncio.sleep(_AFTER_A_WRONG_TOKEN_S)
             return HTMLResponse(self._login_page.replace("{{ note }}", "That is not the token."), 403, headers=policy)
         reply = RedirectResponse("/", 303)
@@ -115,28 +98,29 @@ class Access:
         return reply
 
     def _is_known(self, request: Request, token: bytes) -> bool:
-        if bears(request.headers.get("authorization", ""), token):
+        # In constant time, here and below: how long a comparison takes tells nothing of the token.
+        if _same(request.headers.get("authorization", ""), b"Bearer " + token):
             return True
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
             return False
         kept = cookies.get(_cookie(request))
-        return kept is not None and hmac.compare_digest(kept.value.encode("utf-8", "replace"), _pass(token).encode())
+        return kept is not None and _same(kept.value, _pass(token).encode())
 
     def holds_form_token(self, request: Request) -> bool:
         """Whether a posted request comes from a page of this port, which alone can read the token."""
-        shown = request.headers.get(FORM_TOKEN, "")
-        return hmac.compare_digest(shown.encode("utf-8", "replace"), self.form_token.encode())
+        return _same(request.headers.get(FORM_TOKEN, ""), self.form_token.encode())
 
 
-def comes_from(headers: Headers, host: str) -> bool:
+def _same(shown: str, expected: bytes) -> bool:
+    return hmac.compare_digest(shown.encode("utf-8", "replace"), expected)
+
+
+def _comes_from(headers: Headers, host: str) -> bool:
     """Whether a browser says that a request was made by a page of this very host and port."""
-    origin = headers.get("origin", "")
-    return bool(host) and urlsplit(origin).netloc == host and headers.get("sec-fetch-site", "same-origin") in _OWN
-
-
-_OWN = ("same-origin", "none")
+    site = headers.get("sec-fetch-site", "same-origin")
+    return bool(host) and urlsplit(headers.get("origin", "")).netloc == host and site in ("same-origin", "none")
 
 
 def _pass(token: bytes) -> str:

@@ -2,7 +2,6 @@
 
 import gzip
 import mimetypes
-from collections.abc import Mapping
 from importlib.resources import files
 
 from starlette.requests import Request
@@ -12,13 +11,7 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".
 
 
 class Assets:
-    """The files in the folder `files` of some packages, by their names.
-
-    Parameters
-    ----------
-    packages
-        Of several with a file of the same name, the last one's is taken.
-    """
+    """The files in the folder `files` of some packages, by their names; of the same name, the last package's counts."""
 
     def __init__(self, *packages: str) -> None:
         self._content: dict[str, bytes] = {}
@@ -30,10 +23,6 @@ class Assets:
     def text(self, name: str) -> str:
         """A file as text."""
         return self._content[name].decode()
-
-    def sizes(self) -> Mapping[str, tuple[int, int]]:
-        """Bytes of each file, plain and as they are sent."""
-        return {name: (len(content), len(self._packed[name])) for name, content in self._content.items()}
 
     async def serve(self, request: Request) -> Response:
         """The file that the path names."""

@@ -28,16 +28,9 @@ _NO_ROOM_S = 0.5
 
 
 class Connections:
-    """Takes connections on a listening socket and serves an application on them; on one event loop.
+    """Takes up to `at_once` connections on a bound, non-blocking socket and serves an application; on one event loop.
 
-    Parameters
-    ----------
-    listener
-        Bound, not blocking.
-    secure
-        TLS for the next connection; None: plaintext.
-    at_once
-        How many connections there are at a time.
+    `secure` gives the TLS of the next connection; None: plaintext.
     """
 
     def __init__(

@@ -1,6 +1,5 @@
-"""Where a run may be looked at over HTTP: in plaintext on loopback, elsewhere over TLS and with a token."""
+"""Who may look at a run over HTTP: in plaintext on loopback, elsewhere over TLS and with a token."""
 
-import hmac
 import logging
 import ssl
 from collections.abc import Callable
@@ -27,20 +26,10 @@ def read_token(file: Path, *, option: str) -> bytes:
     return token
 
 
-def bears(authorization: str, token: bytes) -> bool:
-    """Whether the header `Authorization` shows the token; compared in constant time."""
-    return hmac.compare_digest(authorization.encode("utf-8", "replace"), b"Bearer " + token)
-
-
 class RenewedContext:
     """TLS under a certificate that may be renewed while it is used: a new one is taken up with the next connection.
 
-    Parameters
-    ----------
-    seen
-        What changes when the certificate does, such as its credentials.
-    make
-        A context for the certificate as it is now.
+    `seen` gives what changes with the certificate, such as its credentials; `make` a context for it as it is now.
     """
 
     def __init__(self, seen: Callable[[], object], make: Callable[[], ssl.SSLContext]) -> None:
@@ -57,3 +46,26 @@ class RenewedContext:
         except FedbnslError:
             _log.warning("the renewed certificate cannot be used; the old one stays in use", exc_info=True)
         return self._context
+
+
+def renewed_from(file: Path, *, option: str) -> RenewedContext:
+    """TLS under the certificate in a PEM file, with its key, for a side whose enrolment gives none to be called with.
+
+    A replaced file counts from the next connection on. Raises SetupError if it cannot be read, or does not hold both.
+    """
+
+    def content() -> bytes:
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise SetupError(f"{option}: {file} cannot be read: {error.strerror}") from None
+
+    def context() -> ssl.SSLContext:
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            made.load_cert_chain(file)
+        except (OSError, ssl.SSLError) as error:
+            raise SetupError(f"{option}: {file} must hold a certificate and its key, PEM: {error}") from None
+        return made
+
+    return RenewedContext(content, context)

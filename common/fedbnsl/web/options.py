@@ -10,15 +10,7 @@ from fedbnsl.errors import SetupError
 
 
 def served_at(option: str, what: str, tls: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    """Give a command an option for an address, and OPTION-token.
-
-    Parameters
-    ----------
-    option, what
-        Such as --web, and what it does, for the help.
-    tls
-        Where TLS comes from, for the help.
-    """
+    """Give a command an option for an address, such as --web, and one for its token; for the help: what it does, under which TLS."""
 
     def both(command: click.decorators.FC) -> click.decorators.FC:
         token = click.option(

@@ -23,24 +23,12 @@ from fedbnsl.web.stream import Streams
 
 _START_S = 30.0
 _LOOK_S = 0.05
-_OWN_FILES = "fedbnsl.web"
 
 
 class WebPort:
     """A port that is bound; nobody is answered before the context is entered.
 
     Raises SetupError if it cannot listen there, or would without TLS or a token.
-
-    Attributes
-    ----------
-    assets
-        The files of the page.
-    streams
-        Its viewers.
-    access
-        Checks every request.
-    port
-        The real one.
     """
 
     def __init__(
@@ -71,14 +59,14 @@ class WebPort:
             if token is None:
                 remedy = f"Beyond this machine {option} needs {needs} and {option}-token FILE: TLS and a token."
             raise SetupError(f"{option}: cannot listen on {address!r}: {error}", remedy=remedy) from None
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._listener.getsockname()[1]  # the real one, where 0 was asked for
         self._scheme, self._host = "http" if token is None else "https", host
         self._secure = None if token is None else secure
         self._at_once = at_once
-        self.assets = Assets(_OWN_FILES, *([] if package is None else [package]))
+        self.assets = Assets("fedbnsl.web", *([] if package is None else [package]))
         self._routes: list[BaseRoute] = [Route("/static/{name}", self.assets.serve)]
         login_page = self.assets.text("login.html").replace("{{ option }}", f"{option}-token")
-        self.access = Access(self._app, token=token, login_page=login_page, open_paths=("/static/page.css",))
+        self.access = Access(self._app, token=token, login_page=login_page)
         self._starlette: Starlette | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=option, daemon=True)

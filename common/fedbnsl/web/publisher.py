@@ -68,19 +68,8 @@ class _List:
 class SnapshotPublisher:
     """Sections and lists of one page.
 
-    Parameters
-    ----------
-    lists
-        Names of the lists, and how many items of each are kept.
-    thinned
-        Lists that keep their beginning: of a long one, every other item of the older half is left out.
-
-    Attributes
-    ----------
-    refresh
-        Called by the page's thread about once a second while there are viewers, to publish what changes by itself.
-    viewers
-        How many look at present.
+    `lists` says how many items of each list are kept. Lists that are `thinned` keep their beginning: of a long one,
+    every other item of the older half is left out.
     """
 
     def __init__(self, lists: Mapping[str, int] | None = None, *, thinned: tuple[str, ...] = ()) -> None:
@@ -89,8 +78,9 @@ class SnapshotPublisher:
         self._lists = {name: _List(most, thinned=name in thinned) for name, most in (lists or {}).items()}
         self._wake: Callable[[], None] = lambda: None
         self._woken = False
+        # Called by the page's thread about once a second while there are viewers, to publish what changes by itself.
         self.refresh: Callable[[], Awaitable[None]] | None = None
-        self.viewers = 0
+        self.viewers = 0  # at present
 
     def show(self, section: str, make: Made) -> None:
         """Replace a section."""

@@ -40,7 +40,7 @@ class Streams:
         self.n_viewers += 1
         publisher.viewers += 1
         gone = asyncio.ensure_future(_gone(receive))
-        over = asyncio.ensure_future(self._closed())
+        over = asyncio.ensure_future(self.over.wait())
         try:
             headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -60,8 +60,8 @@ class Streams:
         publisher: SnapshotPublisher,
         change: asyncio.Event,
         send: Send,
-        gone: "asyncio.Task[None]",
-        over: "asyncio.Task[None]",
+        gone: "asyncio.Task[bool]",
+        over: "asyncio.Task[bool]",
     ) -> None:
         seen: dict[str, tuple[int, int]] = {}
         said = time.monotonic()
@@ -76,7 +76,7 @@ class Streams:
                 await _write(send, b"".join(parts) or b":\n\n")
             if over.done() and not news:
                 return
-            waiting = asyncio.ensure_future(_set(change))
+            waiting = asyncio.ensure_future(change.wait())
             pause_s = max(_PAUSE_S, self.n_viewers / _MOST_A_SECOND)
             looks_s = max(_REFRESH_S, pause_s)
             await asyncio.wait({waiting, gone, over}, timeout=looks_s, return_when=asyncio.FIRST_COMPLETED)
@@ -85,9 +85,6 @@ class Streams:
                 return
             if not over.done():
                 await asyncio.wait({gone, over}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-
-    async def _closed(self) -> None:
-        await self.over.wait()
 
     def _change_of(self, publisher: SnapshotPublisher) -> asyncio.Event:
         """Shared by all viewers of a publisher; each looks again when it is set, and in any case after a while."""
@@ -111,10 +108,7 @@ class Streams:
 
 
 class StreamedPublisher:
-    """The stream of a snapshot publisher, as a separate application: sent in parts for as long as somebody looks.
-
-    `publisher_of`: what a request asks for; it raises HTTPException where there is no such snapshot publisher.
-    """
+    """The application that streams what a request asks for; `publisher_of` raises HTTPException without one."""
 
     def __init__(self, streams: Streams, publisher_of: Callable[[Request], SnapshotPublisher]) -> None:
         self._streams, self._publisher_of = streams, publisher_of
@@ -128,10 +122,7 @@ async def _write(send: Send, text: bytes) -> None:
     await send({"type": "http.response.body", "body": text, "more_body": True})
 
 
-async def _set(change: asyncio.Event) -> None:
-    await change.wait()
-
-
-async def _gone(receive: Receive) -> None:
+async def _gone(receive: Receive) -> bool:
     while (await receive())["type"] != "http.disconnect":
         pass
+    return True

@@ -41,6 +41,7 @@ from fedbnsl.protocol.messages import (
     SiteState,
     run_tag,
 )
+from fedbnsl.protocol.plain_codec import to_wire
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.wire import federation_pb2 as federation
@@ -310,8 +311,8 @@ class Servicer:
             end = codec.encode_finished(answer, value_type=self.plan.value_type)
             return self._in_chunks(federation.PullReply(finished=end))
         phase = self.phase()
-        works = phase if phase is not None and phase.is_work else None
-        return federation.PullReply(wait=federation.Wait(phase=codec.encode_phase(works))), None
+        works = to_wire(federation.Phase, phase) if phase is not None and phase.is_work else None
+        return federation.PullReply(wait=federation.Wait(phase=works)), None
 
     def _task_reply(self, task: RoundTask) -> _Reply:
         """A task as it is sent; encoded once a round for all sites whose last update entered W, once for the others."""

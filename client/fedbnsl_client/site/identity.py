@@ -215,7 +215,6 @@ def request(
     *,
     renew: bool = False,
     passphrases: Passphrases = NOBODY_KNOWS,
-    ask_passphrase: bool = False,
 ) -> bytes:
     """Make a key that stays here, and return the request for its certificate. Repeating this returns the same request.
 
@@ -223,7 +222,7 @@ def request(
     ----------
     renew
         Whether to make a new key for a site that is enrolled already.
-    passphrases, ask_passphrase
+    passphrases
         What protects a new key, see `Passphrases.for_new`.
 
     Raises
@@ -246,7 +245,7 @@ def request(
             return pem(waiting)
     key = new_key()
     path_of_key = _key_path(folder, key.public_key())
-    passphrase = passphrases.for_new(str(path_of_key), ask=ask_passphrase)
+    passphrase = passphrases.for_new(str(path_of_key))
     write_private(path_of_key, key_pem(key, passphrase))
     asked = (
         x509.CertificateSigningRequestBuilder()

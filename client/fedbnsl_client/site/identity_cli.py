@@ -34,7 +34,6 @@ def request(
     out: Path | None,
     renew: bool,
     passphrases: Passphrases,
-    ask_passphrase: bool,
 ) -> None:
     """Make a key in FOLDER, which never leaves it, and write a request for a certificate.
 
@@ -57,9 +56,7 @@ def request(
         site = named
     if site is None:
         raise SetupError("--site NAME is needed: FOLDER has no policy with a site name")
-    asked = identity.request(
-        folder, Name(federation, site), renew=renew, passphrases=passphrases, ask_passphrase=ask_passphrase
-    )
+    asked = identity.request(folder, Name(federation, site), renew=renew, passphrases=passphrases)
     if out == Path("-"):
         click.echo(asked.decode(), nl=False)
         return

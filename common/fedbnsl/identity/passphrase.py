@@ -8,6 +8,7 @@ import click
 
 from fedbnsl.errors import IdentityError
 
+_ASK = f"{__name__}.ask"
 _SHORTEST = 12  # a key's file alone must not be enough to try out all passphrases
 
 
@@ -18,19 +19,17 @@ class PassphraseError(IdentityError):
 
 
 class Passphrases:
-    """Where the passphrases of keys come from; each is kept in this process alone, and asked for once.
+    """Where the passphrases of keys come from; each is kept in this process alone, and asked for once."""
 
-    Parameters
-    ----------
-    file
-        Its content without the line end, for every key; None: somebody is asked.
-    ask
-        What asks, given the question and whether the passphrase is a new one; None: nobody can be asked.
-    """
-
-    def __init__(self, file: Path | None = None, ask: Callable[[str, bool], str] | None = None) -> None:
-        self._file = file
-        self._ask = ask
+    def __init__(
+        self,
+        file: Path | None = None,  # its content without the line end, for every key; None: somebody is asked
+        # What asks, given the question and whether the passphrase is a new one; None: nobody can be asked.
+        ask: Callable[[str, bool], str] | None = None,
+        *,
+        ask_for_new: bool = False,  # whether somebody wants to type in the passphrase of a new key
+    ) -> None:
+        self._file, self._ask, self._ask_for_new = file, ask, ask_for_new
         self._known: dict[str, bytes] = {}
 
     def of(self, key: str) -> bytes:
@@ -47,15 +46,14 @@ class Passphrases:
                 raise PassphraseError(f"{key} is protected by a passphrase, and there is nobody here to ask")
         return self._known[key]
 
-    def for_new(self, key: str, *, ask: bool) -> bytes | None:
-        """The passphrase that a new key gets; None: it gets none.
+    def for_new(self, key: str) -> bytes | None:
+        """The passphrase that a new key gets; None: it gets none, also where an empty one is typed in.
 
-        Raises PassphraseError if it is too short, or nobody can be asked. `ask`: whether somebody wants to type one in;
-        an empty one is none.
+        Raises PassphraseError if it is too short, or nobody can be asked.
         """
         if self._file is not None:
             chosen = _read(self._file)
-        elif not ask:
+        elif not self._ask_for_new:
             return None
         elif self._ask is None:
             raise PassphraseError("there is no terminal to ask for a passphrase on")
@@ -89,10 +87,15 @@ def _ask_on_terminal(question: str, new: bool) -> str:
 
 
 def _from_option(context: click.Context, parameter: click.Parameter, file: Path | None) -> Passphrases:
-    return Passphrases(file, _ask_on_terminal if sys.stdin is not None and sys.stdin.isatty() else None)
+    ask = _ask_on_terminal if sys.stdin is not None and sys.stdin.isatty() else None
+    return Passphrases(file, ask, ask_for_new=context.meta.get(_ASK, False))
 
 
-# Commands take it as `passphrases`.
+def _note_asked(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    context.meta[_ASK] = asked
+
+
+# Commands take both as `passphrases`; the second one is read first.
 passphrase_option = click.option(
     "--passphrase-file",
     "passphrases",
@@ -101,5 +104,10 @@ passphrase_option = click.option(
     help="File that holds the passphrase of the private key.  [default: asked for, if the key has one]",
 )
 ask_option = click.option(
-    "--ask-passphrase", is_flag=True, help="Ask for a passphrase that protects what is private here."
+    "--ask-passphrase",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_note_asked,
+    help="Ask for a passphrase that protects what is private here.",
 )

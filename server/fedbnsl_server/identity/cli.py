@@ -54,7 +54,6 @@ def init(
     ca_days: int,
     ca_key: Path | None,
     passphrases: Passphrases,
-    ask_passphrase: bool,
 ) -> None:
     """Make a federation in FOLDER: its certificate authority, and this coordinator's certificate.
 
@@ -74,7 +73,6 @@ def init(
         ca_days=ca_days,
         ca_key=ca_key,
         passphrases=passphrases,
-        ask_passphrase=ask_passphrase,
     )
     click.echo(f"made federation {name!r} in {folder}; sites will call {federation.address}")
     click.echo(f"fingerprint of its authority, for every site to compare: {federation.fingerprint}")

@@ -62,13 +62,11 @@ class Federation:
         ca_key: Path | None = None,
         passphrases: Passphrases = NOBODY_KNOWS,
     ) -> None:
-        self.folder = folder
+        self.folder, self.name, self.address, self.hosts = folder, name, address, tuple(hosts)
+        self._settings, self._own = folder / "federation.toml", folder / "server.pem"
         self._ca_key = ca_key or folder / "ca.key"
         self._passphrases = passphrases
         self._opened: tuple[bytes, PrivateKey] | None = None
-        self.name = name
-        self.address = address
-        self.hosts = tuple(hosts)
         self._table = EnrolmentTable(folder)
         self._log = SecurityLog(folder / NAME)
 
@@ -85,9 +83,7 @@ class Federation:
         days: int,
         ca_days: int,
         ca_key: Path | None = None,  # where the authority's key goes; None: into the folder
-        # passphrases, ask_passphrase: what protects the two keys, see `Passphrases.for_new`
-        passphrases: Passphrases = NOBODY_KNOWS,
-        ask_passphrase: bool = False,
+        passphrases: Passphrases = NOBODY_KNOWS,  # what protects the two keys, see `Passphrases.for_new`
     ) -> "Federation":
         """Make the authority and the coordinator's first certificate.
 
@@ -109,8 +105,8 @@ class Federation:
                 "federation.toml from a backup.",
             )
         key = new_key()
-        authority = passphrases.for_new(str(federation._ca_key), ask=ask_passphrase)
-        own = passphrases.for_new(str(federation._own), ask=ask_passphrase)
+        authority = passphrases.for_new(str(federation._ca_key))
+        own = passphrases.for_new(str(federation._own))
         durable.make_folder(folder)
         write_private(federation._ca_key, key_pem(key, authority))
         certificate = self_signed(name, key, days=ca_days)
@@ -123,16 +119,9 @@ class Federation:
 
     @classmethod
     def open(cls, folder: Path, *, ca_key: Path | None = None, passphrases: Passphrases = NOBODY_KNOWS) -> "Federation":
-        """The federation of a folder.
+        """The federation of a folder. Raises IdentityError if it holds none.
 
-        Raises IdentityError if it holds none.
-
-        Parameters
-        ----------
-        ca_key
-            Where the authority's key is; None: in the folder. Only `approve` and `renew` read it.
-        passphrases
-            Asked when a protected key is used.
+        Only `approve` and `renew` read the authority's key; `ca_key` is its place where it is not in the folder.
         """
         path = folder / "federation.toml"
         try:
@@ -146,14 +135,6 @@ class Federation:
     def port(self) -> int:
         """The port that sites were told."""
         return split_address(self.address)[1]
-
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "federation.toml"
-
-    @property
-    def _own(self) -> Path:
-        return self.folder / "server.pem"
 
     @cached_property
     def ca(self) -> x509.Certificate:

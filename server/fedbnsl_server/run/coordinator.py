@@ -39,7 +39,7 @@ from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.run.threads import at_once, processors
 from fedbnsl_server.search import graph_search, order_search, sparse_products
 from fedbnsl_server.sites.ejection import losses
-from fedbnsl_server.sites.mailbox import Mailbox, RecalledError
+from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox, RecalledError
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.site_ledgers import SiteLedgers
@@ -148,10 +148,8 @@ class Coordinator:
             plan,
             asyncio.get_running_loop(),
             self._note,
-            complete_rounds=past.round,
-            snapshots=None if past.state is None else past.state.sites,
+            past=CompleteRounds(past.round, {} if past.state is None else past.state.sites, past.last_answered()),
             traffic=past.traffic(),
-            answered=past.last_answered(),
             is_away=self._roster.is_away,
             emit=self._emit,
         )

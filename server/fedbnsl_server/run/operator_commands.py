@@ -11,7 +11,7 @@ from fedbnsl.events.security_log import Record
 from fedbnsl_server.results.results import RunRecorder
 from fedbnsl_server.run.pause import Pause
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
-from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store import orders
 from fedbnsl_server.store.orders import Answer, EjectOrder
@@ -154,7 +154,8 @@ class EjectOrders:
         """Let the mailbox go on from the state of the recorder."""
         state = self._recorder.state
         answered = {site: entry["round"] for entry in self._recorder.rounds for site in entry["contributed"]}
-        self._mailbox.go_on_after(0 if state is None else state.round, {} if state is None else state.sites, answered)
+        before = CompleteRounds(answered=answered)
+        self._mailbox.go_on_after(before if state is None else CompleteRounds(state.round, state.sites, answered))
 
     def _answer(self, order: EjectOrder, text: str, *, done: bool) -> None:
         orders.settle(self._folder.path, Answer(order.id, done, text))

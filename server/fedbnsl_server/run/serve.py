@@ -26,7 +26,7 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.coordinator import Coordinator
 from fedbnsl_server.run.end_notice import end_of, told
 from fedbnsl_server.run.round_loop import RoundRecord
-from fedbnsl_server.sites.mailbox import Mailbox
+from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store import orders
 from fedbnsl_server.store.run_folder import RunFolder, can_be_continued
@@ -264,7 +264,7 @@ def finished_run(
     memberships = folder.past.membership
     roster = Roster(plan, members=memberships.members, ejected=[one.site for one in memberships.ejected])
     loop = asyncio.get_running_loop()
-    mailbox = Mailbox(plan, loop, complete_rounds=state.round, snapshots=state.sites, traffic=folder.past.traffic())
+    mailbox = Mailbox(plan, loop, past=CompleteRounds(state.round, state.sites), traffic=folder.past.traffic())
     servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record, name=folder.path.name)
     servicer.progress.state = "finished"
     end = told(end_of(state, plan, roster.variables), folder.finished_result() or {})

@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedbnsl.console.wording import first_few
@@ -88,6 +89,15 @@ class Exchange(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class CompleteRounds:
+    """What is complete of a run that is continued."""
+
+    n: int = 0
+    snapshots: Mapping[str, SiteState] = field(default_factory=dict[str, SiteState])  # B_p and beta_p after them
+    answered: Mapping[str, int] = field(default_factory=dict[str, int])  # the last round that each site contributed to
+
+
 class Mailbox:
     """Tasks wait here to be pulled, updates are pushed here.
 
@@ -108,21 +118,17 @@ class Mailbox:
         # Called with a text when a round waits longer than `site_grace_s`, and when a site is away or back.
         notice: Callable[[str], None] = lambda text: None,
         *,
-        # complete_rounds, snapshots, traffic, answered: of a continued run: its complete rounds, B_p and beta_p after
-        # the last of them, the bytes sent until then, and the last round that each site contributed to
-        complete_rounds: int = 0,
-        snapshots: Mapping[str, SiteState] | None = None,
-        traffic: Traffic | None = None,
-        answered: Mapping[str, int] | None = None,
+        past: CompleteRounds = CompleteRounds(),  # noqa: B008  # a frozen value
+        traffic: Traffic | None = None,  # until the last complete round
         # Whether nothing has been heard of a site for long: a round that has its quorum does not wait for it.
         is_away: Callable[[str], bool] = lambda site: False,
         # Told of rounds that are asked, and of sites that are away or back; see `fedbnsl.events.emitter`.
         emit: Emit = silent,
     ) -> None:
-        self.traffic = Traffic() if traffic is None else traffic
-        self._answered_before = answered or {}
-        self.snapshots: Mapping[str, SiteState] = {} if snapshots is None else snapshots
-        self.complete_rounds = self.round = self._taken_up_after = complete_rounds
+        self.traffic = traffic or Traffic()
+        self._past = past
+        self.snapshots = past.snapshots
+        self.complete_rounds = self.round = past.n
         self._met: set[str] = set()  # who has joined here or has a task from here
         self._plan = plan
         self._loop = loop
@@ -246,17 +252,15 @@ class Mailbox:
         self._recalled = True
         self._enough.set()
 
-    def go_on_after(
-        self, complete_rounds: int, snapshots: Mapping[str, SiteState], answered: Mapping[str, int]
-    ) -> None:
+    def go_on_after(self, past: CompleteRounds) -> None:
         """Forget every later round, as a coordinator does that takes a run up; sites that have seen them join again."""
         self._recalled = self._open = False
-        self._tasks, self._updates, self._last_accepted, self._answered_before = {}, {}, {}, answered
+        self._tasks, self._updates, self._last_accepted, self._past = {}, {}, {}, past
         self._met.clear()
-        self.complete_rounds = self.round = self._taken_up_after = complete_rounds
-        self.snapshots = snapshots
+        self.complete_rounds = self.round = past.n
+        self.snapshots = past.snapshots
         for counted in (*self.traffic.up.values(), *self.traffic.down.values()):
-            for t in [t for t in counted if t > complete_rounds]:
+            for t in [t for t in counted if t > past.n]:
                 del counted[t]
         self._announce()  # whoever is out hears it now
 
@@ -299,7 +303,7 @@ class Mailbox:
     def last_answered(self, site: str) -> int:
         """The last round for which an update of this site was accepted; 0 if none was."""
         update = self._updates.get(site) or self._last_accepted.get(site)
-        return self._answered_before.get(site, 0) if update is None else update.round
+        return self._past.answered.get(site, 0) if update is None else update.round
 
     def welcome(self, site: str) -> None:
         """A site has called: the open round waits for it, also after it had left or was away."""
@@ -357,10 +361,10 @@ class Mailbox:
         """
         if site in self._met:
             return
-        common = min(last_round, self._taken_up_after)
+        common = min(last_round, self._past.n)
         # Whose answer to round `common` counted had its task, maybe from a coordinator that died before it noted that.
-        took_part = not common or self.traffic.down[site][common] or self._answered_before.get(site) == common
-        if last_round > self._taken_up_after + 1 or not took_part:
+        took_part = not common or self.traffic.down[site][common] or self._past.answered.get(site) == common
+        if last_round > self._past.n + 1 or not took_part:
             raise MembershipLostError(
                 f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_MEMBERSHIPED}"
             )

@@ -172,13 +172,13 @@ def test_a_person_is_asked_once_for_each_key_and_for_none_that_needs_no_passphra
 def test_a_new_passphrase_is_long_enough_or_none(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("11 letters!\n", encoding="utf-8")
     with pytest.raises(PassphraseError, match="at least 12"):
-        Passphrases(tmp_path / "short").for_new("k.pem", ask=False)
+        Passphrases(tmp_path / "short").for_new("k.pem")
     (tmp_path / "long").write_text("12 letters!!\n", encoding="utf-8")
-    assert Passphrases(tmp_path / "long").for_new("k.pem", ask=False) == b"12 letters!!"
-    assert Passphrases(ask=lambda question, new: "").for_new("k.pem", ask=True) is None
-    assert Passphrases(ask=lambda question, new: "x" * 12).for_new("k.pem", ask=False) is None
+    assert Passphrases(tmp_path / "long").for_new("k.pem") == b"12 letters!!"
+    assert Passphrases(ask=lambda question, new: "", ask_for_new=True).for_new("k.pem") is None
+    assert Passphrases(ask=lambda question, new: "x" * 12).for_new("k.pem") is None
     with pytest.raises(PassphraseError, match="no terminal"):
-        Passphrases().for_new("k.pem", ask=True)
+        Passphrases(ask_for_new=True).for_new("k.pem")
 
 
 def test_a_private_file_is_its_owners_alone_and_is_never_overwritten(tmp_path: Path) -> None:

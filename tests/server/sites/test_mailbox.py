@@ -20,7 +20,7 @@ from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl_server.sites import mailbox as mailbox_module
-from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
+from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox, Traffic, UpdateCheck
 
 SITES = ("a", "b", "c")
 PATIENT = Plan(rounds=3)
@@ -180,7 +180,7 @@ def test_a_mailbox_that_goes_on_knows_its_round_and_snapshots_before_a_round_is_
         kept = {site: SiteState(SparseMatrix.zeros(2), SparseMatrix.zeros(2)) for site in SITES}
         sent = Traffic()
         sent.up["a"][4] = 77
-        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), complete_rounds=4, snapshots=kept, traffic=sent)
+        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), past=CompleteRounds(4, kept), traffic=sent)
         assert (mailbox.round, mailbox.complete_rounds) == (4, 4)
         assert mailbox.snapshots["b"] is kept["b"]
         assert mailbox.traffic.up["a"][4] == 77
@@ -208,9 +208,8 @@ def test_a_site_whose_past_is_not_that_of_a_run_that_goes_on_joins_again_first(l
                 sent.down[site][t] = 10
         # b had the task of round 2 from a coordinator that was killed, and answered it to the next one.
         del sent.down["b"][2]
-        mailbox = Mailbox(
-            PATIENT, asyncio.get_running_loop(), complete_rounds=4, traffic=sent, answered={"a": 4, "b": 2, "c": 4}
-        )
+        past = CompleteRounds(4, answered={"a": 4, "b": 2, "c": 4})
+        mailbox = Mailbox(PATIENT, asyncio.get_running_loop(), past=past, traffic=sent)
         engine = await opened(mailbox, 5)
         for site in SITES:
             known = last_round <= 5 and (site, last_round) != ("c", 3)
@@ -701,7 +700,7 @@ def test_the_end_comes_before_the_task_of_an_open_round() -> None:
 
 def test_after_a_restart_a_site_has_answered_what_it_answered_before() -> None:
     async def scene() -> tuple[int, int, int]:
-        mailbox = Mailbox(Plan(), asyncio.get_running_loop(), complete_rounds=4, answered={"a": 4, "b": 2})
+        mailbox = Mailbox(Plan(), asyncio.get_running_loop(), past=CompleteRounds(4, answered={"a": 4, "b": 2}))
         for site in SITES:
             mailbox.take_over(site)
         engine = await opened(mailbox, 5)

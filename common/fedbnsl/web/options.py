@@ -10,7 +10,7 @@ from fedbnsl.errors import SetupError
 
 
 def served_at(option: str, what: str, tls: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    """Give a command an option for an address, such as --web, and one for its token; `what` and `tls` go into the help."""
+    """Give a command an option for an address, such as --web, and one for its token; the help has the rest."""
 
     def both(command: click.decorators.FC) -> click.decorators.FC:
         token = click.option(

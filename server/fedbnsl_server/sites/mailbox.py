@@ -118,7 +118,7 @@ class Mailbox:
         # Called with a text when a round waits longer than `site_grace_s`, and when a site is away or back.
         notice: Callable[[str], None] = lambda text: None,
         *,
-        past: CompleteRounds = CompleteRounds(),  # noqa: B008  # a frozen value
+        past: CompleteRounds = CompleteRounds(),
         traffic: Traffic | None = None,  # until the last complete round
         # Whether nothing has been heard of a site for long: a round that has its quorum does not wait for it.
         is_away: Callable[[str], bool] = lambda site: False,

@@ -13,20 +13,12 @@ from fedbnsl.errors import InterruptedRunError
 
 
 class Interruption(BaseException):
-    """A signal has asked for the end: what it raises within `interruptible`.
-
-    Attributes
-    ----------
-    number
-        Of the signal.
-    remedy
-        What the person at the keyboard can do; None: what InterruptedRunError says.
-    """
+    """A signal has asked for the end: what it raises within `interruptible`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
         self.number = number
-        self.remedy: str | None = None
+        self.remedy: str | None = None  # what the person at the keyboard can do; None: as InterruptedRunError says
 
 
 def outcome_of(error: BaseException) -> str:

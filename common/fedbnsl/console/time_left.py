@@ -26,15 +26,7 @@ _MOST_BETWEEN_LINES_S = 60.0
 
 
 class TimeLeft:
-    """How long one piece of work still takes.
-
-    Parameters
-    ----------
-    what
-        Is done, in words.
-    now
-        When it began, in seconds of any clock that does not go back.
-    """
+    """How long one piece of work still takes; all times are seconds of a clock that does not go back."""
 
     def __init__(self, what: str, now: float) -> None:
         self._what, self._began = what, now
@@ -42,7 +34,7 @@ class TimeLeft:
         self._left: tuple[float, float] | None = None  # when a time left was told last, and which
 
     def phase(self, share: float | None, now: float) -> Phase:
-        """Where it stands. `share`: of the work that is done, 0 to 1; None: not known."""
+        """Where it stands, from the share of the work that is done, 0 to 1; None: not known."""
         if share is None:
             return Phase(self._what, None, now - self._began)
         share = min(max(share, 0.0), 1.0)

@@ -93,24 +93,13 @@ class _Repeated:
 class SecurityLog:
     """One log, which several processes may write to; an error of writing is said once and never raised.
 
-    Entries that cannot be written wait in memory, up to a limit beyond which they are counted as lost.
-
-    Parameters
-    ----------
-    path
-        The newest file. It is made when there is something to write.
-    clock
-        Seconds, for the counting of repetitions.
-
-    Attributes
-    ----------
-    totals
-        How often each pair of `event` and `why` was counted since this object was made.
+    Entries that cannot be written wait in memory, up to a limit beyond which they are counted as lost. The newest file,
+    `path`, is made when there is something to write. `clock` gives seconds, for the counting of repetitions.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
-        self.totals: Counter[tuple[str, str]] = Counter()
+        self.totals: Counter[tuple[str, str]] = Counter()  # how often each `event` and `why` was counted
         self._clock = clock
         self._waiting: list[Entry] = []
         self._repeated: dict[tuple[object, ...], _Repeated] = {}

@@ -82,15 +82,7 @@ class _RunSpans:
 
 
 class Traces:
-    """Listens to events and makes spans of them.
-
-    Parameters
-    ----------
-    processor
-        Takes the spans that have ended; it must not wait.
-    service
-        The name under which they are known: `service.name`.
-    """
+    """Listens to events and makes spans of them, for a processor that does not wait."""
 
     def __init__(self, processor: SpanProcessor, *, service: str) -> None:
         # No default of the library's: it would read them from variables that this process may just have inherited,
@@ -113,8 +105,7 @@ class Traces:
             "released": self._released,
             "round over": self._round_over,
             "run over": self._run_over,
-            **dict.fromkeys(("site joined", "site away", "site back", "site left"), self._mark_site),
-            **dict.fromkeys(("paused", "goes on"), self._mark),
+            **dict.fromkeys(("site joined", "site away", "site back", "site left", "paused", "goes on"), self._mark),
         }
 
     @classmethod
@@ -217,11 +208,8 @@ class Traces:
         spans.run.end(_ns(event.time_unix_s))
         del self._runs[event.run]
 
-    def _mark_site(self, spans: _RunSpans, event: Event) -> None:
-        spans.run.add_event(event.kind, _attributes(event.fields, site="site"), _ns(event.time_unix_s))
-
     def _mark(self, spans: _RunSpans, event: Event) -> None:
-        spans.run.add_event(event.kind, timestamp=_ns(event.time_unix_s))
+        spans.run.add_event(event.kind, _attributes(event.fields, site="site"), _ns(event.time_unix_s))
 
 
 def _end_round(spans: _RunSpans, event: Event | None) -> None:

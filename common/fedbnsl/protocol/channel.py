@@ -68,15 +68,7 @@ _KEEPALIVE: Options = [
 
 
 def server_options(*, largest_bytes: int = MAX_MESSAGE_BYTES, connections: int | None = None) -> Options:
-    """Options of the coordinator's server.
-
-    Parameters
-    ----------
-    largest_bytes
-        Of a message that a site of the run sends.
-    connections
-        How many are taken in all; None: as many as come.
-    """
+    """Options of the coordinator's server, for the largest message of a site and all connections; None: any number."""
     options: Options = [
         ("grpc.max_receive_message_length", largest_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

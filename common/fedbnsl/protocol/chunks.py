@@ -68,16 +68,9 @@ def wire_bytes(message: Message, wrap: Callable[[federation.Chunk], Message]) ->
 
 
 class JoinedMessage:
-    """The bytes of a message, as far as its chunks have come.
+    """The bytes of a message, as far as its chunks have come; any of them gives length and SHA-256 of the whole.
 
-    Raises MalformedMessageError if the message has more.
-
-    Parameters
-    ----------
-    chunk
-        Any of them, for length and SHA-256 of the whole; it is not added.
-    most_bytes
-        What a message of this run can have at most.
+    Raises MalformedMessageError if the message has more than `most_bytes`.
     """
 
     def __init__(self, chunk: federation.Chunk, *, most_bytes: int) -> None:

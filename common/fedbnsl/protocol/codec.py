@@ -92,7 +92,7 @@ def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
 
 
 def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:
-    """What a site's ledger says. Raises MalformedMessageError if an id or the digest has another length."""
+    """What a site's ledger says."""
     sizes = (len(wire.ledger_id), len(wire.dataset), len(wire.digest))
     if sizes != (16, 16, 32):
         raise MalformedMessageError(f"a ledger head with ids and digest of {sizes} bytes; expected (16, 16, 32)")
@@ -105,11 +105,7 @@ def encode_join(request: JoinRequest) -> federation.JoinRequest:
 
 
 def decode_join(wire: federation.JoinRequest) -> JoinRequest:
-    """A site's application.
-
-    Raises MalformedMessageError if names are missing, repeated, too long or too many, the ledger head is incomplete, or
-    a version is malformed.
-    """
+    """A site's application."""
     variables = _decode_variables(wire.variable)
     _check_name(wire.site)
     if wire.n_samples < 1:
@@ -138,10 +134,7 @@ def _decode_variables(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse a short text of the other side that people could not read.
-
-    Raises MalformedMessageError if it is long, or has characters that cannot be printed.
-    """
+    """Refuse a short text of the other side that people could not read."""
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         raise MalformedMessageError(f"a {what} that is too long or cannot be printed")
 
@@ -174,10 +167,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
 
 
 def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
-    """The coordinator's reply, sparse or dense: the plan, which decides that, comes in the same message.
-
-    Raises MalformedMessageError if names are missing, repeated, too long or too many, or a matrix is malformed.
-    """
+    """The coordinator's reply, sparse or dense: the plan, which decides that, comes in the same message."""
     variables = _decode_variables(wire.variable)
     d = len(variables)
     if wire.WhichOneof("weights") == "dense_local_weights":
@@ -210,7 +200,7 @@ def task_digest(content: Content, units: Units | None, lost: Sequence[Loss] = ()
 
 
 def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False) -> RoundTask:
-    """A round's task. Raises MalformedMessageError for an unknown kind, round 0, or content that its kind refuses."""
+    """A round's task."""
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
     units, memberships = _decode_units(wire, n_variables), decode_memberships(wire.membership)
@@ -263,11 +253,7 @@ def encode_finished(finished: Finished, *, value_type: str) -> federation.Finish
 
 
 def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
-    """The end of a run.
-
-    Raises MalformedMessageError if the graph is no matrix over the run's variables, or has a cycle, or counts of draws
-    are impossible.
-    """
+    """The end of a run."""
     graph = decode_matrix(wire.graph, n_variables=n_variables) if wire.HasField("graph") else None
     if graph is not None and has_cycle(graph.index, n_variables):
         raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
@@ -318,11 +304,7 @@ def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
 
 
 def decode_update(wire: federation.Update, *, n_variables: int, dense: bool = False) -> LocalUpdate:
-    """A site's answer.
-
-    Raises MalformedMessageError for an unknown kind, round 0, content that its kind refuses, or findings that are
-    unknown, too many or without variables.
-    """
+    """A site's answer."""
     content: Content
     if wire.WhichOneof("content") == "masked_sum" and wire.round:
         content = _decode_masked(wire.masked_sum, n_variables)
@@ -427,11 +409,7 @@ def encode_status(status: RunStatus) -> federation.StatusReply:
 
 
 def decode_status(wire: federation.StatusReply) -> RunStatus:
-    """Where a run stands.
-
-    Raises MalformedMessageError for an unknown state, an invalid site name, version, reason or phase, a number that is
-    not finite, or one below 0.
-    """
+    """Where a run stands."""
     if wire.state not in RUN_STATES:
         state = shown(wire.state, 40)
         raise MalformedMessageError(f"unknown run state {state!r}; expected one of: {', '.join(RUN_STATES)}")
@@ -453,10 +431,7 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
 
 
 def decode_phase(wire: federation.Phase) -> Phase:
-    """What takes time at the coordinator.
-
-    Raises MalformedMessageError for an invalid text, a share outside 0 to 1, or a time that is not finite, or below 0.
-    """
+    """What takes time at the coordinator."""
     check_text("phase", wire.what)
     if wire.HasField("share") and not 0.0 <= wire.share <= 1.0:
         raise MalformedMessageError(f"a share of {wire.share}; expected 0 to 1")

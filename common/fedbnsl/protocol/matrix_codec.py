@@ -101,12 +101,7 @@ def _unpacked(wire: values.SparseMatrix, most: int) -> tuple[Index, Matrix]:
 
 
 def decode_matrix(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
-    """Sparse matrix from its wire form.
-
-    Raises MalformedMessageError unless n_variables is as expected, there is one gap for each value, values are finite,
-    gaps after the first are at least 1 and every index is in range and off the diagonal; or a packed form is not
-    exactly what it says.
-    """
+    """Sparse matrix from its wire form."""
     _expect_variables(wire.n_variables, n_variables)
     if wire.packed or wire.n_packed or wire.exponent:
         index, value = _unpacked(wire, n_variables * (n_variables - 1))
@@ -135,10 +130,7 @@ def encode_pairs(matrix: SparseMatrix) -> values.SparseMatrix:
 
 
 def decode_pairs(wire: values.SparseMatrix, *, n_variables: int) -> SparseMatrix:
-    """Matrix with ones where the wire form has an entry.
-
-    Raises MalformedMessageError if there are values, or as `decode_matrix`.
-    """
+    """Matrix with ones where the wire form has an entry."""
     if wire.value or wire.value32 or wire.packed or wire.n_packed or wire.exponent:
         raise MalformedMessageError("pairs with values")
     ones = values.SparseMatrix(
@@ -155,10 +147,7 @@ def encode_dense(matrix: SparseMatrix, *, value_type: str) -> values.DenseMatrix
 
 
 def decode_dense(wire: values.DenseMatrix, *, n_variables: int) -> SparseMatrix:
-    """Matrix with all d^2 entries, zeros and diagonal included, from its dense wire form.
-
-    Raises MalformedMessageError unless n_variables is as expected and there are d^2 finite values in one precision.
-    """
+    """Matrix with all d^2 entries, zeros and diagonal included, from its dense wire form."""
     _expect_variables(wire.n_variables, n_variables)
     value = _read(wire)
     if value.size != n_variables**2:
@@ -174,10 +163,7 @@ def encode_numbers(numbers: Matrix, *, value_type: str) -> values.Numbers:
 
 
 def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
-    """Vector from its wire form.
-
-    Raises MalformedMessageError for numbers in both precisions, more of them than `most`, or one that is not finite.
-    """
+    """Vector from its wire form."""
     numbers = _read(wire)
     if numbers.size > most:
         raise MalformedMessageError(f"{numbers.size} numbers; expected at most {most}")
@@ -185,7 +171,7 @@ def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
 
 
 def finite(numbers: Iterable[float]) -> Matrix:
-    """The numbers as a vector. Raises MalformedMessageError if one is not finite."""
+    """The numbers as a vector."""
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused like any other, not warned of
         vector = np.array(numbers, dtype=np.float64)
     if not np.isfinite(vector).all():

@@ -211,10 +211,7 @@ class Content:
         return type(self).__module__.rpartition(".")[2]
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
-        """How many numbers it holds as it is sent, and whether each has an index; as the paper counts, a matrix alone.
-
-        `dense`: `Plan.dense_messages`.
-        """
+        """How many numbers are sent, and whether each has an index; as the paper counts, those of a matrix alone."""
         for value in vars(self).values():
             if isinstance(value, SparseMatrix):
                 return value.nnz, True
@@ -287,17 +284,13 @@ class EdgeDraws:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over: the learned graph, or the public reason why there is none.
-
-    With a graph, `search_ended_early` says that the coordinator's operator ended a search for it before it was through,
-    `draws` what the bootstrap has on its edges (None: no draws), and `undecided` which of its edges between variables,
-    counted row by row from 0, have a direction in the class that too little speaks for to show it.
-    """
+    """The run is over: the learned graph, or the public reason why there is none."""
 
     graph: SparseMatrix | None
     stopped_because: str = ""
-    search_ended_early: bool = False
-    draws: EdgeDraws | None = None
+    search_ended_early: bool = False  # whether the operator ended a search for the graph before it was through
+    draws: EdgeDraws | None = None  # what the bootstrap has on its edges; None: no draws
+    # Edges between variables, row by row from 0: the class directs them, and too little speaks for it to show that.
     undecided: tuple[int, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""The wire form of the runs that a coordinator offers."""
+"""The runs that a coordinator offers to protobuf and back; what is not valid raises MalformedMessageError."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,7 @@ def encode_offers(version: int, offers: Sequence[RunOffer]) -> federation.RunsRe
 
 
 def decode_offers(wire: federation.RunsReply) -> tuple[int, tuple[RunOffer, ...]]:
-    """The number of a list of runs, and the list.
-
-    Raises MalformedMessageError for too many runs, an unknown state, a digest of another length, or a name that cannot
-    be one.
-    """
+    """The number of a list of runs, and the list."""
     if len(wire.run) > _MOST_RUNS:
         raise MalformedMessageError(f"a list of {len(wire.run)} runs; expected at most {_MOST_RUNS}")
     return wire.version, tuple(map(_decode_offer, wire.run))

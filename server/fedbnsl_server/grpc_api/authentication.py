@@ -17,16 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """Knows callers by the federation's table of enrolment; revocation counts from the next call on.
-
-    Attributes
-    ----------
-    on_ended
-        Called with a site whose enrolment has ended, at each of its calls, so that no round waits for it.
-    """
+    """Knows callers by the federation's table of enrolment; revocation counts from the next call on."""
 
     def __init__(self, federation: "Federation") -> None:
         self._federation = federation
+        # Called with a site whose enrolment has ended, at each of its calls, so that no round waits for it.
         self.on_ended: Callable[[str], None] = lambda site: None
 
     def shown(self, context: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:

@@ -71,16 +71,8 @@ class ConnectionLimit:
     are: a site that reconnects speaks on its newest one.
 
     gRPC has no such limit and does not give its connections away, so they are looked up among this process's open
-    files twice a second.
-
-    Parameters
-    ----------
-    port
-        Where the connections come in.
-    most
-        How many of one address are left open, those not counted that have made a valid call.
-    on_closed
-        Called with whose connections were closed, an address or a site (the other is empty), and how many.
+    files twice a second. `on_closed` is called with whose connections were closed, an address or a site (the other is
+    empty), and how many.
     """
 
     def __init__(
@@ -94,15 +86,7 @@ class ConnectionLimit:
         self._logged = float("-inf")
 
     def admitted(self, peer: str, site: str | None) -> None:
-        """A valid call came from this peer.
-
-        Parameters
-        ----------
-        peer
-            As gRPC writes addresses.
-        site
-            Whose certificate it showed; empty: the coordinator's own; None: nobody's, in plaintext, and not limited.
-        """
+        """A valid call came from a peer, under a site's certificate; empty: the coordinator's; None: in plaintext."""
         found = split_peer(peer)
         if found is not None:
             self._admitted[found] = site

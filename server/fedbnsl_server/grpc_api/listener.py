@@ -37,18 +37,12 @@ class Listener(federation_grpc.FederationServicer):
 
     A call that names no run is for the only one that its caller can mean. A run that is known and not open now, such as
     one that is paused, is answered as a coordinator that is away: its sites try again.
-
-    Attributes
-    ----------
-    others
-        All runs of the coordinator, open or not; called whenever they are listed.
-    reopen
-        Gives the servicer of a run that is over, by its tag, to sites that have missed its end; None if it has none.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, Servicer] = {}
-        self.others: Callable[[], Iterable[RunOffer]] = tuple
+        self.others: Callable[[], Iterable[RunOffer]] = tuple  # all runs of the coordinator, open or not
+        # Gives the servicer of a run that is over, by its tag, to sites that have missed its end; None if it has none.
         self.reopen: Callable[[int], Awaitable[Servicer | None]] = _never
         self._version = time.time_ns()  # not one that a coordinator before this one has given
         self._listed: tuple[RunOffer, ...] = ()

@@ -28,15 +28,7 @@ _FLUSH_S = 1.0
 
 
 class CoordinatorServer:
-    """A port that is bound, so that nobody else takes it; nobody is answered before `open`.
-
-    Raises SetupError if the port cannot be bound.
-
-    Attributes
-    ----------
-    listener
-        The runs that are open.
-    """
+    """A bound port, so that nobody else takes it; nobody is answered before `open`. Raises SetupError."""
 
     def __init__(
         self,

@@ -127,7 +127,7 @@ class Servicer:
         self._incoming: dict[str, JoinedMessage] = {}
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
-        """Membership a site."""
+        """Give a site a membership."""
         async with refusals(context):
             joining = codec.decode_join(request)
             if joining.ledger is not None:

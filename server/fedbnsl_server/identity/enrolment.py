@@ -267,14 +267,8 @@ class Federation:
     def identify(self, certificate_pem: bytes) -> Name:
         """The owner of a certificate that TLS has verified, if it is still enrolled.
 
-        Raises
-        ------
-        IdentityError
-            If it is not of this federation or not enrolled.
-        EnrolmentEndedError
-            If it is revoked, or has expired since the connection was made.
-        ResultError
-            If the table cannot be read.
+        Raises IdentityError if it is not of this federation or not enrolled; EnrolmentEndedError if it is revoked, or
+        has expired since the connection was made; ResultError if the table cannot be read.
         """
         name, shown = _name_and_fingerprint(certificate_pem)
         if name.federation != self.name:

@@ -44,13 +44,7 @@ class Issued:
 
 
 class EnrolmentEndedError(IdentityError):
-    """A site's certificate was revoked or has expired.
-
-    Attributes
-    ----------
-    site
-        The certificate's owner.
-    """
+    """A site's certificate was revoked or has expired."""
 
     def __init__(self, site: str, state: str) -> None:
         super().__init__(f"the certificate of site {site!r} is {state}")

@@ -35,17 +35,10 @@ UpdateCheck = Callable[[LocalUpdate], None]
 
 
 class Traffic:
-    """Serialised bytes of the messages of a run, by site, round and direction.
-
-    Attributes
-    ----------
-    up, down
-        Bytes of updates and of tasks: up[site][round].
-    control
-        Bytes of everything else (joins, polls, receipts, the end), both directions together, by site.
-    """
+    """Serialised bytes of the messages of a run, by site, round and direction."""
 
     def __init__(self) -> None:
+        # Of updates and of tasks: up[site][round]. Control has all else, both ways: joins, polls, receipts, the end.
         self.up: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.down: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.control: dict[str, int] = defaultdict(int)
@@ -66,25 +59,12 @@ class Exchange(Protocol):
     def exchange(
         self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
     ) -> Mapping[str, LocalUpdate]:
-        """Hand out one task a site and return the updates that came in time.
+        """Hand out one task a site, all for the same round, and return the updates that came in time.
 
-        Parameters
-        ----------
-        tasks
-            By site, all for the same round.
-        snapshots
-            B_p and beta_p before this round, for a site that lost its own.
-        check
-            Raises RemoteProtocolError for an update that does not fit its task; such an update is not accepted.
-
-        Raises
-        ------
-        QuorumLostError
-            If too few sites answered before the run's deadline.
-        InterruptedRunError
-            If the run was asked to stop.
-        RecalledError
-            If the round was taken back.
+        Snapshots, B_p and beta_p before this round, are for a site that lost its own; `check` raises
+        RemoteProtocolError for an update that does not fit its task and is not accepted. Raises QuorumLostError if too
+        few sites answered before the run's deadline; InterruptedRunError if the run was asked to stop; RecalledError if
+        the round was taken back.
         """
         ...
 
@@ -101,14 +81,8 @@ class CompleteRounds:
 class Mailbox:
     """Tasks wait here to be pulled, updates are pushed here.
 
-    All state is touched on one event loop only; `exchange` is called from the thread of the round engine.
-
-    Attributes
-    ----------
-    round
-        The open round; between rounds the last one.
-    complete_rounds, snapshots
-        Rounds before the open one, and B_p and beta_p after them.
+    All state is touched on one event loop only; `exchange` is called from the thread of the round engine. `round` is
+    the open round, between rounds the last one; `complete_rounds` are those before it, `snapshots` is after them.
     """
 
     def __init__(
@@ -390,15 +364,8 @@ class Mailbox:
     def push(self, update: LocalUpdate) -> bool:
         """Accept an update; True if it repeats one that was accepted before.
 
-        Raises
-        ------
-        StaleRoundError
-            If its round is not the current one.
-        RemoteProtocolError
-            If another update of this site for the same round is here already, it does not fit the task, or the site
-            has none.
-        MembershipLostError
-            If the site has seen rounds that the run does not have.
+        Raises as `stored`, and RemoteProtocolError if another update of this site for the same round is here already,
+        it does not fit the task, or the site has none.
         """
         stored = self.stored(update.site, update.round)
         if stored is not None:

@@ -78,21 +78,11 @@ class Roster:
         return self._complete.is_set()
 
     def join(self, request: JoinRequest, certificate: bytes = b"") -> None:
-        """Membership a site, or welcome it back.
+        """Give a site a membership, or welcome it back.
 
-        `certificate`: see `Member`.
-
-        Raises
-        ------
-        RemoteProtocolError
-            For another protocol version.
-        SchemaMismatchError
-            If its variables are not those of the run; the text names what is missing and what is too much.
-        MembershipRefusedError
-            For an unusable site name or one that the plan does not have, more rows than the plan allows, if all
-            memberships are taken, or the site had joined with another table.
-        EjectedError
-            If it was ejected.
+        Raises RemoteProtocolError for another protocol version; SchemaMismatchError if its variables are not those of
+        the run; EjectedError if it was ejected; MembershipRefusedError for an unusable site name or one that the plan
+        does not have, more rows than the plan allows, if no membership is free, or it had joined with another table.
         """
         if request.protocol_version != PROTOCOL_VERSION:
             raise RemoteProtocolError(

@@ -30,7 +30,7 @@ from fedbnsl.files.toml_text import in_toml_words, parse_toml
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
-from fedbnsl.protocol.messages import LONGEST_NAME, composed, is_variable_name
+from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, composed, is_variable_name
 from fedbnsl.protocol.sparse import Mask, Matrix
 
 Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
@@ -227,10 +227,7 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
             raise ValueError(f"two columns would be called {twice[0]!r}: rename a variable or a level")
         for name in names:
             if not is_variable_name(name):
-                raise ValueError(
-                    f"{shown(name, 100)!r}: a name must not be blank, hold control characters, or have more than "
-                    f"{LONGEST_NAME} characters"
-                )
+                raise ValueError(f"{shown(name, 100)!r}: {VARIABLE_NAME_RULE}")
         for name in self.root:
             if name != name.strip():
                 raise ValueError(f"{name!r}: a name must not begin or end with a space, which headers are read without")

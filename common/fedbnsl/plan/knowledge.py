@@ -7,12 +7,21 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedbnsl.errors import PlanError
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
-from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, composed, is_variable_name
 from fedbnsl.protocol.sparse import Mask
 
-VariableName = Annotated[str, AfterValidator(composed)]
+
+def _usable(name: str) -> str:
+    name = composed(name)
+    if not is_variable_name(name):
+        raise ValueError(VARIABLE_NAME_RULE)
+    return name
+
+
+VariableName = Annotated[str, AfterValidator(_usable)]
 NamedEdge = tuple[VariableName, VariableName]
 
 
@@ -74,7 +83,7 @@ class EdgeMask:
             )
         if not is_acyclic(self.required):
             raise PlanError("knowledge.required has a cycle; a Bayesian network has none")
-        self.allowed = ~(np.eye(d, dtype=bool) | forbidden | _ancestors(self.required).T)
+        self.allowed = ~(np.eye(d, dtype=bool) | forbidden | arrows_lead(self.required).T)
 
     def _index(self, name: str, setting: str) -> int:
         if name not in self._position:
@@ -101,13 +110,3 @@ class EdgeMask:
                 tier[k] = level
         placed = tier >= 0
         return placed[:, None] & placed[None, :] & (tier[:, None] > tier[None, :])
-
-
-def _ancestors(edges: Mask) -> Mask:
-    """(d, d) whether there is a directed path from i to j."""
-    if not edges.any():
-        return edges
-    from scipy.sparse.csgraph import shortest_path  # here: few plans require an edge
-
-    steps = shortest_path(edges.astype(np.int8), unweighted=True)
-    return np.isfinite(steps) & (steps > 0)

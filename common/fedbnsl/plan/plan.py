@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -28,7 +28,7 @@ from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
-from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name, is_variable_name
+from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.protocol.sparse import Matrix
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
@@ -46,9 +46,6 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
 _MOST_PRIVATE_STEPS = 10_000
-
-
-_PRINTABLE = "without control or bidirectional characters"
 
 
 # Of two sites that differ, neither is in a majority.
@@ -232,184 +229,14 @@ class Plan(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        private, solver = self.privacy is not None, self.local_solver
-        rules = [
-            (self.quorum <= self.n_participants, "quorum", "at most n_participants"),
-            (not self.sites or len(self.sites) == self.n_participants, "sites", "as many names as n_participants"),
-            (len(set(self.sites)) == len(self.sites), "sites", "names without repetition"),
-            (all(map(is_site_name, self.sites)), "sites", SITE_NAME_RULE),
-            (
-                self.consensus == "mean" or self.needed >= FEWEST_FOR_ROBUST,
-                "consensus",
-                f"mean with fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum): "
-                "of two, nothing tells which one is wrong",
-            ),
-            (
-                self.moments_rounds > 0 or self.refit_threshold <= self.threshold,
-                "refit_threshold",
-                "at most threshold",
-            ),
-            (len(set(self.variables)) == len(self.variables), "variables", "names without repetition"),
-            (
-                not self.dictionary or all(name in self.dictionary for name in self.variables),
-                "variables",
-                "names that the data dictionary has; it lacks "
-                + first_few(repr(name) for name in self.variables if name not in self.dictionary),
-            ),
-            (all(map(is_variable_name, self.variables)), "variables", f"names {_PRINTABLE}, not blank"),
-            (not any(map(steers_terminal, self.name)), "name", _PRINTABLE),
-            (all(map(is_variable_name, self.knowledge.names())), "knowledge", f"of names {_PRINTABLE}, not blank"),
-            (len(self.variables) != 1, "variables", "at least two names (or none)"),
-            (
-                not private or solver in PRIVATE_SOLVERS,
-                "local_solver",
-                f"one of {', '.join(PRIVATE_SOLVERS)}, with [privacy]",
-            ),
-            (
-                private or solver not in PRIVATE_SOLVERS,
-                "local_solver",
-                "pgcd, closed-form or frank-wolfe, without [privacy] (epsilon)",
-            ),
-            (
-                solver != "frank-wolfe" or self.l1_weight > 0,
-                "l1_weight",
-                "above 0 with frank-wolfe, which needs the L1 term to bound its search",
-            ),
-            (
-                not self.dense_messages or self.send_tolerance == 0.0,
-                "send_tolerance",
-                f"0 with {solver}, whose messages are dense",
-            ),
-            (
-                self.send_step == 0.0 or (_is_power_of_two(self.send_step) and self.send_step <= 1.0),
-                "send_step",
-                "0, or a power of two from 2^-32 to 1, such as 0.001953125",
-            ),
-            (
-                self.send_step == 0.0 or (not self.dense_messages and not private),
-                "send_step",
-                f"0 with {solver} or [privacy]: what was released is sent as it is",
-            ),
-            (not self.moments_rounds or self.refit_rounds == 0, "refit_rounds", "0 with moments_rounds: it refits"),
-            (
-                self.rounds > 0 or (private and self.moments_rounds > 0),
-                "rounds",
-                "at least 1 without private moments_rounds",
-            ),
-            (
-                private or self.moments_rounds <= 2,
-                "moments_rounds",
-                "at most 2 without [privacy]",
-            ),
-            (
-                not (private and self.moments_rounds)
-                or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
-                "moments_rounds",
-                "0 with [privacy], except for dp-pgcd with smoothness = 'estimated', which gives the first scales",
-            ),
-            (
-                self.graph_class != "cpdag" or self.moments_rounds > 0,
-                "graph_class",
-                "dag-equal-variance without moments_rounds, whose search tells the class",
-            ),
-            (
-                not (private and self.preparation)
-                or (solver == "dp-pgcd" and self.privacy is not None and self.privacy.smoothness == "estimated"),
-                "preparation",
-                "absent with [privacy], except for dp-pgcd with smoothness = 'estimated', which pays for statistics",
-            ),
-            (
-                not private
-                or self.preparation is None
-                or (self.preparation.intercept, self.preparation.scale, self.preparation.missing)
-                == ("site", "pooled", "complete-cases"),
-                "preparation",
-                "of intercept 'site', scale 'pooled' and missing 'complete-cases' with [privacy]",
-            ),
-            (
-                self.preparation is None
-                or self.preparation.scale == "none"
-                or private
-                or self.refit_rounds + self.moments_rounds > 0,
-                "preparation",
-                "of scale 'none' without refit_rounds or moments_rounds, which give weights in the tables' own units",
-            ),
-            *self._secure_aggregation_rules(),
-            (not private or self.refit_rounds == 0, "refit_rounds", "0 with [privacy]: a refit is one more release"),
-            (
-                self.final_search == "none" or (solver == "dp-pgcd" and self.moments_rounds == 0),
-                "final_search",
-                "none, except for dp-pgcd without moments_rounds, which have a search of their own",
-            ),
-            (
-                self.final_search == "none" or (self.consensus == "mean" and self.send_tolerance == 0.0),
-                "final_search",
-                "none with a robust consensus or send_tolerance: it needs every step, and trusts all sites alike",
-            ),
-            (
-                self.final_search == "none" or self.preparation is None,
-                "final_search",
-                "none with [preparation]: the search compares noise variances in the tables' own units",
-            ),
-            (
-                not private or solver == "noisy-covariance" or self.local_steps <= _MOST_PRIVATE_STEPS,
-                "local_steps",
-                f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget",
-            ),
-        ]
-        for holds, setting, rule in rules:
-            if not holds:
-                raise ValueError(
-                    f"{setting} = {_value_at(self.model_dump(exclude_none=True), setting)!r}: must be {rule}"
-                )
-        if self.privacy is not None:
-            for setting in ("feature_bounds", "second_moments"):
-                given = len(getattr(self.privacy, setting))
-                if given not in (0, 1, len(self.column_names)):
-                    raise ValueError(f"privacy.{setting}: must be one value for all, or one for each column")
-            if self.value_type == "float32" and self.privacy.moments_norm_bound**2 > LARGEST_SQUARE:
-                raise ValueError(f"value_type = 'float32': squared bounds above {LARGEST_SQUARE:g} need float64")
-            if (
-                solver != "noisy-covariance"
-                and self.privacy.smoothness == "estimated"
-                and bool(self.privacy.feature_bounds) == (self.preparation is not None)
-            ):
-                rule = "be empty with [preparation]: the data dictionary has ranges"
-                if self.preparation is None:
-                    rule = "be given for smoothness = 'estimated' (or [preparation], and a data dictionary with ranges)"
-                raise ValueError(f"privacy.feature_bounds = {list(self.privacy.feature_bounds)}: must {rule}")
+        broken = next(_broken_rules(self), None)
+        if broken is not None:
+            setting, rule = broken
+            value: Any = self.model_dump(mode="json")
+            for key in setting.split("."):
+                value = value[key]
+            raise ValueError(f"{setting} = {value!r}: must be {rule}")
         return self
-
-    def _secure_aggregation_rules(self) -> list[tuple[bool, str, str]]:
-        """What secure aggregation needs, which is a sum over all sites: whether it holds, the setting, and the rule."""
-        if self.privacy is None or not self.secure_aggregation:
-            return []
-        honest = self.privacy.honest(self.n_participants)
-        return [
-            (
-                self.rounds == 0,
-                "rounds",
-                "0 with privacy.secure_aggregation: an ADMM round needs the weights of each site",
-            ),
-            (self.moments_rounds > 0, "moments_rounds", "at least 1 with privacy.secure_aggregation"),
-            (self.quorum == 0, "quorum", "0 with privacy.secure_aggregation: masks cancel over all"),
-            (
-                self.consensus == "mean",
-                "consensus",
-                "mean with privacy.secure_aggregation: the coordinator knows sums only",
-            ),
-            (
-                honest >= FEWEST_HONEST,
-                "n_participants",
-                f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with secure aggregation "
-                "(without: --set privacy.secure_aggregation=false)",
-            ),
-            (
-                self.privacy.retries <= self.n_participants - honest,
-                "privacy.secure_aggregation_retries",
-                f"at most the number of colluding sites, {self.n_participants - honest}: a lost site is one of them",
-            ),
-        ]
 
     @property
     def secure_aggregation(self) -> bool:
@@ -606,27 +433,37 @@ class Plan(BaseModel):
             )
         return self.with_settings(dictionary=dictionary.model_dump())
 
+    def sections(self) -> Iterator[tuple[str, BaseModel, dict[str, FieldInfo]]]:
+        """The tables of a plan's file: name, model, and settings that have a value; first those in no table, under "".
+
+        Each variable of the data dictionary is a table, such as "dictionary.age".
+        """
+        tables: dict[str, BaseModel] = {"": self}
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            if isinstance(value, Dictionary):
+                tables |= {f"{key}.{name}": entry for name, entry in value.items()}
+            elif isinstance(value, BaseModel):
+                tables[key] = value
+        for name, table in tables.items():
+            fields = type(table).model_fields.items()
+            yield name, table, {k: info for k, info in fields if not isinstance(getattr(table, k), BaseModel | None)}
+
     def to_toml(self) -> str:
         """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
         lines: list[str] = []
-        values = self.model_dump(mode="json", exclude_none=True)
-        tables: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {}
-        for key, info in type(self).model_fields.items():
-            inner = getattr(self, key)
-            if isinstance(inner, Dictionary):
-                tables |= {f"{key}.{_toml_key(name)}": (Entry, values[key][name]) for name in inner.variables}
-            elif isinstance(inner, BaseModel):
-                tables[key] = type(inner), values[key]
-            elif inner is not None:
-                lines += _setting(key, info, values[key])
-        for table, (model, content) in tables.items():
-            lines.append(f"[{table}]")
-            for key, info in model.model_fields.items():
-                if model is not Entry:
-                    lines += _setting(key, info, content[key])
-                elif content.get(key) not in (None, [], info.get_default()):  # explained under [dictionary] once
-                    lines.append(f"{key} = {_toml(content[key])}")
-            if model is Entry:
+        for table, model, fields in self.sections():
+            if table:
+                first, _, variable = table.partition(".")
+                lines.append(f"[{first}.{_toml_key(variable)}]" if variable else f"[{first}]")
+            values = model.model_dump(mode="json")
+            for key, info in fields.items():
+                if not isinstance(model, Entry):
+                    default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
+                    lines += [f"# {info.description}{default}", f"{key} = {_toml(values[key])}", ""]
+                elif getattr(model, key) != info.get_default():  # explained under [dictionary] once
+                    lines.append(f"{key} = {_toml(values[key])}")
+            if isinstance(model, Entry):
                 lines.append("")
         return "\n".join(lines)
 
@@ -646,17 +483,118 @@ class Plan(BaseModel):
         return tuple(plan.digest() for plan in named)
 
 
-def _setting(key: str, info: FieldInfo, value: object) -> list[str]:
-    """A setting as TOML under its meaning and default."""
-    default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
-    return [f"# {info.description}{default}", f"{key} = {_toml(value)}", ""]
+_ESTIMATED = "with [privacy], except for dp-pgcd with smoothness = 'estimated'"
+
+_CHOICES: dict[str, Callable[[Plan], bool]] = {
+    "with [privacy]": lambda plan: plan.privacy is not None,
+    _ESTIMATED: lambda plan: (
+        plan.privacy is not None and (plan.local_solver != "dp-pgcd" or plan.privacy.smoothness != "estimated")
+    ),
+    "with privacy.secure_aggregation": lambda plan: plan.secure_aggregation,
+    "with closed-form or noisy-covariance": lambda plan: plan.dense_messages,
+    "with moments_rounds": lambda plan: plan.moments_rounds > 0,
+    "without moments_rounds": lambda plan: plan.moments_rounds == 0,
+    "with final_search = 'steps'": lambda plan: plan.sends_steps,
+}
+
+# The one value that a choice leaves to another setting, and why. Not types by solver, search and privacy: a file could
+# then not hold a setting that its choices do not use, and --set of a choice alone would fail on what is left of others.
+_FIXED: tuple[tuple[str, str, object, str], ...] = (
+    ("with [privacy]", "refit_rounds", 0, "a refit is one more release"),
+    ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
+    (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
+    (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),
+    ("with privacy.secure_aggregation", "rounds", 0, "an ADMM round needs the weights of each site"),
+    ("with privacy.secure_aggregation", "quorum", 0, "masks cancel over all"),
+    ("with privacy.secure_aggregation", "consensus", "mean", "the coordinator knows sums only"),
+    ("with closed-form or noisy-covariance", "send_tolerance", 0, "their messages are dense"),
+    ("with closed-form or noisy-covariance", "send_step", 0, "their messages are dense"),
+    ("with moments_rounds", "refit_rounds", 0, "the search refits"),
+    ("without moments_rounds", "graph_class", "dag-equal-variance", "only their search can tell a class"),
+    ("with final_search = 'steps'", "local_solver", "dp-pgcd", "the search explains its steps"),
+    ("with final_search = 'steps'", "moments_rounds", 0, "they have another search"),
+    ("with final_search = 'steps'", "consensus", "mean", "the search trusts all sites alike"),
+    ("with final_search = 'steps'", "send_tolerance", 0, "the search needs every step"),
+    ("with final_search = 'steps'", "preparation", None, "the search compares variances in the tables' own units"),
+)
 
 
-def _value_at(table: Mapping[str, Any], setting: str) -> Any:
-    """The value of a setting, such as `rounds` or `privacy.epsilon`."""
-    for key in setting.split("."):
-        table = table[key]
-    return table
+def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Settings that do not go together with others, each with the rule that it breaks."""
+    solver, privacy = plan.local_solver, plan.privacy
+    if any(map(steers_terminal, plan.name)):
+        yield "name", "without control or bidirectional characters"
+    for setting, names in (("variables", plan.variables), ("sites", plan.sites)):
+        if len(set(names)) < len(names):
+            yield setting, "names without repetition"
+    if len(plan.variables) == 1:
+        yield "variables", "at least two names (or none)"
+    unknown = [repr(name) for name in plan.variables if name not in plan.dictionary]
+    if plan.dictionary and unknown:
+        yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"
+    if not all(map(is_site_name, plan.sites)):
+        yield "sites", SITE_NAME_RULE
+    if plan.sites and len(plan.sites) != plan.n_participants:
+        yield "sites", "as many names as n_participants"
+    if plan.quorum > plan.n_participants:
+        yield "quorum", "at most n_participants"
+    if plan.consensus != "mean" and plan.needed < FEWEST_FOR_ROBUST:
+        fewer = f"fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum)"
+        yield "consensus", f"mean with {fewer}: of two, nothing tells which one is wrong"
+    if plan.refit_threshold > plan.threshold and not plan.moments_rounds:
+        yield "refit_threshold", "at most threshold"
+    if plan.send_step and not (_is_power_of_two(plan.send_step) and plan.send_step <= 1.0):
+        yield "send_step", "0, or a power of two from 2^-32 to 1, such as 0.001953125"
+    if solver == "frank-wolfe" and not plan.l1_weight:
+        yield "l1_weight", "above 0 with frank-wolfe, which needs the L1 term to bound its search"
+    if plan.rounds == 0 and not (privacy and plan.moments_rounds):
+        yield "rounds", "at least 1 without private moments_rounds"
+    if privacy is not None:
+        yield from _broken_privately(plan, privacy)
+    elif solver in PRIVATE_SOLVERS:
+        yield "local_solver", "pgcd, closed-form or frank-wolfe, without [privacy] (epsilon)"
+    elif plan.moments_rounds > 2:
+        yield "moments_rounds", "at most 2 without [privacy]"
+    elif plan.preparation and plan.preparation.scale != "none" and not plan.refit_rounds + plan.moments_rounds:
+        last = "refit_rounds or moments_rounds, which give weights in the tables' own units"
+        yield "preparation", f"of scale 'none' without {last}"
+    for choice, setting, value, why in _FIXED:
+        if getattr(plan, setting) != value and _CHOICES[choice](plan):
+            yield setting, f"{'absent' if value is None else value} {choice}: {why}"
+
+
+def _broken_privately(plan: Plan, privacy: Privacy) -> Iterator[tuple[str, str]]:
+    """The part of `_broken_rules` that concerns private plans."""
+    solver, preparation = plan.local_solver, plan.preparation
+    if solver not in PRIVATE_SOLVERS:
+        yield "local_solver", f"one of {', '.join(PRIVATE_SOLVERS)}, with [privacy]"
+    if solver != "noisy-covariance" and plan.local_steps > _MOST_PRIVATE_STEPS:
+        yield "local_steps", f"at most {_MOST_PRIVATE_STEPS} with [privacy]: every step shares the budget"
+    used = {"intercept": "site", "scale": "pooled", "missing": "complete-cases"}
+    if preparation is not None and any(getattr(preparation, name) != value for name, value in used.items()):
+        yield "preparation", "of intercept 'site', scale 'pooled' and missing 'complete-cases' with [privacy]"
+    for setting in ("feature_bounds", "second_moments"):
+        if len(getattr(privacy, setting)) not in (0, 1, len(plan.column_names)):
+            yield f"privacy.{setting}", "one value for all, or one for each column"
+    if solver != "noisy-covariance" and privacy.smoothness == "estimated":
+        if preparation is not None and privacy.feature_bounds:
+            yield "privacy.feature_bounds", "empty with [preparation]: the data dictionary has ranges"
+        if preparation is None and not privacy.feature_bounds:
+            instead = "(or [preparation], and a data dictionary with ranges)"
+            yield "privacy.feature_bounds", f"given for smoothness = 'estimated' {instead}"
+    if plan.value_type == "float32" and privacy.moments_norm_bound**2 > LARGEST_SQUARE:
+        yield "value_type", f"float64 with squared bounds above {LARGEST_SQUARE:g}"
+    if not privacy.secure_aggregation:
+        return
+    if not plan.moments_rounds:
+        yield "moments_rounds", "at least 1 with privacy.secure_aggregation"
+    if plan.n_honest < FEWEST_HONEST:
+        least = f"at least {FEWEST_HONEST} more than privacy.colluding, and at least 3, with secure aggregation"
+        yield "n_participants", f"{least} (without: --set privacy.secure_aggregation=false)"
+    colluding = plan.n_participants - plan.n_honest
+    if privacy.retries > colluding:
+        most = f"at most the number of colluding sites, {colluding}"
+        yield "privacy.secure_aggregation_retries", f"{most}: a lost site is one of them"
 
 
 def _toml_key(name: str) -> str:

@@ -43,12 +43,14 @@ def is_site_name(name: str) -> bool:
 LONGEST_NAME = 500
 
 
-def is_variable_name(name: str) -> bool:
-    """Whether a terminal and every graph file can carry a variable's name.
+VARIABLE_NAME_RULE = (
+    "a name must not be blank or '(Intercept)', hold control or bidirectional characters, or have more than "
+    f"{LONGEST_NAME} characters"
+)
 
-    It is not blank or longer than LONGEST_NAME, holds no control, line-separating or bidirectional characters, and is
-    not '(Intercept)'.
-    """
+
+def is_variable_name(name: str) -> bool:
+    """Whether a terminal and every graph file can carry a variable's name; see VARIABLE_NAME_RULE."""
     return (
         bool(name.strip()) and len(name) <= LONGEST_NAME and name != "(Intercept)" and not any(map(_unwritable, name))
     )

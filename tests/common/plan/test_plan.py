@@ -104,9 +104,9 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("n_participants", 10_001, "less than or equal to 10000"),
     ("quorum", -1, "greater than or equal to 0"),
     ("quorum", 4, "at most n_participants"),
-    ("sites", ("a", "b"), "as many names as n_participants"),
-    ("sites", ("a", "b", "b"), "names without repetition"),
-    ("sites", ("a", "b", "../c"), "letters, digits"),
+    ("sites", ["a", "b"], "as many names as n_participants"),
+    ("sites", ["a", "b", "b"], "names without repetition"),
+    ("sites", ["a", "b", "../c"], "letters, digits"),
     ("max_rows", 0, "greater than or equal to 1"),
     ("max_rows", 10**13, "less than or equal to"),
     ("consensus", "vote", "'mean', 'median' or 'trimmed-mean'"),
@@ -132,7 +132,6 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("graph_class", "cpdag", "without moments_rounds"),
     ("graph_class", "dag", "input should be"),
     ("final_search", "moments", "input should be"),
-    ("final_search", "steps", "none, except for dp-pgcd"),
     ("search_seed", -1, "greater than or equal to 0"),
     ("search_seed", 2**63, "less than or equal to"),
     ("bootstrap", -1, "greater than or equal to 0"),
@@ -317,10 +316,9 @@ def test_an_impossible_setting_is_refused_by_name_value_and_rule(setting: str, v
     with pytest.raises(PlanError) as refusal:
         Plan.parse({setting: value}, origin="plan.toml")
     first, *lines = str(refusal.value).splitlines()
-    shown = tuple(value) if isinstance(value, list) and isinstance(value[0], str) else value
     assert first.startswith("plan.toml")
     (line,) = [text for text in lines if text.strip().startswith(setting)][:1]
-    assert repr(shown) in line or (isinstance(value, list) and repr(value[0]) in line)
+    assert repr(value) in line or (isinstance(value, list) and repr(value[0]) in line)
     assert rule in line
 
 
@@ -399,10 +397,14 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
         ({**SEARCHING, "moments_rounds": 3}, "moments_rounds = 3: must be at most 2 without"),
         ({**SEARCHING, "rounds": 0}, "rounds = 0: must be at least 1"),
         ({**SPENDING, "rounds": 0}, "rounds = 0: must be at least 1"),
-        ({**SPENDING, "final_search": "steps", "moments_rounds": 1}, "final_search = 'steps': must be none, except"),
-        ({**SPENDING, "final_search": "steps", "consensus": "median"}, "final_search = 'steps': .* robust"),
-        ({**SPENDING, "final_search": "steps", "send_tolerance": 0.1}, "final_search = 'steps': .* needs every step"),
-        ({**SPENDING, "final_search": "steps", "preparation": {}}, "final_search = 'steps': must be none with .prep"),
+        ({"final_search": "steps"}, "local_solver = 'pgcd': must be dp-pgcd with final_search = 'steps'"),
+        ({**SPENDING, "final_search": "steps", "moments_rounds": 1}, "moments_rounds = 1: must be 0 with final_search"),
+        ({**SPENDING, "final_search": "steps", "consensus": "median"}, "consensus = 'median': must be mean with final"),
+        ({**SPENDING, "final_search": "steps", "send_tolerance": 0.1}, "send_tolerance = 0.1: .* needs every step"),
+        (
+            {**SPENDING, "final_search": "steps", "preparation": {}, "privacy": {"epsilon": 1.0}},
+            "preparation = {.*}: must be absent with final_search = 'steps'",
+        ),
         ({**SPENDING, "moments_rounds": 2, "local_solver": "dp-pgcd-laplace"}, "moments_rounds = 2: must be 0 with"),
         (
             {**SPENDING, "moments_rounds": 2, "privacy": {**BUDGET, "smoothness": "exact"}},
@@ -624,7 +626,9 @@ def test_bounds_are_one_for_all_or_one_for_each_named_variable(setting: str) -> 
     for fine in ([1.0], [1.0, 2.0]):
         Plan.parse({**private(**{setting: fine}), "variables": ["x", "y"]})
     for names in ([], ["x", "y", "z"]):
-        with pytest.raises(PlanError, match=f"privacy.{setting}: must be one value for all, or one for each column"):
+        with pytest.raises(
+            PlanError, match=rf"privacy.{setting} = .*: must be one value for all, or one for each column"
+        ):
             Plan.parse({**private(**{setting: [1.0, 2.0]}), "variables": names})
     with pytest.raises(PlanError, match=rf"privacy.{setting}.0 = 0.0: .*greater than 0"):
         Plan.parse(private(**{setting: [0.0]}))
@@ -658,7 +662,7 @@ def test_what_float32_cannot_carry_is_refused_before_anything_is_paid_for() -> N
     bound = {"feature_bounds": [1.0], "moments_norm_bound": 1e16}
     plan = {**SPENDING, "moments_rounds": 1, "privacy": {"epsilon": 1.0, **bound}}
     Plan.parse(plan)
-    with pytest.raises(PlanError, match="squared bounds above 1e\\+30 need float64"):
+    with pytest.raises(PlanError, match="value_type = 'float32': must be float64 with squared bounds above 1e\\+30"):
         Plan.parse({**plan, "value_type": "float32"})
 
 

@@ -15,6 +15,7 @@ effects, has distance 0.
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.protocol.sparse import Index, Mask
 
@@ -36,7 +37,7 @@ def wrong_effects(Z: Mask, reference: Mask) -> Index:
     """
     itself = np.eye(len(reference), dtype=bool)
     # Row i is about the intervention on i throughout. reaches[i, j]: j is i or a descendant of i.
-    reaches = _descendants(reference) | itself
+    reaches = arrows_lead(reference) | itself
     above_Z = _joined(Z, reaches.T)
     on_the_way = reaches & ~itself & above_Z
     misadjusted = _joined(on_the_way, reaches) | _open_paths(reference, Z, above_Z)
@@ -47,16 +48,6 @@ def _joined(first: Mask, second: Mask) -> Mask:
     """Boolean product: [i, j] if some k has first[i, k] and second[k, j]."""
     counts = first.astype(np.float32) @ second.astype(np.float32)  # at most d: exact
     return np.asarray(counts > 0)
-
-
-def _descendants(edges: Mask) -> Mask:
-    """(d, d) [i, j] if a directed path leads from i to j; by squaring, log d products."""
-    closed = edges
-    while True:
-        longer = closed | _joined(closed, closed)
-        if np.array_equal(longer, closed):
-            return closed
-        closed = longer
 
 
 def _open_paths(edges: Mask, Z: Mask, above_Z: Mask) -> Mask:

@@ -23,6 +23,7 @@ from fedbnsl import cli, errors
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.cli import main
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.cli import data
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.observe import terminal as run_display
 from fedbnsl_workbench.tables import synthetic
@@ -85,12 +86,12 @@ each_command = pytest.mark.parametrize("words", TREE, ids=lambda words: " ".join
 
 
 def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
-    declared = dict[str, str]()
+    declared = set[tuple[str, str]]()
     for folder in ("client", ".", "research"):
         with (CHECKOUT / folder / "pyproject.toml").open("rb") as file:
-            declared |= tomllib.load(file)["project"]["entry-points"]["fedbnsl.commands"]
-    assert {entry.name: entry.value for entry in entry_points(group="fedbnsl.commands")} == declared
-    assert {words[0] for words in TREE if words} == set(declared)
+            declared |= set(tomllib.load(file)["project"]["entry-points"]["fedbnsl.commands"].items())
+    assert {(entry.name, entry.value) for entry in entry_points(group="fedbnsl.commands")} == declared
+    assert {words[0] for words in TREE if words} == {name for name, _ in declared}
     leaves = {" ".join(words) for words, command in TREE.items() if not isinstance(command, click.Group)}
     assert leaves == {
         *(
@@ -118,7 +119,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("plan list", "plan show"),
     }
     listed = fedbnsl("--help").out
-    for name in declared:
+    for name, _ in declared:
         assert re.search(rf"^  {name} +\w", listed, re.MULTILINE), name
 
 
@@ -126,11 +127,13 @@ def test_commands_of_a_distribution_that_is_not_installed_are_not_listed_and_sai
     fedbnsl, monkeypatch
 ):
     site = {
-        name: entry for name, entry in cli._entries().items() if entry.module.startswith(("fedbnsl.", "fedbnsl_client"))
+        name: own
+        for name, entries in cli._entries().items()
+        if (own := [entry for entry in entries if entry.module.startswith(("fedbnsl.", "fedbnsl_client"))])
     }
     monkeypatch.setattr(cli, "_entries", lambda: site)
     listed = re.findall(r"^  ([a-z]+) +\w", fedbnsl("--help").out.partition("Commands:")[2], re.MULTILINE)
-    assert listed == ["participant", "plan", "privacy"]
+    assert listed == ["data", "participant", "plan", "privacy"]
     refused(
         fedbnsl("coordinator", "serve", "plan.toml"),
         2,
@@ -147,7 +150,9 @@ def test_commands_of_a_distribution_that_is_not_installed_are_not_listed_and_sai
 
 def test_every_command_is_known_to_belong_to_a_distribution():
     elsewhere = {name for names in cli._ELSEWHERE.values() for name in names}
-    assert elsewhere | {"participant", "plan", "privacy"} == set(cli._entries())
+    of_a_site = {"data", "participant", "plan", "privacy"}
+    assert {name for name in elsewhere if " " not in name} | of_a_site == set(cli._entries())
+    assert {f"data {name}" for name in data.commands} - elsewhere == {"data dictionary"}
 
 
 @each_command

@@ -104,7 +104,7 @@ def wheelhouse(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     ("distribution", "commands"),
     [
-        ("fedbnsl-site", {"participant", "plan", "privacy"}),
+        ("fedbnsl-site", {"data", "participant", "plan", "privacy"}),
         (
             "fedbnsl",
             {"participant", "plan", "privacy", "coordinator", "data", "demo", "effect", "evaluate", "report"}
@@ -149,7 +149,13 @@ def test_a_distribution_works_in_an_empty_environment_without_a_network(
     (tmp_path / "tables").mkdir()
     lines = ["age,dose,pain", *(f"{k},{k * k % 17},{(3 * k + k * k) % 29}" for k in range(60))]
     (tmp_path / "tables" / "site-1.csv").write_text("\n".join(lines), encoding="utf-8")
+    draft = run(programs / "fedbnsl", "data", "dictionary", "tables/site-1.csv", "--public-data")
+    assert "wrote dictionary.toml: read every entry" in draft
+    assert (tmp_path / "dictionary.toml").is_file()
     if distribution == "fedbnsl-site":
+        split = [programs / "fedbnsl", "data", "split", "tables/site-1.csv", "--out", "parts"]
+        refused = subprocess.run(split, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert "'data split' is a command of fedbnsl\n" in refused.stderr
         run(programs / "fedbnsl", "participant", "init", "north", "--site", "north", "--dataset", "study",
             "--data", "tables/site-1.csv", "--coordinator", "127.0.0.1:9", "--max-epsilon", "5")  # fmt: skip
     if distribution == "fedbnsl-research":

@@ -20,9 +20,12 @@ from fedbnsl.errors import FedbnslError, InterruptedRunError, SetupError
 
 _GROUP = "fedbnsl.commands"
 
-# What other distributions than a site's have, which may not be installed.
+# Commands that a site's distribution does not have.
 _ELSEWHERE = {
-    "fedbnsl": ("coordinator", "data", "demo", "effect", "evaluate", "report", "simulate"),
+    "fedbnsl": (
+        *("coordinator", "demo", "effect", "evaluate", "report", "simulate"),
+        *("data hospital", "data split", "data synth"),
+    ),
     "fedbnsl-research": ("bench", "reproduce", "tune"),
 }
 
@@ -47,36 +50,47 @@ Exit codes:
   130  interrupted"""
 
 
-class _Commands(click.Group):
+class Group(click.Group):
+    """A group whose commands may come from several distributions; it names the one that has a missing command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See `click.Group`."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            command = " ".join([*ctx.command_path.split()[1:], error.command_name])
+            for distribution, commands in _ELSEWHERE.items():
+                if command in commands:
+                    remedy = f"Install {distribution} from the project's wheels: docs/how-to/install-offline.md."
+                    raise SetupError(f"{command!r} is a command of {distribution}", remedy=remedy) from None
+            # click looks for near names in `commands`, where no entry point is.
+            names = self.list_commands(ctx)
+            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
+
+
+class _Commands(Group):
     """The commands of the installed fedbnsl packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_entries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = _entries().get(cmd_name)
-        command = None if entry is None else entry.load()
+        command = None
+        # Each distribution with commands in one group names it, and its module adds them to the same click.Group.
+        for entry in _entries().get(cmd_name, ()):
+            command = entry.load()
         return command if isinstance(command, click.Command) else None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.exceptions.NoSuchCommand as error:
-            for distribution, commands in _ELSEWHERE.items():
-                if error.command_name in commands:
-                    remedy = f"Install {distribution} from the project's wheels: docs/how-to/install-offline.md."
-                    raise SetupError(f"{error.command_name!r} is a command of {distribution}", remedy=remedy) from None
-            # click looks for near names in `commands`, where no entry point is.
-            names = self.list_commands(ctx)
-            raise click.exceptions.NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
 
 
 @cache
-def _entries() -> dict[str, EntryPoint]:
+def _entries() -> dict[str, list[EntryPoint]]:
     """The groups by name; finding them reads the metadata of every installed distribution."""
-    return {entry.name: entry for entry in entry_points(group=_GROUP)}
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=_GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
 
 
 @click.command(

@@ -36,7 +36,7 @@ from compose.federation import (
     set_policies,
 )
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_workbench.tables.folder import ranges_of_generated
 
 RUN_DEADLINE_S = 600.0

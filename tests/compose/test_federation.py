@@ -15,7 +15,7 @@ from compose.containers import COORDINATOR, RUN_FOLDER, Federation
 from compose.federation import ROOT, SYNTHETIC, Project, compose_command, fedbnsl
 from faults import invariants
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header
 
 pytestmark = pytest.mark.timeout(660)  # the first test waits for the images to be built
 

@@ -21,7 +21,7 @@ from deploy.charts import rendered
 from deploy.machine import json_lines
 from deploy.pods import LONG_S, Pod
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import make_federation
 

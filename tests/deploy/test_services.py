@@ -14,7 +14,7 @@ import pytest
 from compose.federation import fedbnsl
 from deploy.machine import ROOT, Machine, json_lines, machine
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the image to be built
 

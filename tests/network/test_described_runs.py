@@ -10,9 +10,10 @@ from described_tables import VARIABLES, write_dictionary, write_folder
 from fedbnsl.errors import SchemaMismatchError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.site_files import column_file, site_files
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import column_file, described_by, read_tables, site_files
+from fedbnsl_workbench.tables.folder import described_by, read_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
 STANDARD = Plan.load("standard").with_settings(n_participants=2, join_deadline_s=30.0)

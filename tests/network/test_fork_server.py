@@ -13,10 +13,11 @@ import pytest
 from fedbnsl.errors import FedbnslError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.fork_server import Forked, ForkServer, is_available
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs a system whose processes adopt others")

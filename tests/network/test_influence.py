@@ -16,6 +16,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.rounds import residual_moments
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.participant import Participant
 from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
@@ -24,7 +25,7 @@ from fedbnsl_workbench import localnet
 from fedbnsl_workbench import simulate as simulation
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
-from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
 from report_runs import Page
 

@@ -13,9 +13,10 @@ import pytest
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import site_files, write_federation
+from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]

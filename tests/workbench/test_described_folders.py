@@ -15,10 +15,11 @@ from fedbnsl.errors import DataError, PlanError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.frames import site_tables
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.refit import personalise
 from fedbnsl_workbench.estimator import FedSparseBNSL
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import by_site, described_by, ranges_of_generated, read_tables, site_files
+from fedbnsl_workbench.tables.folder import by_site, described_by, ranges_of_generated, read_tables
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")

@@ -11,6 +11,7 @@ import pytest
 from fedbnsl.errors import DataError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.run.serve import serve
@@ -18,7 +19,7 @@ from fedbnsl_workbench.scoring.evaluation import learned_graph, read_result
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.reference import read_reference
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import described_by, read_tables, site_files
+from fedbnsl_workbench.tables.folder import described_by, read_tables
 from fedbnsl_workbench.tables.hospital import ALL, draw, write_hospitals
 from federation_folder import enrol, make_federation
 

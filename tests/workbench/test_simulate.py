@@ -13,12 +13,13 @@ import pytest
 from fedbnsl.errors import DivergenceError, InterruptedRunError, PlanError, ResultError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.refit import personalise
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.run import round_loop
 from fedbnsl_workbench.scoring.evaluation import evaluate
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import site_files, split
+from fedbnsl_workbench.tables.folder import split
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]

@@ -22,12 +22,13 @@ from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.protocol.messages import RunStatus
 from fedbnsl_client.budget.report import ledger_as_json
 from fedbnsl_client.cli import warnings_on_stderr
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.site_files import DICTIONARY, column_file
+from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.run.phases import ENDING
 from fedbnsl_workbench.attended import is_ctrl_c
-from fedbnsl_workbench.tables.folder import DICTIONARY, column_file, csv_line
+from fedbnsl_workbench.tables.folder import csv_line
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation

@@ -26,14 +26,14 @@ import fedbnsl
 from fedbnsl.errors import DataError, FedbnslError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
 from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, zeros_for_gaps
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset, TablePass, chosen_columns
 from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
-from fedbnsl_client.data.parquet_table import File, ParquetTable, batches_of, files_of, is_parquet, opened
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading
 from fedbnsl_client.data.repeats import NOT_COMPARED
+from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
+from fedbnsl_client.data.sources.parquet_table import File, ParquetTable, batches_of, files_of, is_parquet, opened
 
 _ENGINE = re.compile(r"dask(\+tls)?://([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})/?")
 _PART_ROWS = 2**19

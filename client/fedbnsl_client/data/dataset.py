@@ -29,7 +29,6 @@ from fedbnsl_client.data.checks import (
 )
 from fedbnsl_client.data.columns import check_names, choose, like
 from fedbnsl_client.data.costly_columns import advice
-from fedbnsl_client.data.csv_table import said_in_words
 from fedbnsl_client.data.mapped_array import (
     RowsElsewhere,
     gathered,
@@ -40,7 +39,8 @@ from fedbnsl_client.data.mapped_array import (
 )
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
-from fedbnsl_client.data.source import bytes_of, source_of, state_of
+from fedbnsl_client.data.sources.csv_table import said_in_words
+from fedbnsl_client.data.sources.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20

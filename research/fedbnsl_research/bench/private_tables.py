@@ -17,13 +17,14 @@ from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.cpdag import class_distance
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.drafts.column_cells import as_number, rows_of
+from fedbnsl_client.data.drafts.dictionary_draft import draft
+from fedbnsl_client.data.site_files import site_files
+from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.column_cells import as_number, rows_of
-from fedbnsl_workbench.tables.draft import draft
-from fedbnsl_workbench.tables.folder import dictionary_of, read_tables, site_files, split
+from fedbnsl_workbench.tables.folder import dictionary_of, read_tables, split
 
 EPSILONS, _NOISE_SEEDS = (1.0, 5.0, 50.0, 500.0), range(2)
 _MOST_ROWS, _SITES = 8000, 3

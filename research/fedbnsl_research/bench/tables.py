@@ -17,12 +17,13 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_research.tables.published import read_network
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.scoring.evaluation import learned_graph
 from fedbnsl_workbench.scoring.metrics import Scores, score
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import described_by, read_tables, site_files
+from fedbnsl_workbench.tables.folder import described_by, read_tables
 from fedbnsl_workbench.tables.hospital import ALL, Trouble, draw, write_hospitals
 
 _SEEDS = range(10)

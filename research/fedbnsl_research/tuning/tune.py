@@ -25,6 +25,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY
+from fedbnsl_client.data.site_files import column_file, site_files
 from fedbnsl_research.tables.csv_rows import as_csv
 from fedbnsl_research.trials.harness import Row, megabytes_sent, site_datasets
 from fedbnsl_research.trials.plan_digest import short_digest
@@ -37,7 +38,7 @@ from fedbnsl_workbench.scoring.evaluation import learned_graph
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.reference import read_full_reference
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import column_file, read_tables, site_files
+from fedbnsl_workbench.tables.folder import read_tables
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 EVALUATED_SEEDS = range(2, 12)

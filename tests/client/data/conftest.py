@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedbnsl_client.data import csv_table, mapped_array
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.sources import csv_table
 
 
 @pytest.fixture(params=["at once", "by blocks", "by pyarrow"])

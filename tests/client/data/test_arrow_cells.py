@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl_client.data.arrow_cells import codes_of, codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.reading import MISSING, Reading
+from fedbnsl_client.data.sources.arrow_cells import codes_of, codes_of_batches
 
 pyarrow = pytest.importorskip("pyarrow")
 

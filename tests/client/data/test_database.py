@@ -16,9 +16,9 @@ import pytest
 from command_line import Outcome
 from fedbnsl.errors import DataError, LedgerError
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.database import DatabaseTable
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import MISSING, Reading
+from fedbnsl_client.data.sources.database import DatabaseTable
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
 from free_port import free_port
@@ -268,7 +268,7 @@ def test_settings_of_a_url_that_would_change_the_session_are_refused(reader: Ser
 
 
 def test_a_connection_beyond_this_machine_is_encrypted_unless_the_site_says_otherwise() -> None:
-    from fedbnsl_client.data.postgresql_query import session_url
+    from fedbnsl_client.data.sources.postgresql_query import session_url
 
     def sslmode(url: str, **environment: str) -> list[str] | None:
         return parse_qs(urlsplit(session_url(url, environment)).query).get("sslmode")

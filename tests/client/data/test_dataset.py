@@ -16,9 +16,9 @@ from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.cli import join
-from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning, columns_without_mean
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
+from fedbnsl_client.data.sources import csv_table
 
 pytestmark = pytest.mark.usefixtures("each_reader")
 

@@ -13,12 +13,12 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import FindingCode
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data import csv_table
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 from fedbnsl_client.data.plan_fit import remarks
 from fedbnsl_client.data.reading import ColumnMap
+from fedbnsl_client.data.sources import csv_table
 
 pytestmark = pytest.mark.usefixtures("each_reader")
 

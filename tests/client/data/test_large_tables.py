@@ -20,7 +20,8 @@ from fedbnsl.errors import DataError
 from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
-from fedbnsl_client.data import csv_table, mapped_array
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.sources import csv_table
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import fingerprint
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file

@@ -10,8 +10,8 @@ import pytest
 from fedbnsl.errors import DataError
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.parquet_table import ParquetTable
 from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.sources.parquet_table import ParquetTable
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -20,7 +20,7 @@ NAMES = ("a", "b", "c")
 # Reads a block, says so and stands still.
 HALF_READ = """
 import sys, time
-from fedbnsl_client.data import csv_table
+from fedbnsl_client.data.sources import csv_table
 genuine = csv_table._loaded
 def _loaded(*arguments):
     for block in genuine(*arguments):

@@ -10,12 +10,13 @@ import pytest
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_research.bench import tables as bench
 from fedbnsl_research.tables.published import read_network
 from fedbnsl_workbench.scoring.evaluation import learned_graph
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import simulate
-from fedbnsl_workbench.tables.folder import described_by, read_tables, site_files
+from fedbnsl_workbench.tables.folder import described_by, read_tables
 from fedbnsl_workbench.tables.hospital import draw, write_hospitals
 
 FEW = (60, 200, 400)

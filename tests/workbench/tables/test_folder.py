@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl_client.data.checks import DataWarning
-from fedbnsl_client.data.csv_table import read_header
-from fedbnsl_workbench.tables.folder import read_tables, site_files, split, write_federation
+from fedbnsl_client.data.site_files import site_files
+from fedbnsl_client.data.sources.csv_table import read_header
+from fedbnsl_workbench.tables.folder import read_tables, split, write_federation
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 # Whatever text a table may hold; a lone carriage return, which the csv module of Python 3.11 does not quote, aside.

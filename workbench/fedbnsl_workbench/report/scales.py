@@ -13,7 +13,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
-from fedbnsl_workbench.tables.folder import column_file, site_files
+from fedbnsl_client.data.site_files import column_file, site_files
 
 # The default remedy of the error is for a site about to join a run.
 _REMEDY = "Give --data the folder with the tables of this very run, or leave it out: a report needs no tables."

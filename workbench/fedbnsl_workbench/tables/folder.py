@@ -21,43 +21,19 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning
-from fedbnsl_client.data.csv_table import read_header, said_in_words
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
+from fedbnsl_client.data.drafts.column_cells import as_number, rows_of
 from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, ColumnMap
-from fedbnsl_workbench.tables.column_cells import as_number, rows_of
+from fedbnsl_client.data.site_files import DICTIONARY, column_file
+from fedbnsl_client.data.sources.csv_table import read_header, said_in_words
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation
 
-_NAMES_SHOWN = 5
-DICTIONARY = "dictionary.toml"
 _GROUP_WORDS = frozenset(
     ["site", "center", "centre", "hospital", "clinic", "institution", "ward", "cohort", "batch", "lab"]
 )
 
 # Unit noise and weights up to 2 leave most columns of a sparse network within 10.
 _GENERATED = (-20.0, 20.0)
-
-
-def site_files(folder: Path) -> dict[str, Path]:
-    """The tables of a folder by site, in the order of their numbers.
-
-    Raises
-    ------
-    DataError
-        If the folder has none.
-    """
-    found = {path.stem: path for path in folder.glob("site-*.csv")}
-    if not found:
-        others = sorted(path.name for path in folder.glob("*.csv"))[:_NAMES_SHOWN]
-        no_folder = "it is a file, not a folder" if folder.is_file() else "there is no such folder"
-        lacking = f"it holds {', '.join(others)}" if others else "" if folder.is_dir() else no_folder
-        raise DataError(
-            f"{folder} holds no site-*.csv{lacking and f' ({lacking})'}",
-            remedy="Give a folder with one CSV file for each site: site-1.csv, site-2.csv, ...; `fedbnsl data split` "
-            "and `fedbnsl data synth` make such folders.",
-        )
-    return dict(
-        sorted(found.items(), key=lambda item: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", item[0])])
-    )
 
 
 def dictionary_of(folder: Path) -> Dictionary:
@@ -92,12 +68,6 @@ def described_by(plan: Plan, folder: Path, *, given: Path | None = None) -> Plan
 def ranges_of_generated(variables: Sequence[str]) -> Dictionary:
     """A data dictionary for generated tables: bounds that were chosen before any table was drawn."""
     return Dictionary.from_plain({name: {"range": _GENERATED} for name in variables}, origin="generated tables")
-
-
-def column_file(table: Path) -> Path | None:
-    """What says how a site's table differs from the dictionary: `site-1.columns.toml` beside `site-1.csv`."""
-    path = table.with_name(f"{table.stem}.columns.toml")
-    return path if path.exists() else None
 
 
 def read_tables(

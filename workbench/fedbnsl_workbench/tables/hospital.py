@@ -16,10 +16,10 @@ import numpy as np
 
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.data.drafts.toml_entry import toml_entry
 from fedbnsl_workbench.tables.folder import new_folder
 from fedbnsl_workbench.tables.hospital_law import LEVELS, Law
 from fedbnsl_workbench.tables.synthetic import random_weights
-from fedbnsl_workbench.tables.toml_entry import toml_entry
 
 Trouble = Literal[
     "means",

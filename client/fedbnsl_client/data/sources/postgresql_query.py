@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fedbnsl.errors import DataError
-from fedbnsl_client.data.database import Answer
+from fedbnsl_client.data.sources.database import Answer
 
 # What a site may set in the url; the rest could change what a session is allowed to do.
 _ALLOWED = frozenset(
@@ -60,14 +60,14 @@ _STATES = {
 
 
 def column_names(url: str, query: str, *, folder: Path) -> Sequence[str]:
-    """See `fedbnsl_client.data.database.Queries`."""
+    """See `fedbnsl_client.data.sources.database.Queries`."""
     with _cursor(url) as cursor, _said_in_words():
         return list(cursor.adbc_execute_schema(query).names)
 
 
 @contextmanager
 def answer(url: str, query: str, *, folder: Path) -> Generator[Answer]:
-    """See `fedbnsl_client.data.database.Queries`."""
+    """See `fedbnsl_client.data.sources.database.Queries`."""
     with _cursor(url) as cursor:
         with _said_in_words():
             cursor.execute(query)

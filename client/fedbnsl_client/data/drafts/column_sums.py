@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbnsl.console.shown import shown
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_workbench.tables.column_functions import LEAST_ROWS_OF_OTHERS
+from fedbnsl_client.data.drafts.column_functions import LEAST_ROWS_OF_OTHERS
 
 _ROWS_AT_ONCE = 5000
 _MORE_ROWS_THAN_COLUMNS = 20

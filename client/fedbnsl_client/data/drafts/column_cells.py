@@ -11,9 +11,9 @@ from fedbnsl.errors import DataError
 from fedbnsl.files.csv_form import form_of, opened
 from fedbnsl.protocol.messages import composed
 from fedbnsl_client.data.cell_forms import is_mark
-from fedbnsl_client.data.csv_table import said_in_words
-from fedbnsl_client.data.decimals import Decimals
 from fedbnsl_client.data.reading import MISSING
+from fedbnsl_client.data.sources.csv_table import said_in_words
+from fedbnsl_client.data.sources.decimals import Decimals
 
 MOST_TEXTS = 1000
 MOST_NUMBERS = 2**17

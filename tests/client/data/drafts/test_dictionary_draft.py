@@ -12,8 +12,8 @@ from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.drafts.dictionary_draft import Draft, draft
 from fedbnsl_client.data.reading import ColumnMap
-from fedbnsl_workbench.tables.draft import Draft, draft
 
 TABLE = {
     "height": ["1.71", "1.8", "NA", "1.65", "1.9", "1.77"],

@@ -20,13 +20,14 @@ from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Index, Mask
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.costly_columns import costly_columns
-from fedbnsl_client.data.csv_table import read_header
+from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, rows_of, scan
+from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
+from fedbnsl_client.data.drafts.column_sums import ColumnSums
+from fedbnsl_client.data.drafts.guess import TURNS, Guess, guess
+from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
 from fedbnsl_client.data.reading import MISSING
-from fedbnsl_workbench.tables.column_cells import as_number, codes_of_all, rows_of, scan
-from fedbnsl_workbench.tables.column_functions import MOST_VALUES, ColumnFunctions
-from fedbnsl_workbench.tables.column_sums import ColumnSums
-from fedbnsl_workbench.tables.guess import TURNS, Guess, guess
-from fedbnsl_workbench.tables.toml_entry import toml_entry, toml_settings
+from fedbnsl_client.data.site_files import column_map_of
+from fedbnsl_client.data.sources.csv_table import read_header
 
 _OFTEN = 0.2  # a column that fewer rows lack is not left out for them
 _ENOUGH_COMPLETE = 0.5
@@ -214,11 +215,6 @@ def write_new(files: Mapping[Path, str]) -> None:
             for one in made:
                 one.unlink(missing_ok=True)
             raise ResultError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def column_map_of(table: Path) -> Path:
-    """Where the column map of a table lies: `site-1.columns.toml` beside `site-1.csv`."""
-    return table.with_name(f"{table.stem}.columns.toml")
 
 
 def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: int = 0) -> Draft:

@@ -15,9 +15,9 @@ from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_mark
-from fedbnsl_client.data.csv_table import read_header
-from fedbnsl_workbench.tables.column_cells import ColumnCells, scan, written
-from fedbnsl_workbench.tables.toml_entry import toml_entry, toml_settings
+from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
+from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
+from fedbnsl_client.data.sources.csv_table import read_header
 
 _HEAD = """\
 # A draft: how {table} differs from the data dictionary. It stays at this site.

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from fedbnsl.errors import DataError
-from fedbnsl_client.data.database import Answer
 from fedbnsl_client.data.mapped_array import rows_a_block
+from fedbnsl_client.data.sources.database import Answer
 
 _BUSY_S = 10.0
 _LARGEST_CELL_BYTES = 2**20
@@ -23,14 +23,14 @@ _ABOUT_NAMES = re.compile(r"no such (table|column|function): |ambiguous column n
 
 
 def column_names(url: str, query: str, *, folder: Path) -> Sequence[str]:
-    """See `fedbnsl_client.data.database.Queries`."""
+    """See `fedbnsl_client.data.sources.database.Queries`."""
     with answer(url, query, folder=folder) as found:
         return found.names
 
 
 @contextmanager
 def answer(url: str, query: str, *, folder: Path) -> Generator[Answer]:
-    """See `fedbnsl_client.data.database.Queries`."""
+    """See `fedbnsl_client.data.sources.database.Queries`."""
     path = _file(url, folder)
     if not path.is_file():
         raise DataError(f"{path}: there is no such SQLite file")

@@ -15,12 +15,12 @@ from urllib.parse import unquote
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
 from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
 
 _MAGIC = b"PAR1"
 
@@ -144,7 +144,7 @@ def batches_of(
 
 
 class ParquetTable:
-    """A Parquet file or a folder of such, as a `fedbnsl_client.data.source.Source`."""
+    """A Parquet file or a folder of such, as a `fedbnsl_client.data.sources.source.Source`."""
 
     def __init__(self, path: Path) -> None:
         self.origin = str(path)

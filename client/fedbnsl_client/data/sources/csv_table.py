@@ -16,13 +16,13 @@ import numpy as np
 from fedbnsl.errors import DataError
 from fedbnsl.files.csv_form import USUAL, Form, form_of, header_of, opened
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.arrow_cells import codes_of
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
-from fedbnsl_client.data.decimals import Decimals
 from fedbnsl_client.data.mapped_array import rows_a_block
 from fedbnsl_client.data.reading import MISSING, Reading
+from fedbnsl_client.data.sources.arrow_cells import codes_of
+from fedbnsl_client.data.sources.decimals import Decimals
 
 # In smaller files, importing pyarrow takes longer than reading with numpy.
 _LARGE_BYTES = 16 * 2**20
@@ -82,7 +82,7 @@ def read_header(path: Path, *, named: bool = False) -> list[str]:
 
 
 class CsvTable:
-    """A CSV file, as a `fedbnsl_client.data.source.Source`.
+    """A CSV file, as a `fedbnsl_client.data.sources.source.Source`.
 
     Parameters
     ----------

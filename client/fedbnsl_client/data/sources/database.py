@@ -25,19 +25,19 @@ from fedbnsl.console.shown import shown
 from fedbnsl.errors import DataError
 from fedbnsl.files.toml_text import parse_toml
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.arrow_cells import codes_of_batches
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
 
 _COMMENT = re.compile(r"(\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _READS = ("select", "with")
 _SECRETS = ("password", "sslpassword")
 _MODULES = {
-    "postgresql": "fedbnsl_client.data.postgresql_query",
-    "postgres": "fedbnsl_client.data.postgresql_query",
-    "sqlite": "fedbnsl_client.data.sqlite_query",
+    "postgresql": "fedbnsl_client.data.sources.postgresql_query",
+    "postgres": "fedbnsl_client.data.sources.postgresql_query",
+    "sqlite": "fedbnsl_client.data.sources.sqlite_query",
 }
 
 
@@ -133,7 +133,7 @@ def _settings_of(parts: SplitResult) -> Mapping[str, str]:
 
 
 class DatabaseTable:
-    """The answer to a query, as a `fedbnsl_client.data.source.Source`.
+    """The answer to a query, as a `fedbnsl_client.data.sources.source.Source`.
 
     Raises
     ------

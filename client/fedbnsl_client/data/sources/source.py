@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Protocol
 
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data import parquet_table
-from fedbnsl_client.data.csv_table import CsvTable
-from fedbnsl_client.data.database import DatabaseTable
 from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.sources import parquet_table
+from fedbnsl_client.data.sources.csv_table import CsvTable
+from fedbnsl_client.data.sources.database import DatabaseTable
 
 
 class Source(Protocol):

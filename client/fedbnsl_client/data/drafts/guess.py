@@ -16,8 +16,8 @@ from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark, says_not_known
+from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.repeats import may_number_rows
-from fedbnsl_workbench.tables.column_cells import MOST_TEXTS, ColumnCells, written
 
 MOST_LEVELS = 20
 _FEW_WHOLE_NUMBERS = 10

@@ -10,8 +10,8 @@ from fedbnsl.cli import fedbnsl
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.drafts.column_map_draft import draft_column_map
 from fedbnsl_client.data.reading import ColumnMap
-from fedbnsl_workbench.tables.column_map_draft import draft_column_map
 
 WARD = """
 [age]

@@ -112,7 +112,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     those libraries pull the memory from under it, and a segmentation fault takes the place of the exit code.
     """
     codes: list[int] = []
-    atexit.register(_end_at_once, codes)  # before a command loads libraries: what they register is called earlier
+    atexit.register(end_at_once, codes)  # before a command loads libraries: what they register is called earlier
     try:
         main(arguments)
     except SystemExit as ended:
@@ -120,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         raise
 
 
-def _end_at_once(codes: Sequence[int]) -> None:
+def end_at_once(codes: Sequence[int]) -> None:
     """Skip what Python would still do: collect garbage, and run the destructors of libraries."""
     if codes:
         for stream in (sys.stdout, sys.stderr):

@@ -1,34 +1,25 @@
 """Processes that a server has forked, against those that start by themselves."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedbnsl.errors import FedbnslError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.site_files import site_files
 from fedbnsl_workbench import localnet
-from fedbnsl_workbench.fork_server import Forked, ForkServer, is_available
+from fedbnsl_workbench.fork_server import Forked, begin_to_load
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import synthesise
 
-pytestmark = pytest.mark.skipif(not is_available(), reason="needs a system whose processes adopt others")
+pytestmark = pytest.mark.skipif(not begin_to_load(), reason="needs a system that forks")
 
 LONG_S = 60.0
-
-
-@pytest.fixture
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
 
 
 def ended(process: Forked) -> int:
@@ -36,13 +27,13 @@ def ended(process: Forked) -> int:
 
 
 def test_a_forked_command_prints_and_ends_as_one_that_starts_by_itself_now(
-    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")  # after the server has started
     for words in (["--help"], ["plan", "show", "no-such-plan"], ["no-such-command"]):
         log = tmp_path / "log"
         log.unlink(missing_ok=True)
-        code = ended(server.start(words, log))
+        code = ended(Forked(words, log))
         alone = subprocess.run(
             [sys.executable, "-m", "fedbnsl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
@@ -50,13 +41,12 @@ def test_a_forked_command_prints_and_ends_as_one_that_starts_by_itself_now(
         assert log.stat().st_size > 0
 
 
-def test_a_forked_process_is_a_child_with_a_session_of_its_own(server: ForkServer, tmp_path: Path) -> None:
-    process = server.start(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
-    server.end()
+def test_a_forked_process_has_a_session_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    process = Forked(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
     await_text(tmp_path / "log", "listening on")
     stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    parent, session = int(stat[1]), int(stat[3])
-    assert (parent, session) == (os.getpid(), process.pid)
+    assert int(stat[3]) == process.pid
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.05)
@@ -65,31 +55,25 @@ def test_a_forked_process_is_a_child_with_a_session_of_its_own(server: ForkServe
     process.kill()  # it has ended: nothing happens, and to no other process
 
 
-def test_a_forked_process_that_is_killed_tells_by_which_signal(server: ForkServer, tmp_path: Path) -> None:
-    process = server.start(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
+def test_a_forked_process_that_is_killed_tells_by_which_signal(tmp_path: Path) -> None:
+    process = Forked(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
     process.kill()
     assert ended(process) == -signal.SIGKILL
 
 
-def test_two_forks_draw_different_keys(server: ForkServer, tmp_path: Path) -> None:
+def test_two_forks_draw_different_keys(tmp_path: Path) -> None:
     keys: list[bytes] = []
     for name in ("one", "other"):
         words = ["coordinator", "init", str(tmp_path / name), "--name=here", "--host=127.0.0.1"]
-        assert ended(server.start(words, tmp_path / "log")) == 0, (tmp_path / "log").read_text()
+        assert ended(Forked(words, tmp_path / "log")) == 0, (tmp_path / "log").read_text()
         keys.append((tmp_path / name / "ca.key").read_bytes())
     assert keys[0] != keys[1]
 
 
-def test_a_server_that_has_died_is_an_error_and_no_process(server: ForkServer, tmp_path: Path) -> None:
-    server.end()
-    with pytest.raises(FedbnslError, match="has died"):
-        server.start(["plan", "list"], tmp_path / "log")
-
-
-def test_a_run_of_forked_processes_gives_the_same_bits_as_one_process(server: ForkServer, tmp_path: Path) -> None:
+def test_a_run_of_forked_processes_gives_the_same_bits_as_one_process(tmp_path: Path) -> None:
     write_federation(synthesise(8, 8, 3, 200, 7, weight_variance=0.05), tmp_path / "data")
     tables, plan = site_files(tmp_path / "data"), Plan(n_participants=3, rounds=5)
-    localnet.run(plan, tables, tmp_path / "forked", watch=lambda status: None, seeds={}, server=server)
+    localnet.run(plan, tables, tmp_path / "forked", watch=lambda status: None, seeds={}, forked=True)
     simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, tmp_path / "alone")
     for name in ("weights.csv", "edges.csv", "lgbn.json"):
         assert (tmp_path / "forked" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name

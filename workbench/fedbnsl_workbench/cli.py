@@ -269,9 +269,9 @@ def demo(
         raise click.UsageError("--sites goes with generated data; the tables in --data say how many sites there are")
     if private and min_rows != _MIN_ROWS:
         raise click.UsageError("--min-rows goes without --private, whose sites have policies with their own min_rows")
-    from fedbnsl_workbench.fork_server import ForkServer, is_available
+    from fedbnsl_workbench.fork_server import begin_to_load
 
-    server = context.with_resource(ForkServer()) if is_available() else None  # it loads while this process does, too
+    forked = begin_to_load()  # while this process loads, too
 
     from rich.console import Console
     from rich.text import Text
@@ -339,7 +339,7 @@ def demo(
             own_state=tables is None,
             web=web,
             on_page=lambda url: console.print(f"page: {url}", highlight=False, soft_wrap=True),
-            server=server,
+            forked=forked,
         )
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -28,11 +28,11 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.run.phases import ENDING
 from fedbnsl_workbench.attended import is_ctrl_c
+from fedbnsl_workbench.fork_server import Forked
 from fedbnsl_workbench.tables.folder import csv_line
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_workbench.fork_server import ForkServer
 
 _START_S = 60.0
 _POLL_S = 0.1
@@ -58,17 +58,6 @@ class ProcessError(FedbnslError):
         self.exit_code = code if code > 0 else 1  # ended by a signal: negative
 
 
-class _Process(Protocol):
-    """What a network does with a process: a part of `subprocess.Popen`."""
-
-    @property
-    def pid(self) -> int: ...
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def send_signal(self, sig: int) -> None: ...
-    def kill(self) -> None: ...
-
-
 class LocalNetwork:
     """The processes of one run; leaving the context ends every one of them.
 
@@ -76,14 +65,14 @@ class LocalNetwork:
     ----------
     logs
         Folder for one log file a process.
-    server
-        Starts the processes; None: each starts by itself, as on a machine of its own.
+    forked
+        Whether the processes come from the fork server; else each starts by itself, as on a machine of its own.
     """
 
-    def __init__(self, logs: Path, server: "ForkServer | None" = None) -> None:
+    def __init__(self, logs: Path, *, forked: bool = False) -> None:
         self._logs = logs
-        self._server = server
-        self._processes: dict[str, _Process] = {}
+        self._forked = forked
+        self._processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self._files = ExitStack()
 
     def __enter__(self) -> "LocalNetwork":
@@ -97,8 +86,8 @@ class LocalNetwork:
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Start `fedbnsl ARGUMENTS` in a session of its own, so that Ctrl-C reaches only the process that ends it."""
         log = self._files.enter_context(self._log(name).open("wb"))
-        if self._server is not None:
-            self._processes[name] = self._server.start(arguments, self._log(name))
+        if self._forked:
+            self._processes[name] = Forked(arguments, self._log(name))
             return
         self._processes[name] = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "fedbnsl", *arguments],
@@ -181,7 +170,7 @@ def run(
     own_state: bool = False,
     web: str | None = None,
     on_page: Callable[[str], None] = lambda url: None,
-    server: "ForkServer | None" = None,
+    forked: bool = False,
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
 
@@ -204,8 +193,8 @@ def run(
         host:port of the coordinator's page; None: it has none.
     on_page
         Told where that page is.
-    server
-        Starts the processes, and is ended once it has; None: each starts by itself.
+    forked
+        See `LocalNetwork`.
 
     Raises
     ------
@@ -216,7 +205,7 @@ def run(
     """
     if not plan.column_names:
         plan = plan.with_settings(variables=read_header(next(iter(tables.values()))))
-    with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs", server) as network:
+    with _ledgers_noted(out / STATE if own_state else None), LocalNetwork(out / "logs", forked=forked) as network:
         dictionary, federation = _kept_dictionary(plan, out), _federation(plan, out)
         guards: dict[str, Path] = {}
         if plan.privacy is not None:
@@ -240,8 +229,6 @@ def run(
                 network.start(site, join)
             else:
                 network.start(site, [*join, f"--policy={guards[site]}"])
-        if server is not None:
-            server.end()
         credentials = None if federation is None else federation.credentials()
         _watch(network, Observer(address, credentials), list(tables), watch, on_enough)
 

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from fedbnsl.graphs.family_moments import chosen_moments
+from fedbnsl.graphs.family_moments import asked_moments
 from fedbnsl.protocol.matrix_codec import as_sent
 from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.rounds.moments import Answer, Task
@@ -15,4 +15,4 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """Those that the families of the neighbours need."""
         problem, neighbours = self.problem, cast(Task, task.content).neighbours.support()
-        return Answer(as_sent(chosen_moments(problem.loss.S, neighbours, problem.mask), problem.plan.value_type))
+        return Answer(as_sent(problem.loss.S[asked_moments(neighbours, problem.mask)], problem.plan.value_type))

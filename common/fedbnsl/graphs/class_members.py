@@ -46,30 +46,16 @@ def consistent_extension(marks: Mask) -> Mask:
 
 
 def as_named(named: Mask, marks: Mask) -> Mask:
-    """(d, d) `named` if it is one of the DAGs that the marks stand for, otherwise their `consistent_extension`.
-
-    Parameters
-    ----------
-    named
-        (d, d) every edge of the marks in one direction.
-
-    Raises
-    ------
-    ValueError
-        If the marks stand for no DAG.
-    """
+    """(d, d) `named` if it is one of the DAGs that the marks stand for, otherwise their `consistent_extension`."""
     other = consistent_extension(marks)
     return named if is_acyclic(named) and (cpdag(named) == cpdag(other)).all() else other
 
 
-def members(marks: Mask) -> Iterator[Mask]:
-    """All DAGs of a class, each once, as (d, d) arrays; there may be more than anybody can wait for."""
-    for graph in _directions(PartlyDirected(marks), range(len(marks))):
-        yield graph.marks()
-
-
 def directed_at(marks: Mask, nodes: Sequence[int]) -> Iterator[Mask]:
-    """(d, d) marks of all ways to direct the edges at some nodes, with what follows: together all of the class."""
+    """(d, d) marks of all ways to direct the edges at some nodes, with what follows: together all of the class.
+
+    At all nodes these are the DAGs of the class, each once; there may be more than anybody can wait for.
+    """
     for graph in _directions(PartlyDirected(marks), nodes):
         yield graph.marks()
 

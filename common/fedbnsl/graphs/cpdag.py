@@ -8,7 +8,6 @@ also keep what is known beforehand (edges that are required or not allowed) it i
 
 import numpy as np
 
-from fedbnsl.graphs.graph import Edge
 from fedbnsl.graphs.meek import PartlyDirected, bits
 from fedbnsl.protocol.sparse import Mask
 
@@ -21,14 +20,7 @@ def cpdag(dag: Mask) -> Mask:
 def class_of(dag: Mask, allowed: Mask, required: Mask) -> Mask:
     """(d, d) class of a DAG among those that keep knowledge: the CPDAG, what knowledge directs, and what follows.
 
-    Parameters
-    ----------
-    dag
-        (d, d) a DAG of the class.
-    allowed
-        (d, d) edges that a DAG may have.
-    required
-        (d, d) edges that a DAG must have.
+    A DAG of the class must have the (d, d) required edges, and may have the (d, d) allowed ones.
 
     Raises
     ------
@@ -39,7 +31,8 @@ def class_of(dag: Mask, allowed: Mask, required: Mask) -> Mask:
         raise ValueError("the DAG does not keep the knowledge of its class: an edge is not allowed, or lacks")
     found = _class(dag)
     undirected = dag & found.marks().T
-    found.direct(_edges(undirected & (required | ~allowed.T)))
+    directed: list[list[int]] = np.argwhere(undirected & (required | ~allowed.T)).tolist()
+    found.direct((i, j) for i, j in directed)
     return found.marks()
 
 
@@ -53,11 +46,6 @@ def _class(dag: Mask) -> PartlyDirected:
     ]  # fmt: skip
     found.direct(of_v_structures)
     return found
-
-
-def _edges(graph: Mask) -> list[Edge]:
-    pairs: list[list[int]] = np.argwhere(graph).tolist()
-    return [(i, j) for i, j in pairs]
 
 
 def class_distance(one: Mask, other: Mask) -> int:

@@ -20,10 +20,7 @@ _MOST_APART = 60 * 59
 def parent_candidates(neighbours: Mask, mask: EdgeMask) -> Mask:
     """(V, V) edges between variables that a search may use: either direction of neighbours, where knowledge allows it.
 
-    Parameters
-    ----------
-    neighbours
-        (d, d) pairs of columns; two variables are neighbours if any of their columns are.
+    Two variables are neighbours if any of their columns are, by (d, d) pairs.
     """
     near, between = mask.columns.joined(neighbours | neighbours.T), mask.of_variables
     return (near & between.allowed) | between.required
@@ -47,12 +44,7 @@ def _together(groups: Mask) -> Mask:
 def needed_moments(candidates: Mask, columns: Columns | None = None) -> Mask:
     """(d, d) upper triangle, diagonal included: pairs of a child and a candidate parent, or of two candidates.
 
-    Parameters
-    ----------
-    candidates
-        (V, V) edges.
-    columns
-        Those of the variables, of which each pair stands for all pairs of their columns; None: one each.
+    The candidates are (V, V) edges; each pair stands for all pairs of the variables' columns (None: one each).
     """
     pairs = _together(candidates | np.eye(len(candidates), dtype=bool))  # a child's family is its parents and itself
     if columns is not None:
@@ -80,13 +72,8 @@ def forbidden_pairs(mask: EdgeMask) -> Mask:
     return np.triu(mask.columns.spread(apart), k=1)
 
 
-def chosen_moments(S: Matrix, neighbours: Mask, mask: EdgeMask) -> Matrix:
-    """What a site sends of its (d, d) second moments, row by row."""
-    return S[asked_moments(neighbours, mask)]
-
-
 def symmetric(values: Matrix, needed: Mask) -> Matrix:
-    """(d, d) symmetric matrix of `chosen_moments`; NaN where a moment is not needed."""
+    """(d, d) symmetric matrix of the needed moments, which come row by row; NaN where one is not needed."""
     moments = np.full(needed.shape, np.nan)
     moments[needed] = values
     return np.where(needed, moments, moments.T)

@@ -32,7 +32,6 @@ from fedbnsl.graphs.formats import (
     edges_csv,
     graphml,
     lgbn_json,
-    strength_csv,
     weights_csv,
 )
 from fedbnsl.graphs.graph import cyclic_edges
@@ -40,11 +39,9 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Matrix
 
-__all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_strength", "write_weights"]
+__all__ = ["LGBN", "LearnedGraph", "new_graph_folder", "read_edges", "write_all", "write_weights"]
 
 LGBN = "lgbn.json"
-
-_LEAST_COLUMNS = 3  # of edges.csv
 
 _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
     "edges.csv": edges_csv,
@@ -58,14 +55,8 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them.
-
-    Parameters
-    ----------
-    columns
-        Where some variables have several columns, all files but lgbn.json hold the graph between variables.
-    mode
-        Of each file, as `durable.write_file` takes it.
+    Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them. Where
+    some variables have several columns, all other files hold the graph between variables.
 
     Raises
     ------
@@ -85,35 +76,12 @@ def warm_up() -> None:
 
 
 def write_weights(variables: Sequence[str], W: Matrix, path: Path) -> None:
-    """Write weights.csv: all of W, (d, d), before anything was cut from it.
-
-    Raises
-    ------
-    ResultError
-        If the file cannot be written.
-    """
+    """Write weights.csv: all of W, (d, d), before anything was cut from it."""
     write_text(path, weights_csv(variables, W))
 
 
-def write_strength(shares: Mapping[tuple[str, str], tuple[float, float, float]], path: Path) -> None:
-    """Write strength.csv: of every pair of variables that any bootstrap draw joins, as `strength_csv` takes it.
-
-    Raises
-    ------
-    ResultError
-        If the file cannot be written.
-    """
-    write_text(path, strength_csv(shares))
-
-
 def new_graph_folder(path: Path) -> None:
-    """Make a folder for a graph; results are never overwritten.
-
-    Raises
-    ------
-    ResultError
-        If it holds a graph already, or cannot be made.
-    """
+    """Make a folder for a graph; raises ResultError if it holds one already, or cannot be made."""
     make_folder(path)
     if (path / "edges.csv").exists():
         raise ResultError(f"folder {path} holds a graph already (edges.csv); results are never overwritten")
@@ -124,12 +92,8 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
 
     Without `directed` all edges are directed. Where some edges are undirected, `dag` is one of the graphs that these
     marks stand for: the one with every source and target as the file names them, if that is one. An undecided edge is
-    directed in them. A weight is that of its row, NaN for an empty cell; shares are not read.
-
-    Parameters
-    ----------
-    variables
-        Names and order of the d variables; None: those that have an edge, as they first appear.
+    directed in them. A weight is that of its row, NaN for an empty cell; shares are not read. Without `variables` these
+    are the names that have an edge, as they first appear.
 
     Raises
     ------
@@ -182,7 +146,7 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
 def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float, bool, bool]]:
     """Line, weight, whether its class directs it, whether it is undecided; no edge twice, none to itself."""
     header = rows[0][1] if rows else []
-    if len(header) < _LEAST_COLUMNS or header != EDGES_HEADER[: len(header)]:
+    if len(header) < 3 or header != EDGES_HEADER[: len(header)]:
         raise ResultError(
             f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (all from directed on may be left "
             f"out), got {','.join(header)!r}"

@@ -24,8 +24,6 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 ORIENTATION = "edge source -> target: source is the parent"
 
 EDGES_HEADER = ["source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"]
-_WEIGHTS_CORNER = r"source\target"
-_INTERCEPT = "(Intercept)"
 _ONE_OF_ITS_CLASS = (
     "one DAG of the learned class, all of which fit the data equally well; an edge that the other files show as "
     "undirected points the other way in others of them or, where edges.csv has undecided = 1, in too many of the "
@@ -140,12 +138,7 @@ def strength_csv(shares: Mapping[tuple[str, str], tuple[float, float, float]]) -
     """One line an ordered pair, in the columns of bnlearn's boot.strength: from,to,strength,direction.
 
     `strength` is the share of the draws with an edge between the two; `direction`, of these draws, the share that have
-    it from -> to, where one without a direction counts half for either.
-
-    Parameters
-    ----------
-    shares
-        By (source, target), each pair once: of the draws, those with an edge, directed like this, and the other way.
+    it from -> to, where one without a direction counts half for either. Shares are as in `LearnedGraph`.
     """
     rows: list[tuple[str, str, float, float]] = []
     for (source, target), (adjacent, forward, backward) in shares.items():
@@ -168,7 +161,7 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
         return texts
 
     rows = ([name, *cells(row)] for name, row in zip(names, W, strict=True))
-    return _csv([[_WEIGHTS_CORNER, *names], *rows])
+    return _csv([[r"source\target", *names], *rows])
 
 
 def graphml(graph: LearnedGraph) -> str:
@@ -236,12 +229,8 @@ def lgbn_json(graph: LearnedGraph) -> str:
     `withheld` names edges whose coefficient is no estimate.
 
     The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
-    parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused.
-
-    Raises
-    ------
-    ValueError
-        If the residual variances are unknown: no reader could load the network without them.
+    parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused. Raises ValueError
+    if the residual variances are unknown: no reader could load the network without them.
     """
     if graph.residual_variance is None:
         raise ValueError("a linear Gaussian network needs residual variances")
@@ -259,7 +248,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
         "arcs": [[source, target] for source, target, _ in graph.edges()],
         "cpds": {
             name: {
-                "coefficients": {_INTERCEPT: [0.0]} | {parent: [weight] for parent, weight in parents[name].items()},
+                "coefficients": {"(Intercept)": [0.0]} | {parent: [weight] for parent, weight in parents[name].items()},
                 "variance": [variance],
                 "parents": list(parents[name]),
             }

@@ -65,23 +65,9 @@ def is_acyclic(edges: Mask) -> bool:
 
 
 def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tuple[Mask, list[Edge]]:
-    """Drop the weakest edge that lies on a cycle until no cycle is left.
+    """Drop the weakest edge that lies on a cycle until no cycle is left: the DAG, and what was dropped, weakest first.
 
-    Parameters
-    ----------
-    edges
-        (d, d) graph.
-    W
-        (d, d) weights; |W| ranks the edges, equal weights by flat index.
-    required
-        (d, d) edges that are never dropped; must be acyclic by themselves.
-
-    Returns
-    -------
-    dag
-        (d, d) acyclic subset of `edges`.
-    dropped
-        The dropped edges (i, j), the weakest first.
+    |W| ranks the edges, equal weights by flat index; required edges are never dropped.
 
     Raises
     ------
@@ -110,13 +96,7 @@ def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tupl
 
 
 def topological_order(dag: Mask) -> list[int]:
-    """Nodes so that every edge points forward.
-
-    Raises
-    ------
-    ValueError
-        If the graph has a cycle.
-    """
+    """Nodes so that every edge points forward; raises ValueError for a graph with a cycle."""
     parents_left = dag.sum(axis=0)
     order: list[int] = []
     ready = [int(i) for i in np.flatnonzero(parents_left == 0)]

@@ -48,14 +48,8 @@ class PartlyDirected:
         return rows_of([u | c for u, c in zip(self.undirected, self.children, strict=True)])
 
     def direct(self, edges: Iterable[Edge]) -> None:
-        """Direct edges i -> j of the graph, and whatever follows from these directions.
-
-        Raises
-        ------
-        ContradictionError
-            If one is directed the other way.
-        """
-        # All given directions come first: until both edges of a v-structure have theirs, rule 1 would turn one of them.
+        """Direct edges i -> j, and whatever follows; raises ContradictionError if one has the other direction."""
+        # All given directions come first: until both edges of a v-structure have theirs, rule 1 would reverse one.
         waiting = [edge for edge in edges if self._turn(*edge)]
         while waiting:
             waiting += [edge for edge in self._following(*waiting.pop()) if self._turn(*edge)]

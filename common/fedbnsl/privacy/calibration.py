@@ -1,6 +1,6 @@
-"""What a private run costs at one site, and every noise scale that follows: from the plan and public counts alone.
+"""The privacy cost of a run at one site, and every noise scale that follows: from the plan and public counts alone.
 
-Nothing here looks at data: a run is priced, and refused, before the first record is read.
+Nothing here looks at data: the cost is known, or the run refused, before the first record is read.
 
 All noise is drawn on an integer fixed-point grid. A record's clipped gradient lies in [-LATTICE, LATTICE], its clipped
 square in [0, LATTICE]: how far one record can move a sum is known exactly, whatever the units of the variables are.
@@ -41,79 +41,57 @@ _SHORT = 1.0 - 2.0**-40
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a private run for one site, in units of 1e-12 zCDP, and the noise that it buys.
+    """The privacy cost of a private run for one site, in units of 1e-12 zCDP, and the noise that it pays for.
 
-    Attributes
-    ----------
-    epsilon, delta
-        The guarantee that the plan asks for, with the delta of this site.
-    rounds, local_steps
-        T and K.
-    n_honest
-        1, or under secure aggregation the number of sites that share the noise: the variances here are one site's part
-        of it, but for statistics, by which a site takes off its own means. A round of keys then comes before all
-        others.
-    means_units, means_variance
-        Under secure aggregation with prepared columns: the part of `moments_units` that pays for a site's own noisy
-        means, which stay there, and the variance of their noise, which is the site's alone.
-    retries
-        Rounds that may be asked anew, of secure aggregation that lose a site; each is paid again, the dearest at most.
-    prepared
-        Whether columns are prepared: then the first round sends statistics that the setup has paid for.
-    setup_units
-        Cost of what is released once: the second moments, the statistics of the columns, or the whole covariance.
-    round_units
-        Cost of one ADMM round.
-    surcharge_units
-        Where private steps are counted by Gaussian DP: what their selections cost beyond the sum of all rounds. It is
-        paid whole, with the first of the run's ADMM rounds that a site pays for.
-    setup_variance
-        Variance of the Gaussian noise on the sums of the setup, in fixed-point grid units squared; 0 without a setup.
-    update_variance
-        dp-pgcd: that of the Gaussian noise on the gradient coordinate of a step, discrete unless `gaussian`.
-    update_scale
-        dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in fixed-point grid units.
-    sharpness
-        Sensitivity of a score / scale of the noise that selects among the scores.
-    n_samples, n_variables
-        n and d of the site, which the price is for.
-    moments_rounds
-        R: round T + 1 sends the setup again, for scales, unless columns are prepared; rounds T + 2, ..., T + 1 + R
-        release residual moments.
-    moments_units
-        Cost of one of them.
-    moments_variance
-        Variance of the Gaussian noise on the diagonal of their sums, half of it off the diagonal.
-    gaussian
-        Whether the run is counted by Gaussian DP: every release is Gaussian, or a selection that the surcharge covers.
-        Then the units are those of `gaussian_dp.budget`, otherwise of `zcdp.budget`.
+    Variances are in fixed-point grid units squared. With secure aggregation they are one site's part of the noise, but
+    for statistics, by which a site takes off its own means; and a round of keys comes before all others.
     """
 
     epsilon: float
     delta: float
+    """Of the guarantee that the plan asks for, with the delta of this site."""
     rounds: int
     local_steps: int
     setup_units: int = 0
+    """Of what is released once: the second moments, the statistics of the columns, or the whole covariance."""
     round_units: int = 0
+    """Of one ADMM round."""
     setup_variance: int = 0
+    """Of the Gaussian noise on the sums of the setup; 0 without a setup."""
     update_variance: int = 0
+    """dp-pgcd: of the Gaussian noise on the gradient coordinate of a step, discrete unless `gaussian`."""
     update_scale: int = 0
+    """dp-pgcd-laplace: scale of the discrete Laplace noise on that coordinate, in fixed-point grid units."""
     sharpness: float = 0.0
+    """Sensitivity of a score / scale of the noise that selects among the scores."""
     n_samples: int = 0
     n_variables: int = 0
     moments_rounds: int = 0
+    """R: round T + 1 sends the setup again, for scales, unless columns are prepared; R rounds of residual moments
+    follow."""
     moments_units: int = 0
+    """Of one of them."""
     moments_variance: int = 0
+    """Of the Gaussian noise on the diagonal of their sums, half of it off the diagonal."""
     prepared: bool = False
+    """Whether the first round sends statistics of columns, which the setup has paid for."""
     gaussian: bool = False
+    """Whether the run is counted by Gaussian DP: every release is Gaussian, or a selection that the surcharge covers.
+    Then the units are those of `gaussian_dp.budget`, otherwise of `zcdp.budget`."""
     n_honest: int = 1
+    """Sites that share the noise of secure aggregation; 1 without it."""
     means_units: int = 0
+    """With secure aggregation and prepared columns: the part of `moments_units` for a site's own noisy means."""
     means_variance: int = 0
+    """Of the noise on these means, which is the site's alone."""
     retries: int = 0
+    """Rounds that may be asked again, as secure aggregation lost a site; each is paid again, at most the dearest."""
     surcharge_units: int = 0
+    """Where private steps are counted by Gaussian DP: what their selections cost beyond the sum of all rounds. It is
+    paid whole, with the first of the run's ADMM rounds that a site pays for."""
 
     def of_sum(self, n_sites: int) -> "Price":
-        """The same price with the noise of a sum over so many sites."""
+        """The same cost with the noise of a sum over `n_sites` sites."""
         return replace(
             self, setup_variance=n_sites * self.setup_variance, moments_variance=n_sites * self.moments_variance
         )
@@ -145,7 +123,7 @@ class Price:
 
     @property
     def reserve(self) -> int:
-        """Part of `units` that is kept for rounds that are asked anew."""
+        """Part of `units` that is kept for rounds that are asked again."""
         return self.units - self.surcharge_units - sum(map(self.units_of, range(self.last_round + 1)))
 
     def _whole(self, units_of: Callable[[int], int]) -> int:
@@ -169,19 +147,13 @@ class Price:
         return self.rounds + self.moments_rounds + extra
 
     def units_of(self, t: int) -> int:
-        """Cost of round t, without the surcharge; round 0 is the setup.
-
-        Raises
-        ------
-        PlanError
-            If there is no such round. A round without a price must not be free.
-        """
+        """Cost of round t, without the surcharge; round 0 is the setup; raises PlanError if there is no such round."""
         if not 0 <= t <= self.last_round:
-            raise PlanError(f"round {t} has no price: the plan has {self.last_round} rounds")
+            raise PlanError(f"round {t} has no privacy cost: the plan has {self.last_round} rounds")
         if not t:
             return self.setup_units
         t -= 1 if self.n_honest > 1 else 0  # round 0 is now that of the keys
-        free = 1 if self.prepared else self.rounds + 1  # releases nothing anew; without residual moments there is none
+        free = 1 if self.prepared else self.rounds + 1  # releases nothing new; without residual moments there is none
         if t in (0, free):
             return 0
         return self.round_units if t <= self.rounds + (1 if self.prepared else 0) else self.moments_units
@@ -202,14 +174,7 @@ def constant_residual(n_columns: int) -> float:
 
 
 def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
-    """Price a plan for a site.
-
-    Parameters
-    ----------
-    n_samples
-        Rows of the site (public).
-    n_variables
-        d.
+    """The privacy cost of a plan for a site with n_samples rows, which are public, and d columns.
 
     Raises
     ------
@@ -218,7 +183,7 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
     """
     privacy = plan.privacy
     if privacy is None:
-        raise PlanError("the plan has no [privacy]: its runs give no guarantee, and so they have no price")
+        raise PlanError("the plan has no [privacy]: its runs give no guarantee, and so have no privacy cost")
     delta = privacy.delta or 1.0 / n_samples**2
     if delta >= 0.5:
         raise PlanError(f"privacy.delta = {delta:g} for a site of {n_samples} rows: must be below 0.5")
@@ -245,7 +210,7 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
 
 
 def _shared(price: Price, plan: Plan) -> Price:
-    """The price with the variances of one site's part in secure aggregation, rounded up to whole, even numbers."""
+    """The cost with the variances of one site's part in secure aggregation, rounded up to whole, even numbers."""
     honest = plan.n_honest
     if honest == 1:
         return price
@@ -275,33 +240,38 @@ def recipe(plan: Plan, price: Price) -> dict[str, object]:
 
 
 def has_price_of(price: Price, recipe: Mapping[str, Any]) -> bool:
-    """Whether the recipe is for this price; what an older version did not know has its default."""
+    """Whether the recipe is for this cost; what an older version did not know has its default."""
     defaults = {field.name: field.default for field in fields(Price)}
     return {**defaults, **recipe.get("price", {})} == vars(price)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The budget of DP-PGCD, split: units of the setup, of one ADMM round, their surcharge, and one moments round."""
+def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+    """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
+    parts = _split(plan, privacy, delta, gaussian=True)
+    if plan.rounds:  # zCDP, where so few steps are taken that the surcharge costs more than Gaussian DP saves
+        parts = max(parts, _split(plan, privacy, delta, gaussian=False), key=lambda parts: parts.round_units)
+    setup, step = zcdp.zcdp_of(parts.setup_units), zcdp.zcdp_of(parts.round_units) / plan.local_steps * _SHORT
+    shared = privacy.secure_aggregation and plan.preparation
+    means = math.floor(privacy.own_means_share * parts.moments_units) if shared else 0
+    of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
+    return replace(
+        parts,
+        setup_variance=_moments_variance(setup, d)
+        if plan.preparation is None
+        else _statistics_variance(plan, setup, d),
+        update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
+        sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
+        moments_variance=_matrix_variance(parts.moments_units - means, n_residuals(plan, d)),
+        means_units=means,
+        means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
+        prepared=plan.preparation is not None,
+        retries=privacy.retries,
+    )
 
-    setup: int
-    a_round: int
-    surcharge: int
-    a_release: int
-    gaussian: bool
 
-
-def _parts(plan: Plan, privacy: Privacy, delta: float) -> _Parts:
-    """By Gaussian DP, or by zCDP where so few steps are taken that the surcharge costs more than that saves."""
-    by_gaussian = _split(plan, privacy, gaussian_dp.budget(privacy.epsilon, delta), gaussian=True)
-    if not plan.rounds:
-        return by_gaussian
-    by_zcdp = _split(plan, privacy, zcdp.budget(privacy.epsilon, delta), gaussian=False)
-    return max(by_gaussian, by_zcdp, key=lambda parts: parts.a_round)
-
-
-def _split(plan: Plan, privacy: Privacy, budget: float, *, gaussian: bool) -> _Parts:
-    whole = zcdp.units_within(budget)
+def _split(plan: Plan, privacy: Privacy, delta: float, *, gaussian: bool) -> Price:
+    """The budget, split by releases: their costs without any noise."""
+    whole = zcdp.units_within((gaussian_dp if gaussian else zcdp).budget(privacy.epsilon, delta))
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
     left, times = whole - setup, plan.moments_rounds
     share = privacy.moments_share if plan.rounds else 1.0
@@ -314,37 +284,17 @@ def _split(plan: Plan, privacy: Privacy, budget: float, *, gaussian: bool) -> _P
         surcharge = math.ceil(a_round * more)
     elif plan.rounds:
         a_round = left // plan.rounds
-    return _Parts(setup, a_round, surcharge, a_release, gaussian)
-
-
-def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
-    """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
-    parts = _parts(plan, privacy, delta)
-    setup, a_release = parts.setup, parts.a_release
-    step = zcdp.zcdp_of(parts.a_round) / plan.local_steps * _SHORT
-    means = math.floor(privacy.own_means_share * a_release) if privacy.secure_aggregation and plan.preparation else 0
-    of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
     return Price(
-        epsilon=privacy.epsilon,
-        delta=delta,
-        rounds=plan.rounds,
-        local_steps=plan.local_steps,
+        privacy.epsilon,
+        delta,
+        plan.rounds,
+        plan.local_steps,
         setup_units=setup,
-        round_units=parts.a_round,
-        surcharge_units=parts.surcharge,
-        setup_variance=_moments_variance(zcdp.zcdp_of(setup), d)
-        if plan.preparation is None
-        else _statistics_variance(plan, zcdp.zcdp_of(setup), d),
-        update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
-        sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
-        moments_rounds=plan.moments_rounds,
+        round_units=a_round,
+        surcharge_units=surcharge,
+        moments_rounds=times,
         moments_units=a_release,
-        moments_variance=_matrix_variance(a_release - means, n_residuals(plan, d)),
-        means_units=means,
-        means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
-        prepared=plan.preparation is not None,
-        gaussian=parts.gaussian,
-        retries=privacy.retries,
+        gaussian=gaussian,
     )
 
 
@@ -416,13 +366,9 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
     """How far one record can move the sums of a statistics round, in fixed-point grid units, as a Euclidean distance.
 
     A record adds (1, u, u^2), each column u mapped into [-1, 1] by public bounds, or zeros if a value is missing.
-    Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators, two
-    columns differ at most. A whole record and zeros lie at most sqrt(1 + 2 d) apart. Each number is rounded.
-
-    Parameters
-    ----------
-    blocks
-        Columns of each variable.
+    Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators (as
+    large as `blocks` says), two columns differ at most. A whole record and zeros lie at most sqrt(1 + 2 d) apart. Each
+    number is rounded.
     """
     other_values = sum(min(size, 2) for size in blocks) * (2 * LATTICE + 2) ** 2
     missing = LATTICE**2 + sum(blocks) * 2 * (LATTICE + 1) ** 2
@@ -447,8 +393,6 @@ def _statistics_variance(plan: Plan, cost: float, d: int) -> int:
 
 def _matrix_variance(units: int, d: int) -> int:
     """Variance on the diagonal of a (d, d) sum of products on the grid: even, as half of it goes on other entries.
-
-    0 without units: that is no price.
 
     Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the fixed-point grid,
     where r^2 is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.

@@ -1,4 +1,4 @@
-"""A price in words and numbers: what a run costs a site, and how large the noise is in the units of the data."""
+"""The privacy cost of a run at a site in words and numbers, and how large the noise is in the units of the data."""
 
 import math
 from typing import Any
@@ -11,13 +11,7 @@ from fedbnsl.privacy.calibration import LATTICE, Price, n_residuals, price_of
 
 
 def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, Any]:
-    """What `fedbnsl privacy price --json` prints.
-
-    Raises
-    ------
-    PlanError
-        If the plan is not private.
-    """
+    """What `fedbnsl privacy price --json` prints; raises PlanError as `price_of`."""
     price = price_of(plan, n_samples=n_samples, n_variables=n_variables)
     privacy = plan.privacy
     assert privacy is not None  # noqa: S101  # price_of has refused otherwise
@@ -40,7 +34,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         },
         "accounting": price.accounting,
         "noise_relative_to_zcdp": noise_relative_to_zcdp(price),
-        "epsilon": (gaussian_dp if price.gaussian else zcdp).epsilon_of(total, price.delta),
+        "epsilon": _epsilon(price, price.units),
         "epsilon_by_zcdp": zcdp.epsilon_of(total, price.delta),
         **_shared(price, plan),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
@@ -156,8 +150,11 @@ def _sites(n: int) -> str:
 
 def epsilon_of_share(price: Price) -> float:
     """Epsilon of a run with secure aggregation against all others together: the site's own noise alone."""
-    epsilon_of = gaussian_dp.epsilon_of if price.gaussian else zcdp.epsilon_of
-    return epsilon_of(zcdp.zcdp_of(price.share_units), price.delta)
+    return _epsilon(price, price.share_units)
+
+
+def _epsilon(price: Price, units: int) -> float:
+    return (gaussian_dp if price.gaussian else zcdp).epsilon_of(zcdp.zcdp_of(units), price.delta)
 
 
 def noise_scales(

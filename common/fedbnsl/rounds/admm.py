@@ -79,22 +79,18 @@ class Answer(_Weights):
 
 
 def n_rounds(plan: Plan) -> int:
-    """The plan's `rounds`."""
     return plan.rounds
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     _encode(task.weights, wire, encoding)
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task(_decode(wire, n_variables, encoding))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     if not answer.index.size:
         _encode(answer.weights, wire, encoding)
         return
@@ -110,14 +106,6 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`.
-
-    Raises
-    ------
-    MalformedMessageError
-        If the matrix is malformed, or the steps are: one index off the diagonal, one gradient, one bound above 0 and
-        one weight for each.
-    """
     if encoding.dense or wire.WhichOneof("content") != "admm_steps":
         return Answer(_decode(wire, n_variables, encoding))
     steps = wire.admm_steps

@@ -33,17 +33,7 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """One site's key.
-
-    Attributes
-    ----------
-    public_key
-        32 bytes, X25519.
-    signature
-        See `Membership.signature`.
-    task_digest
-        The first bytes of `codec.task_digest`.
-    """
+    """One site's X25519 key (32 bytes), its `Membership.signature`, and the first bytes of `codec.task_digest`."""
 
     public_key: bytes
     signature: bytes
@@ -51,29 +41,24 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if the plan has secure aggregation."""
     return 1 if plan.secure_aggregation else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.keys.SetInParent()
     wire.keys.membership.extend(map(encode_membership, task.memberships))
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task(decode_memberships(wire.keys.membership))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.keys.public_key, wire.keys.signature = answer.public_key, answer.signature
     wire.keys.task_digest = answer.task_digest
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     key, signature = wire.keys.public_key, wire.keys.signature
     if len(key) != KEY_BYTES or len(signature) > _LONGEST_SIGNATURE:
         raise MalformedMessageError(f"a key of {len(key)} bytes and a signature of {len(signature)}")
@@ -83,7 +68,6 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
 
 
 def encode_membership(membership: Membership) -> federation.Membership:
-    """Wire form of a site's membership."""
     return to_wire(federation.Membership, membership)
 
 

@@ -21,26 +21,16 @@ LARGEST_WEIGHT = 1e20
 
 
 class Kind(Protocol):
-    """The interface that the module of a kind of round implements.
-
-    Attributes
-    ----------
-    PLACE
-        Order within a run: kinds with a lower place come first.
-    NUMBERS
-        What a site sends in such a round, in words for the coordinator.
-    RELEASES
-        What it takes out of the site, in words for its operator.
-
-    Yields
-    ------
-        What comes of the answers.
-    """
+    """What the module of a kind of round has."""
 
     PLACE: int
+    """Order within a run: kinds with a lower place come first."""
     NUMBERS: str
+    """What a site sends in such a round, in words for the coordinator."""
     RELEASES: str
+    """What that takes out of the site, in words for its operator."""
     YIELDS: Yields
+    """What comes of the answers."""
     Task: type[Content]
     Answer: type[Content]
 
@@ -50,7 +40,6 @@ class Kind(Protocol):
 
     def encode_task(self, task: Any, wire: federation.Task, encoding: Encoding, /) -> None:
         """Write the content of a task into its wire form."""
-        ...
 
     def decode_task(self, wire: federation.Task, n_variables: int, encoding: Encoding, /) -> Content:
         """Read it; raises MalformedMessageError for an invalid task."""
@@ -58,7 +47,6 @@ class Kind(Protocol):
 
     def encode_answer(self, answer: Any, wire: federation.Update, encoding: Encoding, /) -> None:
         """Write the content of an answer into its wire form."""
-        ...
 
     def decode_answer(self, wire: federation.Update, n_variables: int, encoding: Encoding, /) -> Content:
         """Read it; raises MalformedMessageError for an invalid answer."""
@@ -76,15 +64,7 @@ KINDS = _found()
 
 
 class Stage(NamedTuple):
-    """The kind of a round, and its number among the rounds of this kind.
-
-    Attributes
-    ----------
-    kind
-        Name of its kind.
-    step
-        Its number among the rounds of its kind, from 1.
-    """
+    """The kind of a round, and its number among the rounds of this kind, from 1."""
 
     kind: str
     step: int

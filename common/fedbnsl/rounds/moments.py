@@ -32,25 +32,20 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """The plan's `moments_rounds` without privacy; with privacy, `residual_moments` is used instead."""
     return plan.moments_rounds if plan.privacy is None else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.moments.CopyFrom(encode_pairs(task.neighbours))
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task(decode_pairs(wire.moments, n_variables=n_variables))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.moments.CopyFrom(encode_numbers(answer.moments, value_type=encoding.value_type))
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     return Answer(decode_numbers(wire.moments, most=n_variables * (n_variables + 1) // 2))

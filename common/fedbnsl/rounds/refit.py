@@ -24,43 +24,31 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """One site's regressions.
-
-    Attributes
-    ----------
-    weights
-        (d, d) least-squares weights on the graph.
-    residual_variance
-        (d,) in squared units of the variables.
-    """
+    """One site's regressions: (d, d) least-squares weights on the graph, and (d,) variances in squared units."""
 
     weights: SparseMatrix
     residual_variance: Matrix
 
 
 def n_rounds(plan: Plan) -> int:
-    """The plan's `refit_rounds`."""
     return plan.refit_rounds
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.refit.CopyFrom(encode_matrix(task.graph, value_type=encoding.value_type))
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task(decode_matrix(wire.refit, n_variables=n_variables))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`; variances are always sent in full precision."""
     wire.refit.weights.CopyFrom(encode_matrix(answer.weights, value_type=encoding.value_type))
+    # Variances are always sent in full precision.
     wire.refit.residual_variance.extend(answer.residual_variance.tolist())
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     weights = decode_matrix(wire.refit.weights, n_variables=n_variables)
     variance = finite(wire.refit.residual_variance)
     if variance.size != n_variables or (variance < 0).any():

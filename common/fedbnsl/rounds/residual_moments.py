@@ -22,15 +22,7 @@ YIELDS = Yields.GRAPH
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """Which residuals to use: x - W'x, divided by the scales.
-
-    Attributes
-    ----------
-    weights
-        W, (d, d), acyclic.
-    scales
-        (d,) units of the residuals, above 0.
-    """
+    """Which residuals to use: x - W'x for the acyclic (d, d) weights W, divided by the (d,) scales, above 0."""
 
     weights: SparseMatrix
     scales: Matrix
@@ -60,18 +52,16 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """The plan's `moments_rounds` with privacy; without it, `moments` is used instead."""
     return 0 if plan.privacy is None else plan.moments_rounds
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`; scales are always sent in full precision."""
     wire.residual_moments.weights.CopyFrom(encode_matrix(task.weights, value_type=encoding.value_type))
+    # Scales are always sent in full precision.
     wire.residual_moments.scale.extend(task.scales.tolist())
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
     scales = finite(wire.residual_moments.scale)
     if scales.size != n_variables or (scales <= 0).any():
@@ -80,13 +70,11 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.residual_moments.moments.CopyFrom(encode_numbers(answer.moments, value_type=encoding.value_type))
     wire.residual_moments.task_digest = answer.task_digest
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     answer = wire.residual_moments
     if len(answer.task_digest) != 8:
         raise MalformedMessageError(f"a task digest of {len(answer.task_digest)} bytes; expected 8")

@@ -27,25 +27,21 @@ class Answer(Content):
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if there are private moments rounds; where columns are prepared, `statistics` takes its place."""
+    # Where columns are prepared, `statistics` takes its place.
     return 1 if plan.privacy is not None and plan.moments_rounds and plan.preparation is None else 0
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.scales.SetInParent()
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task()
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.scales.CopyFrom(encode_numbers(answer.mean_squares, value_type=encoding.value_type))
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     return Answer(decode_numbers(wire.scales, most=n_variables))

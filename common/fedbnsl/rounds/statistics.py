@@ -51,13 +51,7 @@ class Answer(Content):
 
 
 def summands(complete_rows: float, variances: Matrix, half_ranges: Matrix) -> list[int]:
-    """A site's part of secure aggregation: its complete rows, and these times each column's variance, on the grid.
-
-    Parameters
-    ----------
-    variances, half_ranges
-        (d,) each, in (squared) units of the columns.
-    """
+    """A site's part of secure aggregation: its complete rows, and these times each column's variance, on the grid."""
     of_columns = complete_rows * variances / half_ranges**2
     return [round(LATTICE * number) for number in (complete_rows, *of_columns.tolist())]
 
@@ -69,29 +63,25 @@ def as_one(sums: Sequence[int], half_ranges: Matrix) -> Answer:
 
 
 def n_rounds(plan: Plan) -> int:
-    """One, if the plan prepares columns."""
     return 0 if plan.preparation is None else 1
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    """See `kinds.Kind`."""
     wire.statistics.SetInParent()
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    """See `kinds.Kind`."""
     return Task()
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
-    """See `kinds.Kind`; always in full precision."""
+    # Always in full precision.
     wire.statistics.mean.extend(answer.means.tolist())
     wire.statistics.variance.extend(answer.variances.tolist())
     wire.statistics.complete_rows = answer.complete_rows
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    """See `kinds.Kind`."""
     means, variances = finite(wire.statistics.mean), finite(wire.statistics.variance)
     rows = finite([wire.statistics.complete_rows])
     if means.size not in (0, n_variables) or variances.size not in (0, n_variables):

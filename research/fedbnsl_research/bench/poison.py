@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.graphs.family_moments import chosen_moments
+from fedbnsl.graphs.family_moments import asked_moments
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
@@ -34,7 +34,7 @@ class Garbage(Participant):
             d = task.content.neighbours.n_variables
             X = sample(random_weights(d, 2 * d, rng), 50 * d, rng)
             mask = EdgeMask(Knowledge(), [str(k) for k in range(d)])
-            wrong = chosen_moments(X.T @ X / len(X), task.content.neighbours.support(), mask)
+            wrong = (X.T @ X / len(X))[asked_moments(task.content.neighbours.support(), mask)]
             return replace(update, content=moments.Answer(wrong))
         d = update.content.weights.n_variables if isinstance(update.content, admm.Answer | refit.Answer) else 0
         return replace(update, content=_with_weights(update.content, random_weights(d, 2 * d, rng) if d else 0.0))

@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from fedbnsl.files.durable import write_text
 from fedbnsl.graphs import files as graph_files
-from fedbnsl.graphs.formats import LearnedGraph
+from fedbnsl.graphs.formats import LearnedGraph, strength_csv
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
@@ -35,7 +36,8 @@ def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: 
     W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
     if state.confidence is not None and state.confidence.draws:
-        graph_files.write_strength(state.confidence.shares(graph.mask.columns.variables), folder / "strength.csv")
+        shares = state.confidence.shares(graph.mask.columns.variables)
+        write_text(folder / "strength.csv", strength_csv(shares))
 
 
 def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:

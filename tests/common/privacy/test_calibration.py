@@ -247,7 +247,7 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
 def test_a_round_that_was_not_priced_is_not_free() -> None:
     price = price_of(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
     for t in (-1, 14):
-        with pytest.raises(PlanError, match=f"round {t} has no price: the plan has 13 rounds"):
+        with pytest.raises(PlanError, match=f"round {t} has no privacy cost: the plan has 13 rounds"):
             price.units_of(t)
 
 

@@ -1,7 +1,7 @@
 """The wire form of plain values: a message and a dataclass that have fields of the same names."""
 
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -23,7 +23,9 @@ def _sent(field: Any, value: Any) -> Any:
     if field.message_type is None or value is None:
         return value
     kind = GetMessageClass(field.message_type)
-    return [to_wire(kind, one) for one in value] if isinstance(value, tuple) else to_wire(kind, value)
+    if isinstance(value, tuple):
+        return [to_wire(kind, one) for one in cast(tuple[object, ...], value)]
+    return to_wire(kind, value)
 
 
 def from_wire(kind: type[V], wire: Message, **others: Any) -> V:

@@ -33,21 +33,14 @@ class Bundle:
         """A bundle from its file. Raises IdentityError if it is not a bundle."""
         try:
             values = parse_toml(text)
+            if set(values) != set(cls.__dataclass_fields__) or not all(isinstance(one, str) for one in values.values()):
+                raise ValueError("entries are missing or unknown")
+            bundle = cls(**values)
+            if any(shown(name) != name for name in (bundle.federation, bundle.site, bundle.coordinator)):
+                raise ValueError("a name is too long or cannot be printed")
         except ValueError as error:
-            raise IdentityError(
-                f"{origin} is not a bundle made by `coordinator approve`: {error}", remedy=_REMEDY
-            ) from None
-        if set(values) != set(cls.__dataclass_fields__) or not all(isinstance(value, str) for value in values.values()):
-            raise IdentityError(
-                f"{origin} is not a bundle made by `coordinator approve`: entries are missing or unknown",
-                remedy=_REMEDY,
-            )
-        bundle = cls(**values)
-        if any(shown(name) != name for name in (bundle.federation, bundle.site, bundle.coordinator)):
-            raise IdentityError(
-                f"{origin} is not a bundle made by `coordinator approve`: a name is too long or cannot be printed",
-                remedy=_REMEDY,
-            )
+            text = f"{origin} is not a bundle made by `coordinator approve`: {error}"
+            raise IdentityError(text, remedy=_REMEDY) from None
         for text in (bundle.certificate, bundle.ca):  # refused here rather than at the first use
             read_certificate(text.encode(), origin=origin)
         return bundle

@@ -19,10 +19,13 @@ _log = logging.getLogger(__name__)
 class Authentication:
     """Knows callers by the federation's table of enrolment; revocation counts from the next call on."""
 
-    def __init__(self, federation: "Federation") -> None:
-        self._federation = federation
+    def __init__(
+        self,
+        federation: "Federation",
         # Called with a site whose enrolment has ended, at each of its calls, so that no round waits for it.
-        self.on_ended: Callable[[str], None] = lambda site: None
+        on_ended: Callable[[str], None] = lambda site: None,
+    ) -> None:
+        self._federation, self._on_ended = federation, on_ended
 
     def shown(self, context: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
         """What the certificate of a call says, whether it is good or not: for the security log."""
@@ -43,7 +46,7 @@ class Authentication:
             why = "not enrolled"
             if isinstance(error, EnrolmentEndedError):
                 why = "revoked or expired"
-                self.on_ended(error.site)
+                self._on_ended(error.site)
             await refuse(context, grpc.StatusCode.UNAUTHENTICATED, why, str(error))
         except ResultError:  # its text holds paths of this machine
             _log.exception("the enrolment table cannot be used")

@@ -15,35 +15,22 @@ _SERVICE = "fedbnsl.wire.Federation"
 _TIMEOUT_S = 3.0
 
 
-class Health:
-    """The health status of a server: not serving until told otherwise, and never again once it drains."""
+def health_of(server: grpc.aio.Server) -> Any:
+    """What answers the health calls on a server, before it starts; without types, as are the stubs."""
+    servicer = cast(Any, health).aio.HealthServicer()
+    cast(Any, health_pb2_grpc).add_HealthServicer_to_server(servicer, server)
+    return servicer
 
-    def __init__(self) -> None:
-        self._servicer = cast(Any, health).aio.HealthServicer()  # without types, as are the stubs
 
-    async def add_to(self, server: grpc.aio.Server) -> None:
-        """Answer health calls on this server, before it starts."""
-        await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
-        cast(Any, health_pb2_grpc).add_HealthServicer_to_server(self._servicer, server)
-
-    async def serving(self) -> None:
-        """Calls are taken from now on."""
-        await self._set(health_pb2.HealthCheckResponse.SERVING)
-
-    async def draining(self) -> None:
-        """No new work is handed out any more."""
-        await self._servicer.enter_graceful_shutdown()
-
-    async def _set(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", _SERVICE):
-            await self._servicer.set(service, status)
+async def report(servicer: Any, *, serving: bool) -> None:
+    """Say whether calls are taken; once it drains, a servicer says for good that none are."""
+    status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+    for service in ("", _SERVICE):
+        await servicer.set(service, status)
 
 
 def why_not_serving(address: str, credentials: "Credentials | None") -> str:
-    """Ask a coordinator whether it serves; empty if it does, otherwise the reason.
-
-    Raises SetupError if the address cannot be used.
-    """
+    """Ask a coordinator whether it serves; empty if it does, otherwise why not. Raises SetupError for the address."""
     with open_channel(address, credentials) as channel:
         stub = cast(Any, health_pb2_grpc).HealthStub(channel)
         try:

@@ -12,7 +12,7 @@ from fedbnsl.protocol.channel import server_credentials, server_options
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_server.grpc_api.authentication import Authentication
 from fedbnsl_server.grpc_api.connections import ConnectionLimit, most_connections, most_strangers
-from fedbnsl_server.grpc_api.health import Health
+from fedbnsl_server.grpc_api.health import health_of, report
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -43,16 +43,18 @@ class CoordinatorServer:
         runs_at_once: int = 1,  # how many runs are open at the same time
     ) -> None:
         self.listener = Listener()
-        self._authentication = None if federation is None else Authentication(federation)
+        authentication = None if federation is None else Authentication(federation, self.listener.turn_out)
         calls = IncomingCalls(
-            self._authentication, on_admitted=self._admitted, record=log.count, runs_at_once=runs_at_once
+            authentication,
+            on_admitted=lambda peer, site: self._connections.admitted(peer, site),
+            record=log.count,
+            runs_at_once=runs_at_once,
         )
-        options = server_options(largest_bytes=largest_bytes, connections=most_connections(n_sites * runs_at_once))
+        n_callers = n_sites * runs_at_once
+        options = server_options(largest_bytes=largest_bytes, connections=most_connections(n_callers))
         self._server = grpc.aio.server(options=options, interceptors=[calls])
-        self._health = Health()
-        self._on_open = on_open
-        self._log = log
-        self._metrics = metrics
+        self._health = health_of(self._server)
+        self._on_open, self._log, self._metrics = on_open, log, metrics
         try:
             if federation is None:
                 port = self._server.add_insecure_port(listen)
@@ -64,7 +66,7 @@ class CoordinatorServer:
             ) from None
         self._connections = ConnectionLimit(
             port,
-            most_strangers(n_sites * runs_at_once),
+            most_strangers(n_callers),
             on_closed=lambda address, site, n: log.count("connections closed", times=n, address=address, site=site),
         )
         self._keeping: list[asyncio.Future[None]] = []
@@ -78,23 +80,18 @@ class CoordinatorServer:
     async def start(self) -> None:
         """Take calls."""
         federation_grpc.add_FederationServicer_to_server(self.listener, self._server)
-        if self._authentication is not None:
-            self._authentication.on_ended = self.listener.turn_out
-        await self._health.add_to(self._server)
+        await report(self._health, serving=False)
         if self._metrics is not None:
             self._metrics.look = from_loop(asyncio.get_running_loop(), self.listener.statuses)
             self._metrics.totals = self._log.totals.copy
         await self._server.start()
         self._keeping = [asyncio.ensure_future(work) for work in (self._connections.keep(), self._flush_log())]
-        await self._health.serving()
+        await report(self._health, serving=True)
         self._on_open(self._address)
-
-    def _admitted(self, peer: str, site: str | None) -> None:
-        self._connections.admitted(peer, site)
 
     async def drain(self) -> None:
         """Report in health checks that no new work is handed out."""
-        await self._health.draining()
+        await self._health.enter_graceful_shutdown()
 
     async def close(self) -> None:
         """Stop taking calls."""

@@ -45,7 +45,7 @@ class Federated:
 
     def start_service(self, *options: str) -> str:
         name = self._name("service")
-        words = ["coordinator", "serve", f"--runs={self.runs}", f"--federation={self.federation.folder}"]
+        words = ["coordinator", "runs", "serve", self.runs, f"--federation={self.federation.folder}"]
         self.network.start(name, [*words, f"--listen=127.0.0.1:{self.port}", *options])
         self.await_text(name, "listening on")
         return name

@@ -28,7 +28,9 @@ from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.secure_aggregation import SecureSites
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import enrol
@@ -128,7 +130,7 @@ def play(
 
     result, error = None, None
     try:
-        result = serve(plan, out, listen="127.0.0.1:0", federation=federation, on_listening=listening)
+        result = serve(plan, out, ServerSettings("127.0.0.1:0", listening, federation=federation))
     except FedbnslError as caught:
         error = caught
     for thread in acting:
@@ -200,7 +202,7 @@ def played(
                 exchange,
                 on_round=lambda after, record: (state.append(after), on_round(after))[0],
                 state=admm.without(state[-1], [GONE]) if lost and state else None,
-                lost=lost,
+                secure=SecureSites(lost=lost),
             )
         except SiteLostError:
             assert not lost

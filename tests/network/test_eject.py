@@ -22,7 +22,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
-from fedbnsl_server.store import checkpoint, orders
+from fedbnsl_server.store import checkpoint, operator_commands
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.scoring.metrics import score
@@ -56,21 +56,21 @@ def without_c(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFacto
     return out
 
 
-Scheme = Callable[..., dict[str, orders.Answer]]
+Scheme = Callable[..., dict[str, operator_commands.Answer]]
 
 
 @pytest.fixture
-def order_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scheme:
-    """Give an order when c is about to answer a round, and let it go on when there is an answer."""
+def eject_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scheme:
+    """Give a command when c is about to answer a round, and let it go on when there is an answer."""
 
-    def planned(round_: int, site: str = "c", from_round: int | None = None) -> dict[str, orders.Answer]:
-        found: dict[str, orders.Answer] = {}
+    def planned(round_: int, site: str = "c", from_round: int | None = None) -> dict[str, operator_commands.Answer]:
+        found: dict[str, operator_commands.Answer] = {}
         genuine = Session.push
 
         def push(self: Session, update: LocalUpdate) -> None:
             if (update.site, update.round) == ("c", round_) and not found:
-                order = orders.give(tmp_path / "run", site, from_round)
-                found["answer"] = awaited(tmp_path / "run", order)
+                command = operator_commands.give(tmp_path / "run", site, from_round)
+                found["answer"] = awaited(tmp_path / "run", command)
             genuine(self, update)
 
         monkeypatch.setattr(Session, "push", push)
@@ -79,10 +79,10 @@ def order_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scheme:
     return planned
 
 
-def awaited(run: Path, order: orders.EjectOrder) -> orders.Answer:
+def awaited(run: Path, command: operator_commands.EjectCommand) -> operator_commands.Answer:
     until = time.monotonic() + LONG_S
-    while (answer := orders.answer_to(run, order)) is None:
-        assert time.monotonic() < until, "nobody took the order"
+    while (answer := operator_commands.answer_to(run, command)) is None:
+        assert time.monotonic() < until, "nobody took the command"
         time.sleep(0.02)
     return answer
 
@@ -121,7 +121,7 @@ def test_a_site_that_is_ejected_while_sites_join_leaves_the_run_of_the_others(
         kill = "genuine = Servicer.PullTask\nasync def pull(self, request, context): die()\nServicer.PullTask = pull"
         assert coordinate_until(kill, plan, tmp_path / "run", sites.address) == 9
         assert [event["site"] for event in events(tmp_path / "run", "seated")] == ["c"]
-        order = orders.give(tmp_path / "run", "c", None)
+        command = operator_commands.give(tmp_path / "run", "c", None)
 
         def others_after_c() -> None:  # otherwise the run may be over before c calls again, and c calls in vain
             sites.ends["c"].exception(LONG_S)
@@ -133,22 +133,22 @@ def test_a_site_that_is_ejected_while_sites_join_leaves_the_run_of_the_others(
     else:
 
         def listening(address: str) -> None:
-            nonlocal order
-            order = orders.give(tmp_path / "run", "c", None)
+            nonlocal command
+            command = operator_commands.give(tmp_path / "run", "c", None)
             sites.start()
 
-        order = None
-        monkeypatch.setattr(Session, "join", after_the_answer(Session.join, tmp_path / "run", lambda: order))
+        command = None
+        monkeypatch.setattr(Session, "join", after_the_answer(Session.join, tmp_path / "run", lambda: command))
         result = sites.coordinate(plan, tmp_path / "run", on_listening=listening)
-    assert order is not None
-    assert awaited(tmp_path / "run", order).done
+    assert command is not None
+    assert awaited(tmp_path / "run", command).done
     assert_c_is_out(sites, result, after=0, from_round=None)
     assert_same_graph(tmp_path / "run", without_c)
 
 
-def after_the_answer(join: Any, run: Path, order: Callable[[], orders.EjectOrder | None]) -> Any:
+def after_the_answer(join: Any, run: Path, given_by: Callable[[], operator_commands.EjectCommand | None]) -> Any:
     def waits(self: Session, request: Any) -> Any:
-        given = order()
+        given = given_by()
         assert given is not None
         if request.site == "c":
             awaited(run, given)
@@ -159,9 +159,9 @@ def after_the_answer(join: Any, run: Path, order: Callable[[], orders.EjectOrder
 
 @pytest.mark.parametrize(("during", "from_round"), [(1, None), (1, 1), (3, 1), (6, 1)])
 def test_nothing_of_a_site_is_left_if_no_round_holds_it(
-    during: int, from_round: int | None, order_at: Scheme, sites: Federation, without_c: Path, tmp_path: Path
+    during: int, from_round: int | None, eject_at: Scheme, sites: Federation, without_c: Path, tmp_path: Path
 ) -> None:
-    found = order_at(during, from_round=from_round)
+    found = eject_at(during, from_round=from_round)
     sites.start()
     result = sites.coordinate(PLAN, tmp_path / "run")
     assert found["answer"].done
@@ -172,23 +172,23 @@ def test_nothing_of_a_site_is_left_if_no_round_holds_it(
 
 @pytest.mark.parametrize("settings", [{}, {"send_tolerance": 0.02, "value_type": "float32"}])
 def test_a_run_that_is_set_back_goes_on_from_the_checkpoint_before(
-    settings: dict[str, Any], order_at: Scheme, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
+    settings: dict[str, Any], eject_at: Scheme, sites: Federation, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     """As one whose site c was ejected when that round was open."""
     plan = PLAN.with_settings(**settings)
-    found = order_at(5, from_round=3)
+    found = eject_at(5, from_round=3)
     sites.start()
     result = sites.coordinate(plan, tmp_path / "run")
     assert found["answer"].done
     assert_c_is_out(sites, result, after=2, from_round=3)
     (tmp_path / "run").rename(tmp_path / "late")
-    order_at(3)
+    eject_at(3)
     run_without_the_later_rounds_of_c(plan, tables, sites.address, tmp_path / "run")
     assert_same_graph(tmp_path / "run", tmp_path / "late")
 
 
 def run_without_the_later_rounds_of_c(plan: Plan, tables: dict[str, Dataset], address: str, run: Path) -> None:
-    """A run that was never set back: c is ejected as round 3 is open, by an order that is given already."""
+    """A run that was never set back: c is ejected as round 3 is open, by a command that is given already."""
     sites = Federation(tables, address)
     try:
         sites.start()
@@ -198,7 +198,7 @@ def run_without_the_later_rounds_of_c(plan: Plan, tables: dict[str, Dataset], ad
 
 
 def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
-    order_at: Scheme, address: str, tmp_path: Path
+    eject_at: Scheme, address: str, tmp_path: Path
 ) -> None:
     drawn = synthesise(6, 6, 3, 800, 3)
     tables = {site: Dataset(drawn.variables, X) for site, X in zip(SITES, drawn.tables, strict=True)}
@@ -206,7 +206,7 @@ def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
     plan = Plan.load("fed-sparse").with_settings(variables=drawn.variables, join_deadline_s=LONG_S)
     own = simulate(plan.with_settings(n_participants=2), {site: tables[site] for site in OTHERS}, tmp_path / "own")
     spoilt = simulate(plan, tables, tmp_path / "spoilt")
-    order_at(10)
+    eject_at(10)
     sites = Federation(tables, address)
     try:
         sites.start()
@@ -226,10 +226,10 @@ def test_without_setting_back_the_rest_of_the_run_finds_the_graph_of_the_rest(
     ("from_round", "words"), [(None, "ejected after round 3"), (3, "ejected from round 3 on"), (1, "ejected: nothing")]
 )
 def test_the_page_and_the_summary_show_an_ejected_site_as_ejected(
-    from_round: int | None, words: str, order_at: Scheme, sites: Federation, tmp_path: Path,
+    from_round: int | None, words: str, eject_at: Scheme, sites: Federation, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    order_at(4, from_round=from_round)
+    eject_at(4, from_round=from_round)
     sites.start()
     result = sites.coordinate(PLAN, tmp_path / "run")
     after = result["ejected"][0]["after_round"]
@@ -266,7 +266,8 @@ membership_log.note_ejected = lambda log, ejected: (note(log, ejected), die())
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 KeptCheckpoints.forget_after = lambda kept, t: die()
 """,
-    "before the answer": "from fedbnsl_server.store import orders\norders.settle = lambda folder, answer: die()",
+    "before the answer": "from fedbnsl_server.store import operator_commands as commands\n"
+    "commands.settle = lambda folder, answer: die()",
 }
 
 
@@ -280,30 +281,30 @@ KeptCheckpoints.forget_after = lambda kept, t: die()
         ("before the answer", 1),
     ],
 )
-def test_an_order_is_carried_out_once_whenever_the_coordinator_dies(
-    kill: str, from_round: int, order_at: Scheme, sites: Federation, tables: dict[str, Dataset], without_c: Path,
+def test_a_command_is_carried_out_once_whenever_the_coordinator_dies(
+    kill: str, from_round: int, eject_at: Scheme, sites: Federation, tables: dict[str, Dataset], without_c: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     run = tmp_path / "run"
-    found = order_at(5, from_round=from_round)
+    found = eject_at(5, from_round=from_round)
     sites.start()
     assert coordinate_until(KILLS[kill], PLAN, run, sites.address) == 9
     result = sites.coordinate(PLAN, run)
     assert_c_is_out(sites, result, after=from_round - 1, from_round=from_round)
     assert found["answer"].done
     assert len(events(run, "ejected")) == 1
-    assert orders.pending(run) is None
+    assert operator_commands.pending(run) is None
     never_longer = without_c
     if from_round > 1:
         never_longer = run.rename(tmp_path / "set back")
-        order_at(from_round)
+        eject_at(from_round)
         run_without_the_later_rounds_of_c(PLAN, tables, sites.address, run)
     assert_same_graph(run, never_longer)
 
 
 @pytest.mark.parametrize("from_round", [None, 3])
 def test_an_ejection_that_lacks_room_is_finished_once_there_is_room(
-    from_round: int | None, order_at: Scheme, sites: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    from_round: int | None, eject_at: Scheme, sites: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note, save, lacking = membership_log.note_ejected, checkpoint.save, [False]
 
@@ -320,7 +321,7 @@ def test_an_ejection_that_lacks_room_is_finished_once_there_is_room(
 
     monkeypatch.setattr(membership_log, "note_ejected", noted)
     monkeypatch.setattr(checkpoint, "save", saved)
-    found = order_at(4, from_round=from_round)
+    found = eject_at(4, from_round=from_round)
     sites.start()
     result = sites.coordinate(PLAN, tmp_path / "run")
     assert_c_is_out(sites, result, after=3 if from_round is None else from_round - 1, from_round=from_round)
@@ -346,11 +347,11 @@ def test_an_earlier_ejection_is_told_as_it_is_after_the_run_was_set_back_further
         ({}, "c", None, "round 5 (refit) went into the result whole, with what c sent. Repeat it: --from-round 5."),
     ],
 )
-def test_an_order_that_cannot_be_carried_out_changes_nothing(
-    settings: dict[str, Any], site: str, from_round: int | None, text: str, order_at: Scheme, sites: Federation,
+def test_a_command_that_cannot_be_carried_out_changes_nothing(
+    settings: dict[str, Any], site: str, from_round: int | None, text: str, eject_at: Scheme, sites: Federation,
     tables: dict[str, Dataset], tmp_path: Path,
 ) -> None:  # fmt: skip
-    found = order_at(6, site=site, from_round=from_round)
+    found = eject_at(6, site=site, from_round=from_round)
     sites.start()
     result = sites.coordinate(PLAN.with_settings(**settings), tmp_path / "run")
     assert found["answer"].text.startswith(text)
@@ -361,19 +362,19 @@ def test_an_order_that_cannot_be_carried_out_changes_nothing(
     assert_same_graph(tmp_path / "run", tmp_path / "alone")
 
 
-def test_a_finished_run_refuses_the_order_and_says_so(sites: Federation, tmp_path: Path) -> None:
+def test_a_finished_run_refuses_the_command_and_says_so(sites: Federation, tmp_path: Path) -> None:
     sites.start()
     sites.coordinate(PLAN, tmp_path / "run")
-    order = orders.give(tmp_path / "run", "c", 1)
+    command = operator_commands.give(tmp_path / "run", "c", 1)
     before = (tmp_path / "run" / "result.json").read_bytes()
     sites.coordinate(PLAN.with_settings(), tmp_path / "run")
-    answer = orders.answer_to(tmp_path / "run", order)
+    answer = operator_commands.answer_to(tmp_path / "run", command)
     assert answer is not None
     assert (answer.done, answer.text) == (False, "the run is finished: begin a new one without c")
     assert (tmp_path / "run" / "result.json").read_bytes() == before
 
 
-def test_the_command_waits_for_a_coordinator_that_works_and_leaves_the_order_to_one_that_does_not(
+def test_the_command_waits_for_a_coordinator_that_works_and_leaves_it_to_one_that_does_not(
     sites: Federation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run, said = tmp_path / "run", []
@@ -399,19 +400,19 @@ def test_the_command_waits_for_a_coordinator_that_works_and_leaves_the_order_to_
         "round 3 is next\n"
     )
     left = CliRunner().invoke(fedbnsl, ["coordinator", "eject", str(run), "b"], standalone_mode=False)
-    assert left.output == f"no coordinator works on {run}: the order is taken when it is served again\n"
-    order = orders.pending(run)
-    assert order is not None
+    assert left.output == f"no coordinator works on {run}: the command is taken when it is served again\n"
+    command = operator_commands.pending(run)
+    assert command is not None
     assert_c_is_out(sites, sites.coordinate(PLAN, run), after=2, from_round=None)
-    answer = orders.answer_to(run, order)
+    answer = operator_commands.answer_to(run, command)
     assert answer is not None
     assert answer.text.startswith("without b the run would have 1 site, and it needs 2")
 
 
 def test_the_command_refuses_a_second_order_to_a_stopped_run_at_once(
-    order_at: Scheme, sites: Federation, tmp_path: Path
+    eject_at: Scheme, sites: Federation, tmp_path: Path
 ) -> None:
-    found = order_at(3)
+    found = eject_at(3)
     sites.start()
     run = tmp_path / "run"
     assert coordinate_until("def on_round(t):\n  if t == 4: terminate()", PLAN, run, sites.address) == 0
@@ -421,7 +422,7 @@ def test_the_command_refuses_a_second_order_to_a_stopped_run_at_once(
     )
     assert isinstance(again.exception, SetupError)
     assert "That is final" in str(again.exception)
-    assert orders.pending(run) is None
+    assert operator_commands.pending(run) is None
     assert sites.coordinate(PLAN, run)["state"] == "finished"
 
 
@@ -499,19 +500,19 @@ def test_a_run_whose_checkpoint_is_gone_is_not_begun_again(
     assert_same_graph(run, tmp_path / "undisturbed")
 
 
-def test_a_folder_takes_one_order_at_a_time(tmp_path: Path) -> None:
-    first = orders.give(tmp_path, "a", 3)
-    assert orders.pending(tmp_path) == first
-    assert (tmp_path / orders.ORDER).stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ResultError, match="another order waits"):
-        orders.give(tmp_path, "b", None)
-    orders.settle(tmp_path, orders.Answer(first.id, True, "done"))
-    second = orders.give(tmp_path, "b", None)
-    assert orders.answer_to(tmp_path, second) is None, "that was the answer to another"
+def test_a_folder_takes_one_eject_at_a_time(tmp_path: Path) -> None:
+    first = operator_commands.give(tmp_path, "a", 3)
+    assert operator_commands.pending(tmp_path) == first
+    assert (tmp_path / operator_commands.COMMAND).stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ResultError, match="another command waits"):
+        operator_commands.give(tmp_path, "b", None)
+    operator_commands.settle(tmp_path, operator_commands.Answer(first.id, True, "done"))
+    second = operator_commands.give(tmp_path, "b", None)
+    assert operator_commands.answer_to(tmp_path, second) is None, "that was the answer to another"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"id": "x"}', '{"id": "x", "site": "a", "from_round": "1"}'])
 def test_a_file_that_is_no_order_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / orders.ORDER).write_text(content, encoding="utf-8")
-    with pytest.raises(FedbnslError, match=orders.ORDER):
-        orders.pending(tmp_path)
+    (tmp_path / operator_commands.COMMAND).write_text(content, encoding="utf-8")
+    with pytest.raises(FedbnslError, match=operator_commands.COMMAND):
+        operator_commands.pending(tmp_path)

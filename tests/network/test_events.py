@@ -29,8 +29,8 @@ class Run:
     def __call__(self, *options: str, of_sites: tuple[str, ...] = (), queued: bool = False) -> None:
         plan, address = self.folder / "plan.toml", self.folder / "address"
         plan.write_text(PLAN, encoding="utf-8")
-        what = [f"--runs={self.folder}"] if queued else [str(plan), f"--out={self.out}"]
-        serve = ["coordinator", "serve", *what, "--listen=127.0.0.1:0", "--insecure", f"--address-file={address}"]
+        what = ["runs", "serve", self.folder] if queued else ["serve", plan, f"--out={self.out}"]
+        serve = ["coordinator", *what, "--listen=127.0.0.1:0", "--insecure", f"--address-file={address}"]
         self._network.start("coordinator", [*serve, *options])
         self.await_that(lambda: address.exists())
         for k, site in enumerate(SITES):

@@ -28,6 +28,7 @@ from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 
@@ -115,10 +116,12 @@ def play(
         result = serve(
             plan,
             out,
-            listen="127.0.0.1:0",
-            federation=members,
-            on_listening=lambda address: [threads.submit(live, site, address) for site in tables] and None,
-            on_round=lambda state, record: after_round(record.round),
+            ServerSettings(
+                "127.0.0.1:0",
+                lambda address: [threads.submit(live, site, address) for site in tables] and None,
+                federation=members,
+            ),
+            Follower(on_round=lambda state, record: after_round(record.round)),
         )
     return result, ends
 
@@ -165,7 +168,7 @@ def test_a_site_that_is_revoked_during_a_run_is_out_at_its_next_call_and_the_oth
 def test_serve_refuses_a_coordinator_without_a_good_certificate_before_it_opens_a_port(members, tmp_path) -> None:
     (members.folder / "server.pem").unlink()
     with pytest.raises(IdentityError, match=r"server\.pem cannot be read"):
-        serve(PLAN, tmp_path / "run", listen="127.0.0.1:0", federation=members, on_listening=pytest.fail)
+        serve(PLAN, tmp_path / "run", ServerSettings("127.0.0.1:0", pytest.fail, federation=members))
     assert not (tmp_path / "run").exists()
 
 

@@ -25,6 +25,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_server.sites.mailbox import Mailbox, Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import simulate
@@ -163,7 +164,7 @@ def play(stage: Stage, plan: Plan, tables: Mapping[str, Dataset], out: Path) -> 
             alive.extend(sites.submit(live, site, address) for site in tables)
 
         try:
-            result = serve(plan, out, listen="127.0.0.1:0", on_listening=listening, on_round=after_round)
+            result = serve(plan, out, ServerSettings("127.0.0.1:0", listening), Follower(on_round=after_round))
         finally:
             for site in alive:
                 site.result(LONG_S)

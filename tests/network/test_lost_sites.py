@@ -43,7 +43,7 @@ from fedbnsl_server.results.privacy_loss import privacy_loss
 from fedbnsl_server.rounds import residual_moments
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.sites.ejection import Ejected, losses, round_to_go_on_after
-from fedbnsl_server.store import checkpoint, orders
+from fedbnsl_server.store import checkpoint, operator_commands
 from fedbnsl_server.store.history import read_past
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from federation_folder import make_federation
@@ -324,7 +324,7 @@ def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wir
         processes[GONE] = join(folder, address)
         said = processes[GONE].communicate()[0]
         if ordered:
-            orders.give(out, GONE, None)
+            operator_commands.give(out, GONE, None)
         while "ejected" not in (out / "events.jsonl").read_text(encoding="utf-8"):
             time.sleep(0.1)
         late.append(once(folder, address))

@@ -28,6 +28,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until
@@ -265,7 +266,7 @@ def test_a_private_run_whose_coordinator_is_killed_around_rounds_of_moments_pays
     there.start()
     for t, window in kills:
         assert coordinate_until(window.format(t=t), plan, tmp_path / "run", address) == 9, (t, window)
-    result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
+    result = serve(plan, tmp_path / "run", ServerSettings(address, lambda text: None))
     assert there.ends["north"].result(LONG_S) == there.ends["south"].result(LONG_S)
     assert [entry["kind"] for entry in result["rounds"]] == kinds(plan)
     assert all(len(versions) == 1 for versions in crashes.sent.values()), "whatever was sent again was the same"
@@ -282,7 +283,7 @@ def test_a_site_that_dies_in_every_round_sends_what_it_paid_for_and_draws_once(
     crashes = Crashes(monkeypatch, "south", Died, n_rounds=n_rounds(plan))
     there = wards(plan, "north", "south")
     there.start()
-    result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
+    result = serve(plan, tmp_path / "run", ServerSettings(address, lambda text: None))
     assert there.ends["north"].result(LONG_S) == there.ends["south"].result(LONG_S)
     assert len(crashes.deaths) == 2 * n_rounds(plan) - 1
     assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * n_rounds(plan)
@@ -314,7 +315,7 @@ def test_a_private_run_goes_on_without_a_site_that_is_away_in_a_round_of_moments
     monkeypatch.setattr(join_run, "Participant", Slow)
     there = wards(plan, "north", "south", "west")
     there.start()
-    result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None, on_round=on_round)
+    result = serve(plan, tmp_path / "run", ServerSettings(address, lambda text: None), Follower(on_round=on_round))
     assert there.ends["north"].result(LONG_S) == there.ends["west"].result(LONG_S)
     present = [entry["contributed"] for entry in result["rounds"]]
     assert present[missed - 1] == ["north", "south"]

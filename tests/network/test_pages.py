@@ -210,7 +210,7 @@ def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):
             arguments = ["coordinator", "runs", "start", tmp_path / "runs", tmp_path / "plan.toml", f"--name={name}"]
             network.start(name, arguments)
             assert network._processes[name].wait(60) == 0
-        serve = ["coordinator", "serve", "--runs", tmp_path / "runs", "--at-once=1", "--insecure"]
+        serve = ["coordinator", "runs", "serve", tmp_path / "runs", "--at-once=1", "--insecure"]
         network.start("coordinator", [*serve, "--listen=127.0.0.1:0", "--web=127.0.0.1:0"])
         until_listening(network, "coordinator")
         with opened(browser, localnet.page_of(network), width=390) as watched:

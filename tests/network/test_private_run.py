@@ -24,6 +24,7 @@ from fedbnsl_client.budget.ledger import Ledger, Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench import localnet
 from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
 
@@ -91,7 +92,7 @@ def coordinate(
 
     result, error = None, None
     try:
-        result = serve(plan, out, listen="127.0.0.1:0", on_listening=listening, notice=wire.notices.append)
+        result = serve(plan, out, ServerSettings("127.0.0.1:0", listening), Follower(notice=wire.notices.append))
     except FedbnslError as caught:
         error = caught
     for thread in acting:

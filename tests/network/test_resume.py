@@ -34,8 +34,9 @@ from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_server.sites.mailbox import Mailbox
-from fedbnsl_server.store import orders
+from fedbnsl_server.store import operator_commands
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_workbench.simulate import simulate
@@ -110,10 +111,8 @@ class Federation:
         return serve(
             plan,
             out,
-            listen=self.address,
-            on_listening=on_listening,
-            on_round=after_round,
-            notice=self.notices.append,
+            ServerSettings(self.address, on_listening),
+            Follower(on_round=after_round, notice=self.notices.append),
         )
 
     def graphs(self) -> list[SparseMatrix]:
@@ -187,6 +186,7 @@ from fedbnsl_server.sites import membership_log
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_server.grpc_api.servicer import Servicer
 
 def die():
@@ -200,10 +200,8 @@ def on_round(t):
 
 {window}
 plan, out, address = sys.argv[1:]
-serve(
-    Plan.load(Path(plan)), Path(out), listen=address, on_listening=print,
-    on_round=lambda state, record: on_round(record.round),
-)
+follower = Follower(on_round=lambda state, record: on_round(record.round))
+serve(Plan.load(Path(plan)), Path(out), ServerSettings(address, print), follower)
 """
 
 
@@ -504,7 +502,7 @@ def serve_shortly(out: Path) -> None:
     """Continue a run whose sites do not come, with no patience."""
     with pytest.MonkeyPatch.context() as hurried:
         hurried.setattr(Mailbox, "_wait", no_wait)
-        serve(PLAN, out, listen="127.0.0.1:0", on_listening=lambda address: None)
+        serve(PLAN, out, ServerSettings("127.0.0.1:0", lambda address: None))
 
 
 async def no_wait(self: Mailbox, seconds: float, *, quorum_is_enough: bool) -> bool:
@@ -516,9 +514,9 @@ def test_a_quorum_that_is_lost_while_the_run_is_paused_ends_nothing(
 ) -> None:
     """In round 3 an order cannot be answered for want of room, and all deadlines pass before c has sent its answer."""
     out, paused, lost = tmp_path / "run", threading.Event(), threading.Event()
-    settle, push, wait, collect = orders.settle, Session.push, Mailbox._wait, Mailbox._collect
+    settle, push, wait, collect = operator_commands.settle, Session.push, Mailbox._wait, Mailbox._collect
 
-    def settled(folder: Path, answer: orders.Answer) -> None:
+    def settled(folder: Path, answer: operator_commands.Answer) -> None:
         if not lost.is_set():
             paused.set()
             raise ResultError("the answer cannot be written") from OSError(errno.ENOSPC, "No space left on device")
@@ -526,7 +524,7 @@ def test_a_quorum_that_is_lost_while_the_run_is_paused_ends_nothing(
 
     def pushed(self: Session, update: LocalUpdate) -> None:
         if (update.site, update.round) == ("c", 3) and not lost.is_set():
-            orders.give(out, "nobody", None)
+            operator_commands.give(out, "nobody", None)
             assert lost.wait(LONG_S)
         push(self, update)
 
@@ -544,7 +542,7 @@ def test_a_quorum_that_is_lost_while_the_run_is_paused_ends_nothing(
             lost.set()
             raise
 
-    monkeypatch.setattr(orders, "settle", settled)
+    monkeypatch.setattr(operator_commands, "settle", settled)
     monkeypatch.setattr(Session, "push", pushed)
     monkeypatch.setattr(Mailbox, "_wait", waited)
     monkeypatch.setattr(Mailbox, "_collect", collected)
@@ -718,7 +716,7 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
         assert coordinate_until(WINDOWS[window], plan, tmp_path / "run", address) == 9
         remembered = tmp_path / "site-ledgers.json"
         before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else {}
-        result = serve(plan, tmp_path / "run", listen=address, on_listening=lambda text: None)
+        result = serve(plan, tmp_path / "run", ServerSettings(address, lambda text: None))
         assert ends[0].result(LONG_S) == ends[1].result(LONG_S)
     assert [entry["contributed"] for entry in result["rounds"]] == [["north", "south"]] * plan.rounds
     assert result["manifest"]["private"] is True

@@ -27,6 +27,7 @@ from fedbnsl_client.site import identity
 from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import ServerSettings
 from federation_folder import enrol, make_federation
 from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
 
@@ -212,9 +213,9 @@ def test_both_sides_keep_a_record_of_a_private_run_without_a_value_of_a_table(me
             threads.append(threading.Thread(target=live, args=(tmp_path / name, address)))
             threads[-1].start()
 
-    result = serve(plan, tmp_path / "run", listen="127.0.0.1:0", federation=members, on_listening=lambda address: (
+    result = serve(plan, tmp_path / "run", ServerSettings("127.0.0.1:0", lambda address: (
         threads.append(threading.Thread(target=listening, args=(address,))), threads[-1].start()
-    ))  # fmt: skip
+    ), federation=members))  # fmt: skip
     for thread in threads:
         thread.join(LONG_S)
     kept = entries(members.folder / security_log.NAME)
@@ -259,7 +260,7 @@ def test_a_run_that_the_policy_refuses_leaves_its_class_at_the_site(members, pla
         threads[-1].start()
 
     with pytest.raises(FedbnslError):
-        serve(other, tmp_path / "run", listen="127.0.0.1:0", federation=members, on_listening=listening)
+        serve(other, tmp_path / "run", ServerSettings("127.0.0.1:0", listening, federation=members))
     threads[0].join(LONG_S)
     assert isinstance(ends[0], PolicyRefusal)
     own = entries(tmp_path / "north" / security_log.NAME)
@@ -285,12 +286,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(members, plan, tmp_path, caplo
 
     nowhere = tmp_path / "missing" / "log.jsonl"
     result = serve(
-        plan,
-        tmp_path / "run",
-        listen="127.0.0.1:0",
-        federation=members,
-        on_listening=listening,
-        security_log=nowhere,
+        plan, tmp_path / "run", ServerSettings("127.0.0.1:0", listening, federation=members, security_log=nowhere)
     )
     for thread in threads:
         thread.join(LONG_S)

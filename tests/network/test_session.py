@@ -74,6 +74,7 @@ from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.run import serve as run_coordinator
+from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.site_ledgers import SiteLedgers
@@ -991,9 +992,7 @@ def test_a_second_coordinator_on_the_same_port_fails_loudly(start: Start, connec
     first = start()
     listening: list[str] = []
     with pytest.raises(SetupError, match=rf"cannot listen on {first.address}: the port is in use"):
-        run_coordinator.serve(
-            Plan(variables=NAMES), tmp_path / "run", listen=first.address, on_listening=listening.append
-        )
+        run_coordinator.serve(Plan(variables=NAMES), tmp_path / "run", ServerSettings(first.address, listening.append))
     assert listening == []
     assert not (tmp_path / "run").exists(), "another try, on another port, can have the folder"
     assert connect(first).join(request()).run == first.run
@@ -1021,9 +1020,7 @@ def test_plaintext_beyond_this_machine_is_refused_on_both_sides(address: str, te
     with pytest.raises(SetupError, match=text):
         Observer(address)
     with pytest.raises(SetupError, match=text):
-        run_coordinator.serve(
-            Plan(variables=NAMES), tmp_path / "run", listen=address, on_listening=lambda address: None
-        )
+        run_coordinator.serve(Plan(variables=NAMES), tmp_path / "run", ServerSettings(address, lambda address: None))
     assert not (tmp_path / "run").exists()
 
 
@@ -1042,7 +1039,7 @@ def test_a_plan_without_its_variables_is_not_served(
 ) -> None:
     plan = Plan().with_settings(**settings)
     with pytest.raises(error, match=text):
-        run_coordinator.serve(plan, tmp_path / "run", listen="127.0.0.1:0", on_listening=lambda address: None)
+        run_coordinator.serve(plan, tmp_path / "run", ServerSettings("127.0.0.1:0", lambda address: None))
     assert not (tmp_path / "run").exists()
 
 

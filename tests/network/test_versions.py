@@ -14,6 +14,7 @@ from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_server.sites.roster import Member, Roster
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_workbench.report.page import write_report
@@ -45,7 +46,7 @@ def test_the_versions_of_all_parties_are_in_the_result_and_a_difference_is_warne
             threads.append(threading.Thread(target=live, args=(address,), name=site))
             threads[-1].start()
 
-    result = serve(PLAN, tmp_path / "run", listen="127.0.0.1:0", on_listening=listening)
+    result = serve(PLAN, tmp_path / "run", ServerSettings("127.0.0.1:0", listening))
     for thread in threads:
         thread.join(30)
     manifest = result["manifest"]

@@ -15,6 +15,7 @@ from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
 from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_workbench.scoring.evaluation import learned_graph, read_result
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.reference import read_reference
@@ -123,7 +124,7 @@ def test_over_tls_the_sites_learn_the_same_bits(folder: Path, standard: Path, tm
                     )
                 )
 
-        serve(plan, tmp_path / "run", listen="127.0.0.1:0", federation=members, on_listening=join)
+        serve(plan, tmp_path / "run", ServerSettings("127.0.0.1:0", join, federation=members))
         for one in joined:
             one.result(timeout=60)
     for name in ("weights.csv", "edges.csv", "graph.graphml"):

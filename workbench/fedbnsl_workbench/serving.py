@@ -11,6 +11,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve as serve_run
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench.network import Network, described
 from fedbnsl_workbench.plan_settings import for_sites
 
@@ -101,14 +102,9 @@ def serve(
 
     def work() -> None:
         try:
-            result = serve_run(
-                plan,
-                folder,
-                listen=listen,
-                federation=None if federation is None else Federation.open(Path(federation).expanduser()),
-                on_listening=opened.set_result,
-                notice=lambda text: tell(f"coordinator: {text}", err=True),
-            )
+            members = None if federation is None else Federation.open(Path(federation).expanduser())
+            follower = Follower(notice=lambda text: tell(f"coordinator: {text}", err=True))
+            result = serve_run(plan, folder, ServerSettings(listen, opened.set_result, members), follower)
             ended.set_result(Network(folder, result))
         except BaseException as error:  # it is raised where the address or the network is asked for
             if not opened.done():

@@ -27,7 +27,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.results.results import RunRecorder
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.phases import ENDING, Phases
-from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.round_loop import RoundRecord, Searching
 from fedbnsl_server.run.threads import at_once
 from fedbnsl_server.search import graph_search, order_search
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
@@ -186,9 +186,8 @@ def simulate(
         watch(status)
 
     def play() -> None:
-        round_loop.run(
-            plan, variables, n_samples, exchange, on_round=after_round, follow=phases.follow, each=at_once(threads)
-        )
+        search = Searching(follow=phases.follow, each=at_once(threads))
+        round_loop.run(plan, variables, n_samples, exchange, on_round=after_round, search=search)
 
     def goes_on() -> bool:
         if on_enough is None or not phases.end_search():

@@ -27,6 +27,7 @@ from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, by_seed, run_plan, run_row
 from fedbnsl_server.algorithm.admm import AdmmState, without
 from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.secure_aggregation import SecureSites
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import InProcessExchange
@@ -164,7 +165,7 @@ def lost_site(n_sites: int) -> Row:
     before, started = exchange.traffic.up[sites[1]][last], time.perf_counter()
     del rows[sites[0]]
     state = without(states[-1], sites[:1])
-    play(rows, on_round=lambda state, record: None, state=state, lost=(Loss(sites[0], last),))
+    play(rows, on_round=lambda state, record: None, state=state, secure=SecureSites(lost=(Loss(sites[0], last),)))
     seconds = time.perf_counter() - started
     privacy = plan.model_dump()["privacy"]
     never = plan.with_settings(privacy={**privacy, "secure_aggregation_retries": 0})

@@ -2,10 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,103 +11,15 @@ import click
 from fedbnsl.console.interrupt import Interruption
 from fedbnsl.console.wording import counted_edges
 from fedbnsl.errors import InterruptedRunError, RunAbandonedError, SetupError, UnreachableError
-from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl.web.options import is_asked_for, served_at
+from fedbnsl_server.options import Caller, Http, asks_a_coordinator, takes_metrics
 
 if TYPE_CHECKING:
-    from fedbnsl.identity.certificates import Credentials
     from fedbnsl.protocol.messages import RunStatus
-    from fedbnsl_server.identity.enrolment import Federation
     from fedbnsl_server.observe.metrics_port import MetricsPort
-    from fedbnsl_server.observe.page.runs_page import RunsPage
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import RunDisplay
 
 _POLL_S = 0.5
-
-
-TLS = "the federation's server certificate"
-metrics_options = served_at("--metrics", "Serve metrics for Prometheus", TLS)
-
-
-def metrics_port(
-    address: str | None, token_file: Path | None, federation: "Federation | None"
-) -> "AbstractContextManager[MetricsPort | None]":
-    """The port for metrics, if one is asked for.
-
-    Raises
-    ------
-    SetupError
-        If it cannot be had, or beyond loopback lacks TLS or a token.
-    """
-    if not is_asked_for(address, token_file, option="--metrics"):
-        return nullcontext()
-    from fedbnsl_server.observe.metrics_port import MetricsPort
-
-    return MetricsPort(address, token_file=token_file, federation=federation)
-
-
-def runs_page(
-    address: str | None, token_file: Path | None, federation: "Federation | None"
-) -> "AbstractContextManager[RunsPage | None]":
-    """The page of the coordinator's runs, if one is asked for.
-
-    Raises
-    ------
-    SetupError
-        If its port cannot be had, or beyond loopback lacks TLS or a token.
-    """
-    if not is_asked_for(address, token_file, option="--web"):
-        return nullcontext()
-    from fedbnsl_server.observe.page.runs_page import RunsPage
-
-    return RunsPage(address, token_file=token_file, federation=federation)
-
-
-def _asks_a_coordinator(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        passphrase_option,
-        click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output."),
-        click.option("--insecure", is_flag=True, help="Instead of --federation: plaintext, on loopback only."),
-        click.option(
-            "--federation",
-            "federation_folder",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            help="The coordinator's folder, made by `coordinator init`: ask over TLS.",
-        ),
-        click.argument("address", metavar="[HOST:PORT]", required=False),
-    ):
-        command = option(command)
-    return command
-
-
-def one_of_both(folder: Path | None, insecure: bool) -> None:
-    """Refuse a command with both or neither of --federation and --insecure.
-
-    Raises
-    ------
-    SetupError
-        With both or neither.
-    """
-    if (folder is None) is not insecure:
-        raise SetupError(
-            "pass either --federation FOLDER, made by `coordinator init`, or --insecure for plaintext on loopback"
-        )
-
-
-def _coordinator(
-    address: str | None, folder: Path | None, insecure: bool, passphrases: Passphrases
-) -> "tuple[str, Federation | None]":
-    """Address, and whose certificate to show; by default this machine, at the port that the sites were told."""
-    one_of_both(folder, insecure)
-    if folder is None:
-        from fedbnsl.protocol.channel import DEFAULT_PORT
-
-        return address or f"127.0.0.1:{DEFAULT_PORT}", None
-    from fedbnsl_server.identity.enrolment import Federation
-
-    federation = Federation.open(folder, passphrases=passphrases)
-    return address or f"127.0.0.1:{federation.port}", federation
 
 
 _run_option = click.option(
@@ -132,21 +42,10 @@ def _tag(observer: "Observer", name: str) -> int:
     return run_tag(runs[name].run)
 
 
-def _credentials(federation: "Federation | None") -> "Credentials | None":
-    return None if federation is None else federation.credentials()
-
-
 @click.command()
-@_asks_a_coordinator
+@asks_a_coordinator
 @_run_option
-def status(
-    address: str | None,
-    federation_folder: Path | None,
-    insecure: bool,
-    as_json: bool,
-    passphrases: Passphrases,
-    run: str,
-) -> None:
+def status(coordinator: Caller, as_json: bool, run: str) -> None:
     """Show the runs of the coordinator at HOST:PORT (this machine, at the federation's port or 50051).
 
     Of a coordinator with several runs it lists them, and shows those that are open; --json prints a line for each of
@@ -158,8 +57,8 @@ def status(
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import runs_table, view
 
-    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
-    with closing(Observer(address, _credentials(federation))) as observer:
+    address = coordinator.address
+    with closing(Observer(address, coordinator.credentials)) as observer:
         offers = observer.runs()
         tags = [_tag(observer, run)] if run else [run_tag(one.run) for one in offers or () if one.is_open]
         if run and offers and next(one for one in offers if one.name == run).state in ("queued", "interrupted"):
@@ -181,8 +80,8 @@ def status(
 
 
 @click.command()
-@_asks_a_coordinator
-@metrics_options
+@asks_a_coordinator
+@takes_metrics
 @click.option(
     "--patience",
     "patience_s",
@@ -193,17 +92,7 @@ def status(
     help="How long to wait for a coordinator that does not answer, or for an interrupted run to continue.",
 )
 @_run_option
-def watch(
-    address: str | None,
-    federation_folder: Path | None,
-    insecure: bool,
-    as_json: bool,
-    passphrases: Passphrases,
-    metrics: str | None,
-    metrics_token: Path | None,
-    patience_s: float,
-    run: str,
-) -> None:
+def watch(coordinator: Caller, as_json: bool, metrics: Http, patience_s: float, run: str) -> None:
     """Watch the run of the coordinator at HOST:PORT (this machine, at the federation's port or 50051) until it ends.
 
     On a terminal it is a live view, on a pipe a line now and then; with --json an object whenever round, state or
@@ -215,10 +104,10 @@ def watch(
     from fedbnsl_server.observe.terminal import RunDisplay
 
     console = Console(stderr=as_json)
-    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
+    address = coordinator.address
     with (
-        closing(Observer(address, _credentials(federation))) as observer,
-        metrics_port(metrics, metrics_token, federation) as port,
+        closing(Observer(address, coordinator.credentials)) as observer,
+        metrics.metrics(coordinator.federation) as port,
     ):
         if port is not None:
             console.print(f"metrics on port {port.port}", highlight=False)
@@ -271,24 +160,17 @@ def _until_the_end(
 
 
 @click.command()
-@_asks_a_coordinator
+@asks_a_coordinator
 @click.pass_context
-def healthcheck(
-    context: click.Context,
-    address: str | None,
-    federation_folder: Path | None,
-    insecure: bool,
-    as_json: bool,
-    passphrases: Passphrases,
-) -> None:
+def healthcheck(context: click.Context, coordinator: Caller, as_json: bool) -> None:
     """Ask the coordinator at HOST:PORT (this machine, at the federation's port or 50051) whether it takes calls.
 
     For containers: one line, exit code 0 if it does and 6 if it does not, after 3 s at the latest.
     """
     from fedbnsl_server.grpc_api.health import why_not_serving
 
-    address, federation = _coordinator(address, federation_folder, insecure, passphrases)
-    why_not = why_not_serving(address, _credentials(federation))
+    address = coordinator.address
+    why_not = why_not_serving(address, coordinator.credentials)
     if as_json:
         click.echo(json.dumps({"address": address, "serving": not why_not, "why_not": why_not}, ensure_ascii=False))
     else:

@@ -39,17 +39,13 @@ class Observer:
     def status(self, run: int = 0) -> RunStatus | None:
         """The current status, or None if the coordinator does not answer.
 
+        Raises IdentityError if the coordinator refuses the caller's certificate. Raises RemoteProtocolError if another
+        program answers, or the answer cannot be read.
+
         Parameters
         ----------
         run
             Of which run, its tag; 0: the only one, or the one that goes on.
-
-        Raises
-        ------
-        IdentityError
-            If the coordinator refuses the caller's certificate.
-        RemoteProtocolError
-            If another program answers, or the answer cannot be read.
         """
         reply = self._answer(lambda: self._stub.Status(federation.StatusRequest(run=run), timeout=_TIMEOUT_S))
         return None if reply is None else codec.decode_status(reply)

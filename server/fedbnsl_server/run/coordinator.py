@@ -1,7 +1,7 @@
 """One run at the coordinator: let the sites join, play the rounds, and end in an orderly way, also after an error.
 
-Several runs may be played at once, on one event loop and behind one port. What the machine lacks for a while ends
-nothing: see `fedbnsl_server.run.pause`. Sites are ejected by `fedbnsl_server.run.operator_commands`.
+Several runs may be played at once, on one event loop and behind one port. A lack of room only pauses a run: see
+`fedbnsl_server.run.pause`. Sites are ejected by `fedbnsl_server.run.operator_commands`.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 
 from fedbnsl.console.wording import counted
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
-from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.events.security_log import Record
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.plan.plan import Plan
@@ -32,10 +31,12 @@ from fedbnsl_server.results.results import RunRecorder
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.end_notice import end_of, public_reason, told
-from fedbnsl_server.run.operator_commands import EjectOrders
+from fedbnsl_server.run.operator_commands import OperatorCommands, RunParts
 from fedbnsl_server.run.pause import Pause
 from fedbnsl_server.run.phases import ENDING, Phases
-from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.round_loop import RoundRecord, Searching
+from fedbnsl_server.run.secure_aggregation import SecureSites
+from fedbnsl_server.run.settings import Follower
 from fedbnsl_server.run.threads import at_once, processors
 from fedbnsl_server.search import graph_search, order_search, sparse_products
 from fedbnsl_server.sites.ejection import losses
@@ -54,7 +55,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _End:
-    """How the rounds ended: `outcome` as in result.json, `error` what ended them early, if anything did."""
+    """How the rounds ended: `outcome` as in result.json, and the error that ended them early, if any."""
 
     outcome: str
     finished: Finished = field(default_factory=lambda: Finished(None))
@@ -63,14 +64,14 @@ class _End:
 
 
 class Door(Protocol):
-    """Where the sites of a run call."""
+    """Where the sites of a run call: a server for one run, or the listener of a service."""
 
     async def open(self, servicer: Servicer) -> None:
         """Take the calls of a run."""
         ...
 
     async def drain(self) -> None:
-        """No new work is handed out."""
+        """Hand out no new work."""
         ...
 
     async def close(self) -> None:
@@ -91,52 +92,32 @@ class Coordinator:
         The run folder, with what was written of the run before.
     ledgers
         What is remembered of the sites' privacy ledgers.
-    on_round
-        Called after each round is saved.
-    notice
-        Called with each message for the operator.
+    follower
+        Told what happens; its events get the name of the run's folder.
     record
         Told who joins and who leaves.
-    emit
-        Told what happens, under the name of the run's folder; see `fedbnsl.events.emitter`.
-    on_phase
-        Told several times a second what takes time; in the end None.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        ledgers: SiteLedgers,
-        *,
-        on_round: Callable[[AdmmState, RoundRecord], None],
-        notice: Callable[[str], None],
-        record: Record,
-        emit: Emit = silent,
-        on_phase: Callable[[Phase | None], None] = lambda phase: None,
-    ) -> None:
+    def __init__(self, folder: RunFolder, ledgers: SiteLedgers, follower: Follower, *, record: Record) -> None:
         plan, past, identity = folder.plan, folder.past, folder.identity
         self._plan = plan
         self._past = past
         self._ledgers = ledgers
-        self._on_round = on_round
-        self._notice = notice
-        self._record = record
-        self._emit = partial(emit, run=folder.path.name)
+        self._follower = follower
+        self._emit = partial(follower.emit, run=folder.path.name)
         self._end_notice: asyncio.Future[None] | None = None
         self._pause = Pause(self._note, on_change=self._tell_pause)
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
         self._named: set[str] = set()  # sites that were said to stand out
-        self._on_phase = on_phase
         self._phases = Phases(n_rounds(plan))
         self._is_loaded = False
         self._asked_to_stop: signal.Signals | None = None
         self._rounds: asyncio.Future[AdmmState] | None = None
-        self._folder = folder
         if folder.is_continued:
             folder.take_up()
             where = f"after round {past.round}" if past.round else "before round 1"
-            notice(f"continuing run {identity.run:016x} {where}")
+            follower.notice(f"continuing run {identity.run:016x} {where}")
         self._recorder = RunRecorder(folder, run=identity.run, seeds=identity.seeds, created_at=identity.created_at)
         self._roster = Roster(
             plan,
@@ -167,11 +148,8 @@ class Coordinator:
             why_paused=lambda: self._pause.reason,
             phase=self._phase,
         )
-        self._orders = EjectOrders(
-            folder,
-            self._recorder,
-            self._roster,
-            self._mailbox,
+        self._commands = OperatorCommands(
+            RunParts(folder, self._recorder, self._roster, self._mailbox),
             self._pause,
             say=self._say,
             note=self._note,
@@ -187,16 +165,13 @@ class Coordinator:
     async def run(self, door: Door) -> dict[str, Any]:
         """Open the door, play the rounds, write the results, tell the sites; return what result.json holds.
 
-        Raises
-        ------
-        FedbnslError
-            Whatever ended the run, once the results are written and the sites are told.
+        Raises the `FedbnslError` that ended the run, once the results are written and the sites are told.
         """
         await door.open(self._servicer)
         watching = asyncio.ensure_future(self._watch_phases())
         end = await self._play()
         watching.cancel()
-        _to_the_log(lambda: self._on_phase(None))
+        _to_the_log(lambda: self._follower.on_phase(None))
         ended = time.monotonic()
         end, result = await self._write_results(end)
         self._pause.stop()
@@ -223,9 +198,9 @@ class Coordinator:
         return result
 
     async def _play(self) -> _End:
-        looking = asyncio.ensure_future(self._orders.look())
+        looking = asyncio.ensure_future(self._commands.look())
         try:
-            await self._pause.outlast(self._orders.take)  # one that waits is older than everything that follows
+            await self._pause.outlast(self._commands.take)  # one that waits is older than everything that follows
             if self._roster.is_complete:  # before anything can stop the run: its results include the earlier rounds
                 await self._start()
             self._rounds = asyncio.ensure_future(self._learn())
@@ -242,7 +217,7 @@ class Coordinator:
 
     async def _watch_phases(self) -> None:
         while True:
-            _to_the_log(lambda: self._on_phase(self._phase()))
+            _to_the_log(lambda: self._follower.on_phase(self._phase()))
             await asyncio.sleep(_LOOK_S)
 
     def _phase(self) -> Phase:
@@ -271,7 +246,7 @@ class Coordinator:
         self._is_loaded = True
         plan, roster = self._plan, self._roster
         while True:
-            self._orders.rounds_are_played = True
+            self._commands.rounds_are_played = True
             play = partial(
                 round_loop.run,
                 plan,
@@ -280,23 +255,24 @@ class Coordinator:
                 self._mailbox,
                 on_round=self._after_round,
                 state=self._recorder.state,
-                certificates={site: member.certificate for site, member in roster.members.items()},
-                lost=losses(self._recorder.ejected) if plan.secure_aggregation else (),
-                each=at_once(processors()),
-                follow=self._phases.follow,
+                secure=SecureSites(
+                    {site: member.certificate for site, member in roster.members.items()},
+                    losses(self._recorder.ejected) if plan.secure_aggregation else (),
+                ),
+                search=Searching(follow=self._phases.follow, each=at_once(processors())),
             )
             try:
                 state = await _in_daemon_thread(play)
-                if self._orders.recalled_for is None:
+                if self._commands.recalled_for is None:
                     return state
             except RecalledError:
                 pass
             except QuorumLostError as error:
                 if self._pause.reason:
-                    await self._pause.over()  # sites could not take part: the round is asked anew
-                elif not await self._orders.go_on_without(error.missing):
+                    await self._pause.over()  # sites could not take part: the round is asked again
+                elif not await self._commands.go_on_without(error.missing):
                     raise
-            await self._orders.take_between_rounds()
+            await self._commands.take_between_rounds()
 
     async def _wait_for_sites(self) -> None:
         while not self._roster.is_complete:
@@ -305,7 +281,7 @@ class Coordinator:
             except QuorumLostError:
                 if not self._pause.reason:
                     raise
-                await self._pause.over()  # sites could not join: their time begins anew
+                await self._pause.over()  # sites could not join: their time begins again
 
     async def _start(self) -> None:
         def start() -> None:  # whoever is a member when it succeeds: one may be ejected while it waits for room
@@ -351,7 +327,7 @@ class Coordinator:
             local_s=record.local_s,
             global_s=record.global_s,
         )
-        _to_the_log(lambda: self._on_round(state, record))
+        _to_the_log(lambda: self._follower.on_round(state, record))
         odd = outliers_now(record.influence, record.kind, record.round, self._roster.variables)
         for site in odd.keys() - self._named:  # once: the result has the largest of all rounds
             self._named.add(site)
@@ -411,7 +387,7 @@ class Coordinator:
             self._rounds.cancel()
 
     def _say(self, text: str) -> None:
-        _to_the_log(lambda: self._notice(text))
+        _to_the_log(lambda: self._follower.notice(text))
         self._emit("notice", text=text)
 
     def _tell_pause(self, reason: str) -> None:
@@ -427,23 +403,16 @@ class Coordinator:
         except (ResultError, MemoryError) as error:
             if not shortage(error):
                 self._break(error)
-            # Otherwise the line is missing in events.jsonl, which needs none of them; the operator was told.
+            # Otherwise the line is missing in events.jsonl, and the operator was told.
 
     def _keep_membership(self, site: str, member: Member | None) -> None:
-        """Write down a membership.
-
-        Raises
-        ------
-        ResultError, MemoryError
-            If there is no room for it: the site shall try again.
-        """
         self._keep(lambda: self._recorder.membership(site, member))
 
     def _keep_turned_out(self, site: str) -> None:
-        """Write down that a site's enrolment has ended; see `_keep_membership` for the errors."""
         self._keep(lambda: self._recorder.turned_out(site))
 
     def _keep(self, write: Callable[[], None]) -> None:
+        """Write something down at a site's call; without room for it, the call fails and the site tries again."""
         try:
             write()
             self._pause.try_again()

@@ -1,8 +1,9 @@
-"""The operator's orders to a run that goes on: a site is taken out between rounds, or the open round is called back."""
+"""Operator commands to a run that goes on: a site is taken out between rounds, or the open round is recalled."""
 
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,24 +14,32 @@ from fedbnsl_server.run.pause import Pause
 from fedbnsl_server.sites.ejection import Ejected, round_to_go_on_after
 from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox
 from fedbnsl_server.sites.roster import Roster
-from fedbnsl_server.store import orders
-from fedbnsl_server.store.orders import Answer, EjectOrder
+from fedbnsl_server.store import operator_commands
+from fedbnsl_server.store.operator_commands import Answer, EjectCommand
 from fedbnsl_server.store.run_folder import RunFolder
 
-_LOOK_FOR_ORDERS_S = 0.5
+_LOOK_S = 0.5
 
 
-class EjectOrders:
-    """Takes the orders in a run's folder; used on the run's event loop.
+@dataclass(frozen=True)
+class RunParts:
+    """What holds the members of a run: a site is taken out of all of it."""
+
+    folder: RunFolder
+    recorder: RunRecorder
+    roster: Roster
+    mailbox: Mailbox
+
+
+class OperatorCommands:
+    """Takes the commands in a run's folder; used on the run's event loop.
 
     Parameters
     ----------
-    folder, recorder, roster, mailbox
-        Of the run: a site is taken out of all of them.
     pause
-        What is tried again while there is no room for it.
+        Tries again what there is no room for.
     say, note
-        Told what became of an order: the operator alone, or the operator and events.jsonl.
+        Told what became of a command: the operator alone, or the operator and events.jsonl.
     record
         Told who was ejected.
     on_broken
@@ -39,17 +48,14 @@ class EjectOrders:
     Attributes
     ----------
     rounds_are_played
-        Whether the rounds' thread works: the open round is then called back for an order.
+        Whether the rounds' thread works: the open round is then recalled for a command.
     recalled_for
-        The order for which it was; None: for none.
+        The command for which it was recalled, if any.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
-        recorder: RunRecorder,
-        roster: Roster,
-        mailbox: Mailbox,
+        run: RunParts,
         pause: Pause,
         *,
         say: Callable[[str], None],
@@ -58,12 +64,9 @@ class EjectOrders:
         on_broken: Callable[[ResultError], None],
     ) -> None:
         self.rounds_are_played = False
-        self.recalled_for: EjectOrder | None = None
-        self._folder = folder
-        self._plan = folder.plan
-        self._recorder = recorder
-        self._roster = roster
-        self._mailbox = mailbox
+        self.recalled_for: EjectCommand | None = None
+        self._folder, self._plan = run.folder, run.folder.plan
+        self._recorder, self._roster, self._mailbox = run.recorder, run.roster, run.mailbox
         self._pause = pause
         self._say = say
         self._note = note
@@ -74,13 +77,13 @@ class EjectOrders:
     async def take_between_rounds(self) -> None:
         """Go on from the last complete round, without whoever is ejected now; no round is under way."""
         self.recalled_for, self.rounds_are_played = None, False
-        self._go_on()  # also if the order is refused now, because the last round was complete before it
+        self._go_on()  # also if the command is refused now, because the last round was complete before it
         await self._pause.outlast(self.take)
 
     async def look(self) -> None:
-        """Take orders while the run goes on, until cancelled."""
+        """Take commands while the run goes on, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_FOR_ORDERS_S)
+            await asyncio.sleep(_LOOK_S)
             if self.recalled_for is None:
                 try:
                     await self._pause.outlast(self.take)
@@ -90,59 +93,59 @@ class EjectOrders:
                     self._on_broken(error)
 
     def take(self) -> None:
-        """Answer the order that waits; if it can be carried out while rounds are played, call the open one back."""
+        """Answer the command that waits; if it can be carried out while rounds are played, recall the open one."""
         try:
-            order = orders.pending(self._folder.path)
-        except ResultError as error:  # a file that somebody else put there is no reason to end the run
+            command = operator_commands.pending(self._folder.path)
+        except ResultError as error:  # a damaged file is no reason to end the run
             if str(error) != self._not_understood:
                 self._not_understood = str(error)
                 self._note(self._not_understood)
             return
-        if order is None:
+        if command is None:
             return
-        done = next((one for one in self._recorder.ejected if one.order == order.id), None)
-        refusal = self._refusal(order)
+        done = next((one for one in self._recorder.ejected if one.order == command.id), None)
+        refusal = self._refusal(command)
         if done is not None:  # a crash came before the answer
-            self._answer(order, done.sentence, done=True)
+            self._answer(command, done.sentence, done=True)
         elif refusal is not None:
             self._note(f"not ejected: {refusal}")
-            self._answer(order, refusal, done=False)
+            self._answer(command, refusal, done=False)
         elif self.rounds_are_played:
-            self.recalled_for = order
+            self.recalled_for = command
             self._mailbox.recall()
         else:
-            self._eject(order)
+            self._eject(command)
 
     async def go_on_without(self, sites: Sequence[str]) -> bool:
-        """Whether the present round, which these sites have not answered in time, is asked anew of the others."""
+        """Whether the present round, which these sites have not answered in time, is asked again of the others."""
         if not (self._plan.secure_aggregation and sites):
             return False
         if len({*sites, *(one.site for one in self._recorder.ejected)}) > self._plan.retries:
             return False
         self.rounds_are_played = False
         for site in sites:
-            await self._pause.outlast(partial(self._lose, EjectOrder(secrets.token_hex(8), site, None)))
+            await self._pause.outlast(partial(self._lose, EjectCommand(secrets.token_hex(8), site, None)))
         return True
 
-    def _lose(self, order: EjectOrder) -> None:
-        """Take out a site that has not answered, unless an order has done so while there was no room to write."""
-        if order.site not in {one.site for one in self._recorder.ejected}:
-            self._take_out(order)
+    def _lose(self, command: EjectCommand) -> None:
+        """Take out a site that has not answered, unless a command has done so while there was no room to write."""
+        if command.site not in {one.site for one in self._recorder.ejected}:
+            self._take_out(command)
 
-    def _eject(self, order: EjectOrder) -> None:
-        """Carry out an order; no round is under way."""
-        self._answer(order, self._take_out(order), done=True)
+    def _eject(self, command: EjectCommand) -> None:
+        """Carry out a command; no round is under way."""
+        self._answer(command, self._take_out(command), done=True)
 
-    def _take_out(self, order: EjectOrder) -> str:
+    def _take_out(self, command: EjectCommand) -> str:
         """Take the site out of folder, roster and mailbox; what to say of it."""
-        after = self._round_to_go_on_after(order)
-        member = self._roster.members.get(order.site)
+        after = self._round_to_go_on_after(command)
+        member = self._roster.members.get(command.site)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         rows = 0 if member is None else member.n_samples
-        ejected = Ejected(order.id, order.site, order.from_round, after, rows, now)
+        ejected = Ejected(command.id, command.site, command.from_round, after, rows, now)
         self._recorder.eject(ejected)
-        self._record("ejected", site=order.site, round=after + 1)
-        self._roster.eject(order.site)
+        self._record("ejected", site=command.site, round=after + 1)
+        self._roster.eject(command.site)
         self._go_on()
         text = f"{ejected.sentence}; round {after + 1} is next"
         if self._plan.secure_aggregation:
@@ -157,21 +160,21 @@ class EjectOrders:
         before = CompleteRounds(answered=answered)
         self._mailbox.go_on_after(before if state is None else CompleteRounds(state.round, state.sites, answered))
 
-    def _answer(self, order: EjectOrder, text: str, *, done: bool) -> None:
-        orders.settle(self._folder.path, Answer(order.id, done, text))
+    def _answer(self, command: EjectCommand, text: str, *, done: bool) -> None:
+        operator_commands.settle(self._folder.path, Answer(command.id, done, text))
 
-    def _refusal(self, order: EjectOrder) -> str | None:
+    def _refusal(self, command: EjectCommand) -> str | None:
         try:
-            self._round_to_go_on_after(order)
+            self._round_to_go_on_after(command)
         except SetupError as error:
             # The remedy of the class speaks of options, to somebody at a keyboard.
             return str(error) if error.remedy == SetupError.remedy else f"{error}. {error.remedy}"
         return None
 
-    def _round_to_go_on_after(self, order: EjectOrder) -> int:
+    def _round_to_go_on_after(self, command: EjectCommand) -> int:
         return round_to_go_on_after(
-            order.site,
-            order.from_round,
+            command.site,
+            command.from_round,
             plan=self._plan,
             members=self._roster.members.keys(),
             ejected=self._recorder.ejected,

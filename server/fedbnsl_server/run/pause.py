@@ -64,12 +64,8 @@ class Pause:
     async def outlast(self, write: Callable[[], _T]) -> _T:
         """Write, and again until nothing is lacking for it.
 
-        Raises
-        ------
-        InterruptedRunError
-            If the run was stopped meanwhile.
-        FedbnslError, OSError, MemoryError
-            From `write`, if it does not pass by waiting, or if the run was stopped before.
+        Raises InterruptedRunError if the run was stopped meanwhile. Raises FedbnslError, OSError or MemoryError from
+        `write`, if it does not pass by waiting, or if the run was stopped before.
         """
         writer = object()
         try:

@@ -14,7 +14,7 @@ import numpy as np
 from fedbnsl.errors import DivergenceError, RemoteProtocolError, StaleRoundError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import Content, LocalUpdate, Loss, RoundTask, Units
+from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask, Units
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
@@ -22,6 +22,7 @@ from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influenc
 from fedbnsl_server.results.findings import Finding, findings_of
 from fedbnsl_server.rounds.kinds import Run, kind_of, left_out
 from fedbnsl_server.run import secure_aggregation as secure_aggregation
+from fedbnsl_server.run.secure_aggregation import NO_SECURE_SITES, SecureSites
 from fedbnsl_server.search.progress import Each, Progress, in_turn
 from fedbnsl_server.sites.mailbox import Exchange
 
@@ -32,8 +33,6 @@ class RoundRecord:
 
     Attributes
     ----------
-    kind
-        Name of the kind of round.
     entries_up
         Numbers that were sent, by contributing site.
     entries_down
@@ -76,6 +75,25 @@ class RoundRecord:
     ended_in: str = ""
 
 
+@dataclass(frozen=True)
+class Searching:
+    """How the searches of a run are followed and how their parts are gone through.
+
+    Attributes
+    ----------
+    follow
+        Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
+    each
+        Goes through the parts of a search; with threads, several at a time.
+    """
+
+    follow: Callable[[Progress | None], None] = lambda progress: None
+    each: Each = in_turn
+
+
+IN_TURN = Searching()
+
+
 def run(
     plan: Plan,
     variables: Sequence[str],
@@ -84,12 +102,12 @@ def run(
     *,
     on_round: Callable[[AdmmState, RoundRecord], None],
     state: AdmmState | None = None,
-    certificates: Mapping[str, bytes] | None = None,
-    lost: Sequence[Loss] = (),
-    follow: Callable[[Progress | None], None] = lambda progress: None,
-    each: Each = in_turn,
+    secure: SecureSites = NO_SECURE_SITES,
+    search: Searching = IN_TURN,
 ) -> AdmmState:
-    """All rounds of a run.
+    """Play all rounds of a run.
+
+    Raises QuorumLostError or InterruptedRunError from the exchange. Raises DivergenceError if an iterate is not finite.
 
     Parameters
     ----------
@@ -101,23 +119,8 @@ def run(
         Called with the new state after each round, before the next one is handed out: the place to save it.
     state
         State to continue from; None: start from zero.
-    certificates
-        Of the sites that have one, DER: what secure aggregation tell the other sites of them.
-    lost
-        Sites that secure aggregation has lost; they are not among the participants any more.
-    follow
-        Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
-    each
-        Goes through the parts of a search; with threads, several at a time.
-
-    Raises
-    ------
-    QuorumLostError, InterruptedRunError
-        From the exchange.
-    DivergenceError
-        If an iterate is not finite.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples, certificates or {}, tuple(lost), each=each)
+    context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost), each=search.each)
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -132,11 +135,11 @@ def run(
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
         progress = Progress()
-        follow(progress)
+        search.follow(progress)
         try:
             state = advance(state, updates, content, replace(context, progress=progress))
         finally:
-            follow(None)
+            search.follow(None)
         known, seen = _known(state, updates, content, context)
         entries_down, indexed_down = content.entries(dense=plan.dense_messages)
         entries_up = {site: updates[site].content.entries(dense=plan.dense_messages) for site in sorted(updates)}

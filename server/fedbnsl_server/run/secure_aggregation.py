@@ -6,6 +6,7 @@ which no reading of it could mistake for a sum.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -24,6 +25,25 @@ TOGETHER = "all sites together"
 _WIDTHS = 100
 
 
+@dataclass(frozen=True)
+class SecureSites:
+    """What secure aggregation needs to know of the sites.
+
+    Attributes
+    ----------
+    certificates
+        Of the sites that have one, DER: the other sites are told of them.
+    lost
+        Sites that were lost; they are no longer among the participants.
+    """
+
+    certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    lost: Sequence[Loss] = ()
+
+
+NO_SECURE_SITES = SecureSites()
+
+
 def is_summed(asked: Content, run: Run) -> bool:
     """Whether the answers to a task are parts of secure aggregation."""
     return run.plan.secure_aggregation and asked.of_records
@@ -38,13 +58,7 @@ def is_given_up(answer: Content, asked: Content, units: Units | None, run: Run) 
 
 
 def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
-    """Why an answer is no part of the sum, as the end of a sentence; empty if it is one.
-
-    Parameters
-    ----------
-    units
-        In force when it was asked.
-    """
+    """Why an answer is not part of the sum, as the end of a sentence; empty if it is."""
     if not isinstance(part, MaskedSum):
         return "is not part of secure aggregation, which the plan asks for"
     expected = _kind(asked).n_summands(run)
@@ -65,10 +79,7 @@ def _digest(asked: Content, units: Units | None, lost: Sequence[Loss]) -> bytes:
 def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content:
     """The answer of all sites as one.
 
-    Raises
-    ------
-    RemoteProtocolError
-        If it cannot be one, since masks did not cancel or a site sent what it liked. Nobody can tell which.
+    Raises RemoteProtocolError if the total is not a valid answer: masks did not cancel, or a site sent wrong numbers.
     """
     kind = _kind(asked)
     words = np.zeros(kind.n_summands(run), dtype=np.uint64)

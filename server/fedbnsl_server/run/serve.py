@@ -13,48 +13,33 @@ from typing import TYPE_CHECKING, Any
 from fedbnsl.console.interrupt import Interruption, outcome_of, signals_to_heed
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
-from fedbnsl.events.emitter import Emit, silent
-from fedbnsl.events.security_log import NAME, Record, SecurityLog
+from fedbnsl.events.security_log import Record
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.channel import require_loopback, split_address
-from fedbnsl.protocol.messages import Finished, Phase
-from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.grpc_api.connections import make_room, most_connections
+from fedbnsl.protocol.messages import Finished
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.coordinator import Coordinator
 from fedbnsl_server.run.end_notice import end_of, told
-from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.run.settings import SILENT, Follower, ServerSettings
 from fedbnsl_server.sites.mailbox import CompleteRounds, Mailbox
 from fedbnsl_server.sites.roster import Roster
-from fedbnsl_server.store import orders
+from fedbnsl_server.store import operator_commands
 from fedbnsl_server.store.run_folder import RunFolder, can_be_continued
 from fedbnsl_server.store.run_id import RunIdentity
-from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
+from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.metrics_port import MetricsPort
-    from fedbnsl_server.observe.page.runs_page import RunsPage
 
 
 def serve(
     plan: Plan,
     out: Path,
+    server: ServerSettings,
+    follower: Follower = SILENT,
     *,
-    listen: str,
-    federation: "Federation | None" = None,
-    on_listening: Callable[[str], None],
-    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None,
-    on_phase: Callable[[Phase | None], None] = lambda phase: None,
-    notice: Callable[[str], None] = lambda text: None,
     seeds: Mapping[str, int] | None = None,
-    site_ledgers: Path | None = None,
-    security_log: Path | None = None,
-    metrics: "MetricsPort | None" = None,
-    emit: Emit = silent,
-    page: "RunsPage | None" = None,
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
@@ -69,59 +54,33 @@ def serve(
         It names its variables: they are not for the first site that joins to choose.
     out
         The run folder.
-    listen
-        host:port; port 0 takes a free one.
-    federation
-        Whose sites may call, over TLS; None: anybody, in plaintext, on loopback only.
-    on_listening
-        Called with the real address once sites can call.
-    on_round
-        Called after each round is saved.
-    on_phase
-        Told several times a second what takes time; None in the end.
-    notice
-        Called with a text when a site joins or leaves, and when a round waits for one.
     seeds
         Seeds of generated data, for the manifest.
-    site_ledgers
-        File that remembers the sites' privacy ledgers from run to run; None: next to the run folder.
-    security_log
-        File of who called and who was refused; None: in the federation's folder, without one beside the run folder.
-    metrics
-        Shows where the run stands.
-    emit
-        Told what happens; see `fedbnsl.events.emitter`.
-    page
-        Shows the run to browsers; it hears of it by `emit` and `on_round`.
 
     Raises
     ------
     FedbnslError
         Whatever ended the run; the run folder is readable all the same.
     """
-    if federation is None:
-        require_loopback(listen)
-    else:
-        split_address(listen)
-        federation.credentials()  # fail now, not after the port is open
+    federation, page = server.federation, server.page
+    server.check()
     check_plan(plan)
     if federation is not None:
-        look_for_certificates(plan.sites, federation, notice, begins=not can_be_continued(out))
-    make_room(most_connections(plan.n_participants) + (0 if page is None else page.most_connections))
-    ledgers = SiteLedgers(site_ledgers or out.parent / FILE)
-    log = SecurityLog(security_log or (out.parent if federation is None else federation.folder) / NAME)
+        look_for_certificates(plan.sites, federation, follower.notice, begins=not can_be_continued(out))
+    server.make_room(plan.n_participants)
+    ledgers, log = server.ledgers(out.parent), server.open_log(out.parent)
     record = partial(log.count, sync=True)
 
     async def serve_run() -> dict[str, Any]:
         # Bind the port before making the folder: after a port conflict, the same folder can still be used.
-        server = CoordinatorServer(
-            listen,
+        port = CoordinatorServer(
+            server.listen,
             federation,
             n_sites=plan.n_participants,
             largest_bytes=codec.largest_call_bytes(plan.column_names, plan.steps_sent),
-            on_open=on_listening,
+            on_open=server.on_listening,
             log=log,
-            metrics=metrics,
+            metrics=server.metrics,
         )
         folder = RunFolder.open(out, plan, RunIdentity(secrets.randbits(64), datetime.now(UTC), seeds or {}))
         run = f"{folder.identity.run:016x}"
@@ -131,18 +90,16 @@ def serve(
         try:
             stored = folder.finished_result()
             if stored is not None:
-                emit("run over", run=folder.path.name, outcome=stored["state"], reason="")
-                _refuse_order(out, notice)
-                await _repeat_the_end(server, folder, ledgers, notice, record)
+                follower.emit("run over", run=folder.path.name, outcome=stored["state"], reason="")
+                _refuse_command(out, follower.notice)
+                await _repeat_the_end(port, folder, ledgers, follower.notice, record)
                 outcome = "finished before"
                 return stored
-            coordinator = Coordinator(
-                folder, ledgers, on_round=on_round, on_phase=on_phase, notice=notice, record=record, emit=emit
-            )
+            coordinator = Coordinator(folder, ledgers, follower, record=record)
             if live is not None:
                 live.follow(coordinator.servicer.status, asyncio.get_running_loop())
             heed_signals(coordinator.stop)
-            result = await coordinator.run(server)
+            result = await coordinator.run(port)
             outcome = result["state"]
             return result
         except (FedbnslError, Interruption) as error:
@@ -206,14 +163,14 @@ def look_for_certificates(
         )
 
 
-def _refuse_order(out: Path, notice: Callable[[str], None]) -> None:
-    """Answer an order to a finished run; a file that is none, or no room for the answer, changes nothing at its end."""
+def _refuse_command(out: Path, notice: Callable[[str], None]) -> None:
+    """Answer a command to a finished run; a damaged file, or no room for the answer, changes nothing at its end."""
     try:
-        order = orders.pending(out)
-        if order is not None:
-            text = f"the run is finished: begin a new one without {order.site}"
+        command = operator_commands.pending(out)
+        if command is not None:
+            text = f"the run is finished: begin a new one without {command.site}"
             notice(f"not ejected: {text}")
-            orders.settle(out, orders.Answer(order.id, False, text))
+            operator_commands.settle(out, operator_commands.Answer(command.id, False, text))
     except ResultError as error:
         notice(str(error))
 
@@ -225,13 +182,7 @@ async def _repeat_the_end(
     notice: Callable[[str], None],
     record: Record,
 ) -> None:
-    """Tell the sites of a finished run again that it has ended: some may have missed it. The folder stays as it is.
-
-    Raises
-    ------
-    ResultError
-        If its checkpoint is missing.
-    """
+    """Tell the sites of a finished run again that it has ended: some may have missed it. The folder stays as it is."""
     servicer, end, grace_s = finished_run(folder, ledgers, notice, record)
     mailbox = servicer.mailbox
     notice(

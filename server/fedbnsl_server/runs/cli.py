@@ -1,35 +1,82 @@
-"""`fedbnsl coordinator runs`: what is wanted of the runs in a folder, which `coordinator serve --runs` plays."""
+"""`fedbnsl coordinator runs`: serve the runs of a folder, and say what is wanted of each."""
 
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import ResultError, SetupError, UnreachableError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl_server.options import ServerOptions, json_option, takes_server
 from fedbnsl_server.results.variable_names import names_in, variables_in
 
+if TYPE_CHECKING:
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_server.algorithm.admm import AdmmState
+    from fedbnsl_server.run.round_loop import RoundRecord
+
 _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 _DAY_S = 86_400.0
 
 
 @click.group()
 def runs() -> None:
-    """Queue, pause, stop and remove the runs in the FOLDER of `coordinator serve --runs FOLDER`.
+    """Serve the runs of a FOLDER; queue, pause, stop and remove them.
 
-    The commands write small files in FOLDER, which the service looks at several times a second; it need not be running.
-    Use them as the user that the service runs as.
+    All commands but `serve` write small files in FOLDER, which `serve` looks at several times a second; it need not be
+    running. Use them as the user that it runs as.
     """
+
+
+@runs.command()
+@_FOLDER
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1, max=16),
+    default=2,
+    show_default=True,
+    help="How many runs of that folder are open at the same time; the others wait in their order.",
+)
+@takes_server
+def serve(folder: Path, at_once: int, server: ServerOptions) -> None:
+    """Stay up and play the runs of FOLDER, which `coordinator runs start` queues, until this process ends.
+
+    Each site needs one agent for all runs (`fedbnsl participant agent`). SIGTERM and Ctrl-C pause the runs, and a new
+    start continues them.
+    """
+    from fedbnsl.console.time_left import phases_shown
+    from fedbnsl.files.durable import make_folder
+    from fedbnsl_server.run.settings import Follower
+    from fedbnsl_server.runs.service import serve_runs
+
+    def say(name: str, text: str) -> None:
+        tell(shown_lines(f"{name}: {text}" if name else text))
+
+    show_phase = phases_shown(partial(say, ""), err=False)
+    make_folder(folder)
+    with server.open(lambda address: say("", f"listening on {address}; runs: {folder}"), partial(say, "")) as opened:
+        settings, events = opened
+
+        def follower_of(name: str) -> Follower:
+            def after_round(state: "AdmmState", record: "RoundRecord") -> None:
+                say(name, f"round {record.round} {record.kind:5} sites {len(record.contributed)}/{len(state.sites)}")
+                if settings.page is not None:
+                    settings.page.after_round(name, state, record)
+
+            return Follower(after_round, partial(show_phase, name), partial(say, name), events)
+
+        serve_runs(folder, settings, at_once=at_once, follower_of=follower_of)
 
 
 @runs.command("list")
 @_FOLDER
-@_JSON
+@json_option
 def list_(folder: Path, as_json: bool) -> None:
     """All runs of FOLDER, those that are to be played first at the top."""
     from fedbnsl_server.runs import queue
@@ -52,7 +99,7 @@ def list_(folder: Path, as_json: bool) -> None:
 @runs.command()
 @_FOLDER
 @click.argument("name")
-@_JSON
+@json_option
 def show(folder: Path, name: str, as_json: bool) -> None:
     """The run NAME of FOLDER: where it stands, whose it is, and where its results are."""
     from fedbnsl_server.runs import queue
@@ -76,7 +123,7 @@ def show(folder: Path, name: str, as_json: bool) -> None:
 @click.option("--name", default="", help="Name of the run's folder.  [default: the plan's name and the time]")
 @click.option("--variables", metavar="NAMES|FILE", help="As of `coordinator serve`.")
 @click.option("--sites", metavar="NAMES", help="As of `coordinator serve`.")
-@_JSON
+@json_option
 def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, sites: str | None, as_json: bool) -> None:
     """Queue a new run of PLAN in FOLDER, or let the RUN of that folder go on that was paused, stopped or has failed.
 
@@ -94,11 +141,7 @@ def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, si
             raise SetupError(f"run {run.name} is finished; begin a new one with its plan: {run.folder / 'plan.toml'}")
         run = queue.want(run, "run")
     else:
-        plan = choice.load()
-        if variables is not None:
-            plan = plan.with_settings(variables=variables_in(variables))
-        if sites is not None:
-            plan = plan.with_settings(sites=names_in(sites))
+        plan = named_plan(choice, variables, sites)
         check_plan(plan)
         if not plan.sites:
             tell("be careful: the plan names no sites, so that no agent can take part; name them: --sites", err=True)
@@ -107,7 +150,7 @@ def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, si
     tell(json.dumps(told, ensure_ascii=False) if as_json else f"queued: {run.name} (plan digest {told['plan_digest']})")
 
 
-def _ordering(wanted: str, text: str) -> click.Command:
+def _command(wanted: str, text: str) -> click.Command:
     @_FOLDER
     @click.argument("name")
     @click.option(
@@ -118,7 +161,7 @@ def _ordering(wanted: str, text: str) -> click.Command:
         show_default=True,
         help="Seconds to wait until the service has done it.",
     )
-    def order(folder: Path, name: str, wait_s: float) -> None:
+    def command(folder: Path, name: str, wait_s: float) -> None:
         from fedbnsl_server.runs import queue
 
         run = queue.named(folder, name)
@@ -134,18 +177,18 @@ def _ordering(wanted: str, text: str) -> click.Command:
             )
         click.echo(f"{run.name}: {run.state()}; go on with: fedbnsl coordinator runs start {folder} {run.folder}")
 
-    order.__doc__ = text
-    return click.command(wanted)(order)
+    command.__doc__ = text
+    return click.command(wanted)(command)
 
 
 runs.add_command(
-    _ordering(
+    _command(
         "pause",
         "Pause the run NAME of FOLDER after its last complete round: its sites wait, and keep their places.",
     )
 )
 runs.add_command(
-    _ordering(
+    _command(
         "stop",
         "End the run NAME of FOLDER and tell its sites; what was learned so far is kept, and it can be started again.",
     )
@@ -160,7 +203,7 @@ runs.add_command(
     "older_than_days",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="All runs that are over, and have been for so many days.",
+    help="All runs that have been over for this many days.",
 )
 @click.option("--yes", is_flag=True, help="Remove without being asked.")
 def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, yes: bool) -> None:
@@ -191,6 +234,14 @@ def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, 
     for run in chosen:
         queue.remove(run)
     click.echo(f"removed {len(chosen)}; {shutil.disk_usage(folder).free / 1e9:.1f} GB are free")
+
+
+def named_plan(choice: PlanChoice, variables: str | None, sites: str | None) -> "Plan":
+    """The chosen plan with the names of --variables and --sites."""
+    plan = choice.load()
+    if variables is not None:
+        plan = plan.with_settings(variables=variables_in(variables))
+    return plan if sites is None else plan.with_settings(sites=names_in(sites))
 
 
 def _say_unreadable(place: Path, error: ResultError) -> None:

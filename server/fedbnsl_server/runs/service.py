@@ -1,6 +1,6 @@
-"""Plays the runs of a folder behind one port, so many at a time, for as long as the process lives.
+"""Plays the runs of a folder behind one port, several at a time, for as long as the process lives.
 
-What is wanted of a run stands in files (`fedbnsl_server.runs.queue`), and what has become of it in its run folder: a
+What the operator wants of a run stands in files (`fedbnsl_server.runs.queue`), and its outcome in its run folder: a
 service that is killed goes on where it stood when it is started again.
 """
 
@@ -16,35 +16,25 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedbnsl.console.shown import shown
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
-from fedbnsl.events.emitter import Emit, silent
-from fedbnsl.events.security_log import NAME, Record, SecurityLog
-from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES, require_loopback, split_address
-from fedbnsl.protocol.messages import Phase, RunOffer, run_tag
+from fedbnsl.events.security_log import Record
+from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
+from fedbnsl.protocol.messages import RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.grpc_api.connections import make_room, most_connections
 from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.run.coordinator import Coordinator
-from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.run.serve import check_plan, finished_run, heed_signals, look_for_certificates
+from fedbnsl_server.run.settings import SILENT, Follower, ServerSettings
 from fedbnsl_server.runs import queue
 from fedbnsl_server.runs.queue import QueuedRun
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder, can_be_continued, is_worked_on
 from fedbnsl_server.store.run_id import RunIdentity
-from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
-
-if TYPE_CHECKING:
-    from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.metrics_port import MetricsPort
-    from fedbnsl_server.observe.page.runs_page import RunsPage
 
 _log = logging.getLogger(__name__)
 
@@ -59,19 +49,10 @@ _SITES_ON_LOOPBACK = 64
 
 def serve_runs(
     folder: Path,
+    server: ServerSettings,
     *,
-    listen: str,
-    federation: "Federation | None" = None,
     at_once: int = 2,
-    on_listening: Callable[[str], None],
-    on_round: Callable[[str, AdmmState, RoundRecord], None] = lambda name, state, record: None,
-    on_phase: Callable[[str, Phase | None], None] = lambda name, phase: None,
-    notice: Callable[[str, str], None] = lambda name, text: None,
-    site_ledgers: Path | None = None,
-    security_log: Path | None = None,
-    metrics: "MetricsPort | None" = None,
-    emit: Emit = silent,
-    page: "RunsPage | None" = None,
+    follower_of: Callable[[str], Follower] = lambda run: SILENT,
 ) -> None:
     """Play the runs of a folder until a signal asks to stop; runs that go on are then paused.
 
@@ -79,65 +60,48 @@ def serve_runs(
     ----------
     at_once
         How many runs are open at the same time; the others wait in their order.
-    on_listening
-        Called with the real address once sites can call.
-    on_round, on_phase, notice
-        Called with the name of the run, and as in `fedbnsl_server.run.serve.serve`.
-    site_ledgers
-        File that remembers the sites' privacy ledgers; None: in the folder.
-    security_log
-        File of who called and who was refused; None: in the federation's folder, without one in the folder.
-    page
-        Shows the runs to browsers; it hears of them by `emit` and `on_round`.
+    follower_of
+        Gives who follows a run, by its name; the empty name stands for the whole folder.
 
     Raises
     ------
     SetupError
         If the port cannot be had.
     """
-    if federation is None:
-        require_loopback(listen)
-        n_sites = _SITES_ON_LOOPBACK
-    else:
-        split_address(listen)
-        federation.credentials()  # fail now, not after the port is open
-        n_sites = max(_SITES_ON_LOOPBACK, len(federation.enrolled()))
-    make_room(most_connections(n_sites * at_once) + (0 if page is None else page.most_connections))
-    log = SecurityLog(security_log or (folder if federation is None else federation.folder) / NAME)
+    server.check()
+    federation = server.federation
+    n_sites = _SITES_ON_LOOPBACK if federation is None else max(_SITES_ON_LOOPBACK, len(federation.enrolled()))
+    server.make_room(n_sites * at_once)
+    log = server.open_log(folder)
 
     async def serving() -> None:
-        server = CoordinatorServer(
-            listen,
+        port = CoordinatorServer(
+            server.listen,
             federation,
             n_sites=n_sites,
             largest_bytes=MAX_MESSAGE_BYTES,
-            on_open=on_listening,
+            on_open=server.on_listening,
             log=log,
-            metrics=metrics,
+            metrics=server.metrics,
             runs_at_once=at_once + 2,
         )
         service = Service(
             folder,
-            server.listener,
-            SiteLedgers(site_ledgers or folder / FILE),
+            port.listener,
+            server,
             at_once=at_once,
-            federation=federation,
-            on_round=on_round,
-            on_phase=on_phase,
-            notice=notice,
+            follower_of=follower_of,
             record=partial(log.count, sync=True),
-            emit=emit,
-            page=page,
         )
         heed_signals(service.stop)
         log.enter("service started", folder=folder.name)
         try:
             service.look()
-            await server.start()
+            await port.start()
             await service.play()
-            await server.drain()
+            await port.drain()
         finally:
-            await server.close()
+            await port.close()
             log.close()
             log.enter("service ended", folder=folder.name)
 
@@ -186,28 +150,19 @@ class Service:
         self,
         folder: Path,
         listener: Listener,
-        ledgers: SiteLedgers,
+        server: ServerSettings,
         *,
         at_once: int,
-        federation: "Federation | None",
-        on_round: Callable[[str, AdmmState, RoundRecord], None],
-        on_phase: Callable[[str, Phase | None], None],
-        notice: Callable[[str, str], None],
+        follower_of: Callable[[str], Follower],
         record: Record,
-        emit: Emit,
-        page: "RunsPage | None",
     ) -> None:
         self._folder = folder
         self._listener = listener
-        self._ledgers = ledgers
+        self._ledgers = server.ledgers(folder)
+        self._federation, self._page = server.federation, server.page
         self._at_once = at_once
-        self._federation = federation
-        self._on_round = on_round
-        self._on_phase = on_phase
-        self._notice = notice
+        self._follower_of = follower_of
         self._record = record
-        self._emit = emit
-        self._page = page
         self._played: dict[str, _Played] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -269,7 +224,7 @@ class Service:
     def _say_unreadable(self, unreadable: dict[str, str]) -> None:
         for name, why in unreadable.items():
             if self._unreadable.get(name) != why:
-                self._notice(name, f"left out: {why}")
+                self._follower_of(name).notice(f"left out: {why}")
         self._unreadable = unreadable
 
     def _do_what_is_wanted(self) -> None:
@@ -305,11 +260,11 @@ class Service:
             if shortage(error) or _is_played_elsewhere(run):
                 self._try_later(run, error)
             else:
-                self._notice(name, f"over: {error}")
+                self._follower_of(name).notice(f"over: {error}")
                 self._want_no_more(run)
         except Exception:
             _log.exception("run %s ended unexpectedly", name)
-            self._notice(name, "over: an unexpected error; see the log")
+            self._follower_of(name).notice("over: an unexpected error; see the log")
             self._want_no_more(run)
         finally:
             if self._page is not None:
@@ -322,7 +277,7 @@ class Service:
         first_s, most_s = _AGAIN_S
         wait_s = min(2 * self._again.get(run.name, (first_s / 2, 0.0))[0], most_s)
         self._again[run.name] = wait_s, time.monotonic() + wait_s
-        self._notice(run.name, f"{error}; trying again in {wait_s:g} s")
+        self._follower_of(run.name).notice(f"{error}; trying again in {wait_s:g} s")
 
     def _want_no_more(self, run: QueuedRun) -> None:
         self._again[run.name] = _AGAIN_S[1], time.monotonic() + _AGAIN_S[1]  # also if it cannot be written down
@@ -331,27 +286,19 @@ class Service:
                 queue.want(run, "stop")
             self._again.pop(run.name)
         except ResultError as error:
-            self._notice(run.name, str(error))
+            self._follower_of(run.name).notice(str(error))
 
     async def _play_one(self, run: QueuedRun) -> None:
-        plan, name = run.plan(), run.name
+        plan, name, follower = run.plan(), run.name, self._follower_of(run.name)
         check_plan(plan)
         if self._federation is not None:
             begins = not can_be_continued(run.folder)
-            look_for_certificates(plan.sites, self._federation, partial(self._notice, name), begins=begins)
+            look_for_certificates(plan.sites, self._federation, follower.notice, begins=begins)
         folder = RunFolder.open(run.folder, plan, RunIdentity(run.run, datetime.now(UTC)))
         try:
             number = f"{folder.identity.run:016x}"
             self._record("run continued" if folder.is_continued else "run started", run=number, name=name)
-            coordinator = Coordinator(
-                folder,
-                self._ledgers,
-                on_round=partial(self._on_round, name),
-                on_phase=partial(self._on_phase, name),
-                notice=partial(self._notice, name),
-                record=self._record,
-                emit=self._emit,
-            )
+            coordinator = Coordinator(folder, self._ledgers, follower, record=self._record)
             if self._page is not None:
                 live = self._page.open(plan, folder.path, folder.identity.run, past=folder.past)
                 live.follow(coordinator.servicer.status, asyncio.get_running_loop())
@@ -360,7 +307,7 @@ class Service:
                 coordinator.stop(signal.SIGTERM)
             result = await coordinator.run(_RunDoor(self._listener))
             self._record("run ended", run=number, name=name, outcome=result["state"])
-            self._notice(name, f"{result['state']}: {folder.path}")
+            follower.notice(f"{result['state']}: {folder.path}")
         finally:
             folder.close()
 
@@ -370,9 +317,8 @@ class Service:
             if run_tag(run.run) == tag and run.name not in self._tasks and run.state() == "finished":
                 folder = RunFolder.open(run.folder, run.plan(), RunIdentity(run.run, datetime.now(UTC)))
                 try:
-                    servicer, end, _ = finished_run(
-                        folder, self._ledgers, partial(self._notice, run.name), self._record
-                    )
+                    notice = self._follower_of(run.name).notice
+                    servicer, end, _ = finished_run(folder, self._ledgers, notice, self._record)
                     await servicer.mailbox.finish(end, set(), 0.0)
                     return servicer
                 finally:

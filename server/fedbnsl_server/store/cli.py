@@ -1,4 +1,4 @@
-"""`fedbnsl coordinator eject`: an order to the run in a folder."""
+"""`fedbnsl coordinator eject`: an operator command to the run in a folder."""
 
 import json
 import time
@@ -34,27 +34,27 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
     """Take SITE out of the RUN in this folder: the run goes on with the others, and SITE is refused from now on.
 
     Its weights and dual variables are taken out of the state; what it did to W before fades as rounds go on, and
-    --from-round takes that out as well. Decide on it at once: an ejection is final. The order is a file in RUN, for
-    the coordinator's own user: give it as that user. A coordinator that works on the run takes it within a second or
-    so, a stopped one at its next start. Under secure aggregation the present round is asked anew of the others, who pay
-    for it again; what earlier sums hold of SITE stays.
+    --from-round takes that out as well. Decide on it at once: an ejection is final. The command is a file in RUN,
+    for the coordinator's own user: give it as that user. A coordinator that works on the run takes it within a second
+    or so, a stopped one at its next start. Under secure aggregation the present round is asked again of the others, who
+    pay for it again; what earlier sums hold of SITE stays.
     """
-    from fedbnsl_server.store import orders
+    from fedbnsl_server.store import operator_commands
     from fedbnsl_server.store.run_folder import is_worked_on, load_plan
 
     plan = load_plan(run)
     if not is_worked_on(run):
         _refuse_what_the_result_tells(run, site, plan.sites)
-    order = orders.give(run, site, from_round)
+    command = operator_commands.give(run, site, from_round)
     if not is_worked_on(run):
-        click.echo(f"no coordinator works on {run}: the order is taken when it is served again")
+        click.echo(f"no coordinator works on {run}: the command is taken when it is served again")
         return
     until = time.monotonic() + wait_s
-    while (answer := orders.answer_to(run, order)) is None:
+    while (answer := operator_commands.answer_to(run, command)) is None:
         if time.monotonic() > until:
             raise UnreachableError(
                 f"the coordinator has not answered within {wait_s:g} s",
-                remedy=f"It takes the order when it can; remove {run / orders.ORDER} to withdraw it.",
+                remedy=f"It takes the command when it can; remove {run / operator_commands.COMMAND} to withdraw it.",
             )
         time.sleep(_LOOK_S)
     if not answer.done:

@@ -8,11 +8,11 @@ from typing import Any
 
 from fedbnsl.events.security_log import NAME
 from fedbnsl.protocol.versions import own_versions
-from fedbnsl_server.store import orders
+from fedbnsl_server.store import operator_commands
 from fedbnsl_server.store.run_folder import LOCK, RunFolder
 
 # Not in the manifest: the logs are still written after the results, and the lock is empty.
-_UNHASHED = ("events.jsonl", "result.json", LOCK, NAME, orders.ORDER, orders.ANSWER)
+_UNHASHED = ("events.jsonl", "result.json", LOCK, NAME, operator_commands.COMMAND, operator_commands.ANSWER)
 
 _PACKAGES = ("numba", "grpcio", "protobuf")  # beside what a run's bits depend on
 

@@ -6,7 +6,7 @@ run.lock         locked by the coordinator that works on the run, for as long as
 events.jsonl     what happened when, one JSON object a line: who has a membership, the rounds
 checkpoint.npz   the state after the last complete round; only its owner may read it
 checkpoints/     those of some earlier rounds: see `fedbnsl_server.store.kept_checkpoints`
-eject-*.json     an order to take a site out, and what became of it: see `fedbnsl_server.store.orders`
+eject-*.json     an operator command to take a site out, and the answer: see `fedbnsl_server.store.operator_commands`
 
 The rest are results: see `fedbnsl_server.results.results`.
 """

@@ -107,11 +107,13 @@ def test_2_a_plan_that_no_site_could_join_is_not_queued(tmp_path: Path, fedbnsl:
     assert not (tmp_path / "runs").exists()
 
 
-def test_2_a_folder_of_runs_takes_no_plan_beside_it(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
-    outcome = fedbnsl("coordinator", "serve", "lean", "--runs", tmp_path, "--insecure")
+@pytest.mark.parametrize("plan", [[], ["lean"]])
+def test_2_the_old_name_of_serving_a_folder_of_runs_tells_the_new_one(
+    tmp_path: Path, plan: list[str], fedbnsl: Callable[..., Outcome]
+) -> None:
+    outcome = fedbnsl("coordinator", "serve", *plan, "--runs", tmp_path, "--insecure")
     assert outcome.code == 2
-    assert "Queue a run: fedbnsl coordinator runs start" in outcome.err
-    assert fedbnsl("coordinator", "serve", "--insecure").code == 2
+    assert f"fedbnsl coordinator runs serve {tmp_path}" in outcome.err
 
 
 def test_a_path_is_that_of_a_run_in_this_folder_or_of_none(tmp_path: Path) -> None:

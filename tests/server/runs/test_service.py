@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from fedbnsl.errors import ResultError, SetupError
-from fedbnsl.events.emitter import silent
 from fedbnsl.events.security_log import unrecorded
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.grpc_api.listener import Listener
+from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_server.runs import queue, service
 from fedbnsl_server.runs.queue import QueuedRun
 from fedbnsl_server.runs.service import Service, serve_runs
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
-from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 PLAN = Plan(n_participants=2, variables=("a", "b", "c"), sites=("north", "south"))
 
@@ -31,15 +30,10 @@ class Serving:
         self.service = Service(
             folder,
             self.door,
-            SiteLedgers(folder / "site-ledgers.json"),
+            ServerSettings("127.0.0.1:0", lambda address: None),
             at_once=2,
-            federation=None,
-            on_round=lambda name, state, record: None,
-            on_phase=lambda name, phase: None,
-            notice=lambda name, text: self.said.append((name, text)),
+            follower_of=lambda name: Follower(notice=lambda text: self.said.append((name, text))),
             record=unrecorded,
-            emit=silent,
-            page=None,
         )
 
     @property
@@ -109,4 +103,4 @@ def test_a_run_that_lacks_room_is_tried_again_and_one_that_fails_is_not(tmp_path
 
 def test_2_a_folder_of_runs_has_one_service(tmp_path: Path) -> None:
     with service._alone_in(tmp_path), pytest.raises(SetupError, match="another coordinator plays the runs"):
-        serve_runs(tmp_path, listen="127.0.0.1:0", on_listening=lambda address: None)
+        serve_runs(tmp_path, ServerSettings("127.0.0.1:0", lambda address: None))

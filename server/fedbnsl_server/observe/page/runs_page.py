@@ -37,6 +37,8 @@ _HOLD_S = 10.0
 class RunsPage:
     """The port of the page, and what it shows of each run.
 
+    Raises SetupError if it cannot listen there, or would without TLS or a token.
+
     Parameters
     ----------
     address
@@ -52,11 +54,6 @@ class RunsPage:
         Where it is.
     most_connections
         It takes at a time.
-
-    Raises
-    ------
-    SetupError
-        If it cannot listen there, or would without TLS or a token.
     """
 
     most_connections = AT_ONCE

@@ -1,7 +1,7 @@
-"""Orders of the operator to a run: a small file in its folder, for the coordinator's own user alone.
+"""Operator commands to a run: a small file in its folder, for the coordinator's own user alone.
 
-The coordinator of the run takes the order while it works, or at its next start, writes what became of it into another
-file, and only then removes the order: one that a crash interrupts is taken again.
+The coordinator of the run takes the command while it works, or at its next start, writes what became of it into another
+file, and only then removes the command: one that a crash interrupts is taken again.
 """
 
 import json
@@ -13,20 +13,20 @@ from typing import Any, cast
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
 
-ORDER = "eject-order.json"
+COMMAND = "eject-order.json"
 ANSWER = "eject-answer.json"
 
 
 @dataclass(frozen=True)
-class EjectOrder:
+class EjectCommand:
     """Take a site out of a run.
 
     Attributes
     ----------
     id
-        Unique, so that an order is carried out once.
+        Unique, so that a command is carried out once.
     from_round
-        The first round that is repeated without the site; None: none is.
+        The first round that is repeated without the site; None: no round is.
     """
 
     id: str
@@ -36,15 +36,15 @@ class EjectOrder:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of the order with this id."""
+    """What became of the command with this id."""
 
     id: str
     done: bool
     text: str
 
 
-def give(folder: Path, site: str, from_round: int | None) -> EjectOrder:
-    """Write an order.
+def give(folder: Path, site: str, from_round: int | None) -> EjectCommand:
+    """Write a command.
 
     Raises
     ------
@@ -53,33 +53,33 @@ def give(folder: Path, site: str, from_round: int | None) -> EjectOrder:
     """
     if pending(folder) is not None:
         raise ResultError(
-            f"another order waits in {folder / ORDER}",
+            f"another command waits in {folder / COMMAND}",
             remedy="The coordinator takes it when it runs; remove the file to withdraw it.",
         )
-    order = EjectOrder(secrets.token_hex(8), site, from_round)
-    _write(folder / ORDER, asdict(order))
-    return order
+    command = EjectCommand(secrets.token_hex(8), site, from_round)
+    _write(folder / COMMAND, asdict(command))
+    return command
 
 
-def pending(folder: Path) -> EjectOrder | None:
-    """The order that waits.
+def pending(folder: Path) -> EjectCommand | None:
+    """The command that waits, if any.
 
     Raises
     ------
     ResultError
-        If there is a file that is none.
+        If the file that is there holds something else.
     """
-    stored = _read(folder / ORDER)
+    stored = _read(folder / COMMAND)
     if stored is None:
         return None
     kinds = {"id": str, "site": str, "from_round": int | None}
     if stored.keys() != kinds.keys() or not all(isinstance(stored[key], kind) for key, kind in kinds.items()):
-        raise ResultError(f"{folder / ORDER} is no order of fedbnsl; remove it")
-    return EjectOrder(**stored)
+        raise ResultError(f"{folder / COMMAND} is no operator command of fedbnsl; remove it")
+    return EjectCommand(**stored)
 
 
 def settle(folder: Path, answer: Answer) -> None:
-    """Write what became of the order that waits, then remove it.
+    """Write what became of the command that waits, then remove the command.
 
     Raises
     ------
@@ -88,27 +88,27 @@ def settle(folder: Path, answer: Answer) -> None:
     """
     _write(folder / ANSWER, asdict(answer))
     try:
-        (folder / ORDER).unlink(missing_ok=True)
+        (folder / COMMAND).unlink(missing_ok=True)
     except OSError as error:
-        raise ResultError(f"{folder / ORDER} cannot be removed: {error.strerror}") from None
+        raise ResultError(f"{folder / COMMAND} cannot be removed: {error.strerror}") from None
 
 
-def answer_to(folder: Path, order: EjectOrder) -> Answer | None:
-    """What became of an order; None: nothing yet, or the order is not removed yet, and the next one would be with it.
+def answer_to(folder: Path, command: EjectCommand) -> Answer | None:
+    """What became of a command; None until it is answered and removed, so that the next one can be given.
 
     Raises
     ------
     ResultError
         If the answer cannot be read.
     """
-    if (folder / ORDER).exists():
+    if (folder / COMMAND).exists():
         return None
     stored = _read(folder / ANSWER)
     try:
         answer = None if stored is None else Answer(**stored)
     except TypeError:
         raise ResultError(f"{folder / ANSWER} is no answer of fedbnsl") from None
-    return answer if answer is not None and answer.id == order.id else None
+    return answer if answer is not None and answer.id == command.id else None
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
@@ -124,5 +124,5 @@ def _read(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file} cannot be read: {error}") from None
     if not isinstance(content, dict):
-        raise ResultError(f"{file} is no order of fedbnsl, and no answer to one; remove it")
+        raise ResultError(f"{file} is no operator command of fedbnsl, and no answer to one; remove it")
     return cast(dict[str, Any], content)

@@ -43,10 +43,11 @@ def serve(
 ) -> dict[str, Any]:
     """Serve one run and return what its result.json holds.
 
-    An unfinished run of the same plan in the folder is continued. For a finished one, the sites that missed the end
-    are told it again. SIGTERM pauses the run: the result says "interrupted", the sites are not told and keep calling.
+    An unfinished run of the same plan in the folder is continued. For a finished one, the sites that missed the end are
+    told it again. SIGTERM pauses the run: the result says "interrupted", the sites are not told and keep calling.
     SIGINT and SIGHUP end it, but the first SIGINT while a search goes on ends that search alone, with the best graph so
-    far. A paused or ended run can be continued later.
+    far. A paused or ended run can be continued later. Raises FedbnslError: whatever ended the run; the run folder is
+    readable all the same.
 
     Parameters
     ----------
@@ -56,11 +57,6 @@ def serve(
         The run folder.
     seeds
         Seeds of generated data, for the manifest.
-
-    Raises
-    ------
-    FedbnslError
-        Whatever ended the run; the run folder is readable all the same.
     """
     federation, page = server.federation, server.page
     server.check()
@@ -114,13 +110,7 @@ def serve(
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that no site could join.
-
-    Raises
-    ------
-    SetupError, PlanError
-        Saying what is missing.
-    """
+    """Refuse a plan that no site could join. Raises SetupError or PlanError saying what is missing."""
     if not plan.column_names:
         raise SetupError(
             "the plan does not name its variables, and sites do not choose them",
@@ -202,10 +192,7 @@ def finished_run(
 ) -> tuple[Servicer, Finished, float]:
     """The calls of a run that is finished, what its sites are told, and how long to wait for them, in seconds.
 
-    Raises
-    ------
-    ResultError
-        If its checkpoint is missing.
+    Raises ResultError if its checkpoint is missing.
     """
     plan, state, identity = folder.plan, folder.past.state, folder.identity
     if state is None:

@@ -53,10 +53,8 @@ class ServerSettings:
     def check(self) -> None:
         """Fail now, not after the port is open.
 
-        Raises
-        ------
-        SetupError, IdentityError
-            If the address is wrong, plaintext would leave this machine, or the certificate is missing.
+        Raises SetupError or IdentityError if the address is wrong, plaintext would leave this machine, or the
+        certificate is missing.
         """
         if self.federation is None:
             require_loopback(self.listen)

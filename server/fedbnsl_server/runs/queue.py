@@ -57,22 +57,13 @@ class QueuedRun:
         return self.folder.name
 
     def plan(self) -> Plan:
-        """Its plan.
-
-        Raises
-        ------
-        PlanError, ResultError
-            If it cannot be read.
-        """
+        """Its plan. Raises PlanError or ResultError if it cannot be read."""
         return Plan.load(self.folder / ("plan.toml" if can_be_continued(self.folder) else _PLAN))
 
     def state(self) -> str:
         """Where it stands as far as the files tell: "queued", "running" while a coordinator works on it, or its end.
 
-        Raises
-        ------
-        ResultError
-            If its result cannot be read.
+        Raises ResultError if its result cannot be read.
         """
         if not can_be_continued(self.folder):
             return QUEUED
@@ -96,17 +87,13 @@ class QueuedRun:
 def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
     """Queue a new run.
 
+    Raises SetupError if the name is not usable, or there is such a run. Raises ResultError if the folder cannot be
+    written.
+
     Parameters
     ----------
     name
         Of its folder; empty: the plan's name and the time.
-
-    Raises
-    ------
-    SetupError
-        If the name is not usable, or there is such a run.
-    ResultError
-        If the folder cannot be written.
     """
     name = name or default_folder(plan.name).name
     if not _NAME.fullmatch(name):
@@ -134,26 +121,14 @@ def _number_without(taken: Container[int]) -> int:
 
 
 def want(run: QueuedRun, wanted: str) -> QueuedRun:
-    """Say what is wanted of a run from now on.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be written.
-    """
+    """Say what is wanted of a run from now on. Raises ResultError if it cannot be written."""
     changed = replace(run, wanted=wanted, since=datetime.now(UTC))
     _write(changed)
     return changed
 
 
 def read(place: Path) -> QueuedRun:
-    """The run in a folder.
-
-    Raises
-    ------
-    ResultError
-        If there is none, or its queue.json cannot be read.
-    """
+    """The run in a folder. Raises ResultError if there is none, or its queue.json cannot be read."""
     file = place / _QUEUE
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -185,13 +160,7 @@ def all_runs(folder: Path, *, skip: Callable[[Path, ResultError], None]) -> list
 
 
 def named(folder: Path, name: str) -> QueuedRun:
-    """The run of that name, or of the folder that `name` is the path of.
-
-    Raises
-    ------
-    SetupError
-        If there is none.
-    """
+    """The run of that name, or of the folder that `name` is the path of. Raises SetupError if there is none."""
     known = {place.name: place for place in _places(folder)}
     elsewhere = len(Path(name).parts) > 1 and Path(name).resolve().parent != folder.resolve()
     if elsewhere or Path(name).name not in known:
@@ -202,10 +171,7 @@ def named(folder: Path, name: str) -> QueuedRun:
 def remove(run: QueuedRun) -> None:
     """Delete a run's folder with all its results.
 
-    Raises
-    ------
-    ResultError
-        If a coordinator works on it, or it cannot be deleted.
+    Raises ResultError if a coordinator works on it, or it cannot be deleted.
     """
     if can_be_continued(run.folder) and is_worked_on(run.folder):
         raise ResultError(f"a coordinator works on {run.folder}: stop the run first")

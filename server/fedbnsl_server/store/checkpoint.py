@@ -28,10 +28,7 @@ _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
     """Write the state; it is on the disk when this returns.
 
-    Raises
-    ------
-    ResultError
-        If it cannot be written; the old file stays.
+    Raises ResultError if it cannot be written; the old file stays.
     """
     matrices = [state.global_weights]
     if state.change is not None:
@@ -87,10 +84,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
 def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     """The state that `save` wrote, bit for bit.
 
-    Raises
-    ------
-    ResultError
-        If the file cannot be read or belongs to another plan.
+    Raises ResultError if the file cannot be read or belongs to another plan.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:

@@ -73,10 +73,8 @@ class Past:
 def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints) -> Past:
     """How far a run has come: as far as its checkpoint says. Each of these rounds must have its line in events.jsonl.
 
-    Raises
-    ------
-    ResultError
-        If a file cannot be read, a round has no line, or there is no checkpoint of a run that has complete rounds.
+    Raises ResultError if a file cannot be read, a round has no line, or there is no checkpoint of a run that has
+    complete rounds.
     """
     try:
         known = state_file.exists()

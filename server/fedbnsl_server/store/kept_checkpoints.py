@@ -31,10 +31,7 @@ class KeptCheckpoints:
     def keep(self, checkpoint: Path, t: int) -> None:
         """Keep a copy of the checkpoint of round t, if it is one of those that are kept.
 
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
+        Raises ResultError if it cannot be written.
         """
         if t % self._every:
             return
@@ -50,13 +47,7 @@ class KeptCheckpoints:
         return self._folder / f"round-{t:06d}.npz"
 
     def rounds(self) -> list[int]:
-        """Those that are there, ascending.
-
-        Raises
-        ------
-        ResultError
-            If the folder cannot be read.
-        """
+        """Those that are there, ascending. Raises ResultError if the folder cannot be read."""
         try:
             names = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
         except OSError as error:
@@ -66,10 +57,7 @@ class KeptCheckpoints:
     def forget_after(self, t: int) -> None:
         """Delete the checkpoints of later rounds: the run was set back, and they hold what was taken out.
 
-        Raises
-        ------
-        ResultError
-            If one cannot be deleted.
+        Raises ResultError if one cannot be deleted.
         """
         try:
             for later in self.rounds():

@@ -44,13 +44,7 @@ class Answer:
 
 
 def give(folder: Path, site: str, from_round: int | None) -> EjectCommand:
-    """Write a command.
-
-    Raises
-    ------
-    ResultError
-        If another one waits, or it cannot be written.
-    """
+    """Write a command. Raises ResultError if another one waits, or it cannot be written."""
     if pending(folder) is not None:
         raise ResultError(
             f"another command waits in {folder / COMMAND}",
@@ -62,13 +56,7 @@ def give(folder: Path, site: str, from_round: int | None) -> EjectCommand:
 
 
 def pending(folder: Path) -> EjectCommand | None:
-    """The command that waits, if any.
-
-    Raises
-    ------
-    ResultError
-        If the file that is there holds something else.
-    """
+    """The command that waits, if any. Raises ResultError if the file that is there holds something else."""
     stored = _read(folder / COMMAND)
     if stored is None:
         return None
@@ -81,10 +69,7 @@ def pending(folder: Path) -> EjectCommand | None:
 def settle(folder: Path, answer: Answer) -> None:
     """Write what became of the command that waits, then remove the command.
 
-    Raises
-    ------
-    ResultError
-        If a file cannot be written or removed.
+    Raises ResultError if a file cannot be written or removed.
     """
     _write(folder / ANSWER, asdict(answer))
     try:
@@ -96,10 +81,7 @@ def settle(folder: Path, answer: Answer) -> None:
 def answer_to(folder: Path, command: EjectCommand) -> Answer | None:
     """What became of a command; None until it is answered and removed, so that the next one can be given.
 
-    Raises
-    ------
-    ResultError
-        If the answer cannot be read.
+    Raises ResultError if the answer cannot be read.
     """
     if (folder / COMMAND).exists():
         return None

@@ -20,10 +20,7 @@ SCHEMA = "fedbnsl.result/1"
 def read_result(run: Path) -> dict[str, Any]:
     """The content of a run folder's result.json.
 
-    Raises
-    ------
-    ResultError
-        If there is none, it is not what a run writes (`result_schema`), or it has no graph.
+    Raises ResultError if there is none, it is not what a run writes (`result_schema`), or it has no graph.
     """
     path = run / "result.json"
     try:

@@ -76,10 +76,7 @@ class RunFolder:
     def create(cls, path: Path, plan: Plan, identity: RunIdentity | None = None) -> Self:
         """Make the folder and write the plan; with an identity, lock it for a run that can be continued.
 
-        Raises
-        ------
-        ResultError
-            If the folder holds a run already, another coordinator works in it, or it cannot be written.
+        Raises ResultError if the folder holds a run already, another coordinator works in it, or it cannot be written.
         """
         lock: TextIO | None = None
         try:
@@ -107,10 +104,7 @@ class RunFolder:
     def resume(cls, path: Path, plan: Plan) -> Self:
         """Lock the folder and read how far its run has come; nothing is written.
 
-        Raises
-        ------
-        ResultError
-            If it holds the run of another plan, another coordinator works on it, or it cannot be read.
+        Raises ResultError if it holds the run of another plan, another coordinator works on it, or it cannot be read.
         """
         stored = Plan.load(path / _PLAN).digest().hex()
         if stored != plan.digest().hex():
@@ -136,22 +130,13 @@ class RunFolder:
     def open(cls, path: Path, plan: Plan, identity: RunIdentity) -> Self:
         """Continue the run in the folder, or begin one with this identity.
 
-        Raises
-        ------
-        ResultError
-            See `resume` and `create`.
+        Raises ResultError see `resume` and `create`.
         """
         return cls.resume(path, plan) if can_be_continued(path) else cls.create(path, plan, identity)
 
     @property
     def identity(self) -> RunIdentity:
-        """The run's number.
-
-        Raises
-        ------
-        ResultError
-            If the run cannot be continued, for example a simulation.
-        """
+        """The run's number. Raises ResultError if the run cannot be continued, for example a simulation."""
         if self._identity is None:
             raise ResultError(f"the run in folder {self.path} cannot be continued")
         return self._identity
@@ -167,13 +152,7 @@ class RunFolder:
         return self.path / _CHECKPOINT
 
     def forget_checkpoint(self) -> None:
-        """Let the run begin anew.
-
-        Raises
-        ------
-        ResultError
-            If the checkpoint cannot be deleted.
-        """
+        """Let the run begin anew. Raises ResultError if the checkpoint cannot be deleted."""
         try:
             self.checkpoint.unlink(missing_ok=True)
         except OSError as error:
@@ -182,10 +161,7 @@ class RunFolder:
     def keep_checkpoint(self, t: int) -> None:
         """Keep the checkpoint of round t, if the run can be continued and the round is one of those that are kept.
 
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
+        Raises ResultError if it cannot be written.
         """
         if self._identity is not None:
             self.kept.keep(self.checkpoint, t)
@@ -196,13 +172,7 @@ class RunFolder:
         return KeptCheckpoints(self.path / KEPT, n_rounds(self.plan))
 
     def take_up(self) -> None:
-        """Note that the run goes on.
-
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
-        """
+        """Note that the run goes on. Raises ResultError if it cannot be written."""
         try:
             self.events.write("resumed", after_round=self.past.round)
         except OSError as error:
@@ -213,10 +183,7 @@ class RunFolder:
     def finished_result(self) -> dict[str, Any] | None:
         """What result.json holds, if it says that the run is finished.
 
-        Raises
-        ------
-        ResultError
-            If it is there and cannot be read.
+        Raises ResultError if it is there and cannot be read.
         """
         path = self.path / "result.json"
         try:
@@ -244,10 +211,7 @@ def default_folder(name: str) -> Path:
 def can_be_continued(path: Path) -> bool:
     """Whether a folder holds the run of a coordinator, finished or not.
 
-    Raises
-    ------
-    ResultError
-        If the folder cannot be looked into.
+    Raises ResultError if the folder cannot be looked into.
     """
     try:
         return all((path / name).exists() for name in (_PLAN, _RUN_ID))
@@ -256,13 +220,7 @@ def can_be_continued(path: Path) -> bool:
 
 
 def load_plan(path: Path) -> Plan:
-    """The plan of a run that can be continued.
-
-    Raises
-    ------
-    ResultError
-        If the folder holds no such run.
-    """
+    """The plan of a run that can be continued. Raises ResultError if the folder holds no such run."""
     if not can_be_continued(path):
         raise ResultError(f"folder {path} holds no run that can be continued: it needs {_PLAN} and {_RUN_ID}")
     return Plan.load(path / _PLAN)
@@ -271,10 +229,7 @@ def load_plan(path: Path) -> Plan:
 def refuse_existing_run(path: Path) -> None:
     """Results are never overwritten. A run that ended before its first round, and cannot be continued, left none.
 
-    Raises
-    ------
-    ResultError
-        If the folder holds a run or a graph already.
+    Raises ResultError if the folder holds a run or a graph already.
     """
     try:
         if _ended_before_its_first_round(path):
@@ -296,13 +251,7 @@ def _ended_before_its_first_round(path: Path) -> bool:
 
 
 def is_worked_on(path: Path) -> bool:
-    """Whether a coordinator works on the run of a folder.
-
-    Raises
-    ------
-    ResultError
-        If its lock cannot be looked at.
-    """
+    """Whether a coordinator works on the run of a folder. Raises ResultError if its lock cannot be looked at."""
     try:
         with (path / LOCK).open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -31,13 +31,7 @@ class RunIdentity:
 
 
 def write(file: Path, identity: RunIdentity) -> None:
-    """Write it; it is on the disk when this returns.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be written.
-    """
+    """Write it; it is on the disk when this returns. Raises ResultError if it cannot be written."""
     content = {
         "schema": _SCHEMA,
         "run": f"{identity.run:016x}",
@@ -48,13 +42,7 @@ def write(file: Path, identity: RunIdentity) -> None:
 
 
 def read(file: Path) -> RunIdentity:
-    """What `write` wrote.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be read.
-    """
+    """What `write` wrote. Raises ResultError if it cannot be read."""
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if content["schema"] != _SCHEMA:

@@ -29,15 +29,12 @@ class _Site:
 class SiteLedgers:
     """The furthest heads seen of each site's ledger, over all runs of a folder.
 
+    Raises ResultError if the file is there and cannot be read.
+
     Parameters
     ----------
     path
         Where they are kept; made when there is something to keep.
-
-    Raises
-    ------
-    ResultError
-        If the file is there and cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,12 +61,8 @@ class SiteLedgers:
     def check(self, site: str, head: LedgerHead) -> None:
         """Refuse a ledger that is behind an earlier report of its own.
 
-        Raises
-        ------
-        LedgerError
-            If it is another ledger, has fewer payments, has spent less, or has the same length but another digest.
-        ResultError
-            If the file cannot be read.
+        Raises LedgerError if it is another ledger, has fewer payments, has spent less, or has the same length but
+        another digest. Raises ResultError if the file cannot be read.
         """
         self._learn_of_others()
         known = self._sites.get(site)
@@ -113,10 +106,7 @@ class SiteLedgers:
     def save(self) -> None:
         """Write what is remembered, together with what other coordinators have written there meanwhile.
 
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
+        Raises ResultError if it cannot be written.
         """
         if not self._sites:
             return

@@ -29,66 +29,36 @@ from fedbnsl_server.sites.mailbox import Exchange
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What is recorded of a round.
-
-    Attributes
-    ----------
-    entries_up
-        Numbers that were sent, by contributing site.
-    entries_down
-        Numbers that were sent to every site alike.
-    acyclicity
-        h(W) after the round.
-    edges
-        Edges beyond the plan's threshold after the round; those without a direction count once.
-    local_s, global_s
-        Seconds until the last update was in, and seconds of the coordinator's own work.
-    indexed_up, indexed_down
-        Whether each of them had an index.
-    findings
-        What the answers show about the tables.
-    influence
-        How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
-    left_out
-        Contributing sites that a robust rule left out of the result whole.
-    undirected
-        Edges without a direction, once a search has found a class of graphs.
-    ended_in
-        The part of its search in which the operator asked for its end; empty: it is complete.
-    """
+    """What is recorded of a round."""
 
     round: int
     kind: str
     contributed: tuple[str, ...]
-    entries_up: Mapping[str, int]
-    entries_down: int
-    acyclicity: float
-    edges: int
+    entries_up: Mapping[str, int]  # numbers that were sent, by contributing site
+    entries_down: int  # numbers that were sent to every site alike
+    acyclicity: float  # h(W) after the round
+    edges: int  # edges beyond the plan's threshold after the round; those without a direction count once
+    # Seconds until the last update was in, and seconds of the coordinator's own work.
     local_s: float
     global_s: float
+    # Whether each of them had an index.
     indexed_up: bool = True
     indexed_down: bool = True
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what the answers show about the tables
+    # How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
-    left_out: tuple[str, ...] = ()
-    undirected: int = 0
-    ended_in: str = ""
+    left_out: tuple[str, ...] = ()  # contributing sites that a robust rule left out of the result whole
+    undirected: int = 0  # edges without a direction, once a search has found a class of graphs
+    ended_in: str = ""  # the part of its search in which the operator asked for its end; empty: it is complete
 
 
 @dataclass(frozen=True)
 class Searching:
-    """How the searches of a run are followed and how their parts are gone through.
+    """How the searches of a run are followed and how their parts are gone through."""
 
-    Attributes
-    ----------
-    follow
-        Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
-    each
-        Goes through the parts of a search; with threads, several at a time.
-    """
-
+    # Given, before the answers of a round are worked on, what tells how far a search is; None once that is done.
     follow: Callable[[Progress | None], None] = lambda progress: None
-    each: Each = in_turn
+    each: Each = in_turn  # goes through the parts of a search; with threads, several at a time
 
 
 IN_TURN = Searching()

@@ -27,18 +27,11 @@ _WIDTHS = 100
 
 @dataclass(frozen=True)
 class SecureSites:
-    """What secure aggregation needs to know of the sites.
+    """What secure aggregation needs to know of the sites."""
 
-    Attributes
-    ----------
-    certificates
-        Of the sites that have one, DER: the other sites are told of them.
-    lost
-        Sites that were lost; they are no longer among the participants.
-    """
-
+    # Of the sites that have one, DER: the other sites are told of them.
     certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    lost: Sequence[Loss] = ()
+    lost: Sequence[Loss] = ()  # sites that were lost; they are no longer among the participants
 
 
 NO_SECURE_SITES = SecureSites()

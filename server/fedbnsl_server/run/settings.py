@@ -22,33 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where a coordinator listens, for whom, and what shows and records it.
+    """Where a coordinator listens, for whom, and what shows and records it."""
 
-    Attributes
-    ----------
-    listen
-        host:port; port 0 takes a free one.
-    on_listening
-        Called with the real address once sites can call.
-    federation
-        Whose sites may call, over TLS; None: anybody, in plaintext, on loopback only.
-    site_ledgers
-        File that remembers the sites' privacy ledgers from run to run; None: beside the run folders.
-    security_log
-        File of who called and who was refused; None: in the federation's folder, without one beside the run folders.
-    metrics
-        Shows where the runs stand.
-    page
-        Shows the runs to browsers.
-    """
-
-    listen: str
-    on_listening: Callable[[str], None]
+    listen: str  # host:port; port 0 takes a free one
+    on_listening: Callable[[str], None]  # called with the real address once sites can call
+    # Whose sites may call, over TLS; None: anybody, in plaintext, on loopback only.
     federation: "Federation | None" = None
+    # File that remembers the sites' privacy ledgers from run to run; None: beside the run folders.
     site_ledgers: Path | None = None
+    # File of who called and who was refused; None: in the federation's folder, without one beside the run folders.
     security_log: Path | None = None
-    metrics: "MetricsPort | None" = None
-    page: "RunsPage | None" = None
+    metrics: "MetricsPort | None" = None  # shows where the runs stand
+    page: "RunsPage | None" = None  # shows the runs to browsers
 
     def check(self) -> None:
         """Fail now, not after the port is open.
@@ -77,24 +62,14 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Follower:
-    """Who is told what happens in a run.
+    """Who is told what happens in a run."""
 
-    Attributes
-    ----------
-    on_round
-        Called after each round is saved.
-    on_phase
-        Told several times a second what takes time; None in the end.
-    notice
-        Called with each message for the operator: a site joins or leaves, a round waits for one.
-    emit
-        Told each event; see `fedbnsl.events.emitter`.
-    """
-
-    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None
+    on_round: Callable[[AdmmState, RoundRecord], None] = lambda state, record: None  # called after each round is saved
+    # Told several times a second what takes time; None in the end.
     on_phase: Callable[[Phase | None], None] = lambda phase: None
+    # Called with each message for the operator: a site joins or leaves, a round waits for one.
     notice: Callable[[str], None] = lambda text: None
-    emit: Emit = silent
+    emit: Emit = silent  # told each event; see `fedbnsl.events.emitter`
 
 
 SILENT = Follower()

@@ -34,22 +34,12 @@ _NAME = re.compile(r"[\w][\w.-]{0,99}")
 
 @dataclass(frozen=True)
 class QueuedRun:
-    """A run of the folder.
-
-    Attributes
-    ----------
-    run
-        Its number, 64 bits.
-    wanted
-        One of WANTS.
-    since
-        When that was said; runs are begun in this order.
-    """
+    """A run of the folder."""
 
     folder: Path
-    run: int
-    wanted: str
-    since: datetime
+    run: int  # its number, 64 bits
+    wanted: str  # one of WANTS
+    since: datetime  # when that was said; runs are begun in this order
 
     @property
     def name(self) -> str:

@@ -22,32 +22,17 @@ _ONLY_IN_EVENTS = ("event", "time", "elapsed_s", "control_bytes")
 
 @dataclass(frozen=True)
 class Past:
-    """What was complete when a run was continued.
+    """What was complete when a run was continued."""
 
-    Attributes
-    ----------
-    state
-        After the last complete round; None before the first.
-    rounds
-        What result.json says of each complete round.
-    elapsed_s
-        Seconds of work until the last of them.
-    control_bytes
-        Bytes of the small messages until then, by site.
-    resumed_at
-        When the run was continued before.
-    membership
-        The memberships of the run, as events.jsonl tells them, and the sites that were ejected.
-    turned_out
-        Sites whose enrolment ended while the run went on, with the last round that was complete then.
-    """
-
-    state: AdmmState | None = None
-    rounds: tuple[dict[str, Any], ...] = ()
-    elapsed_s: float = 0.0
+    state: AdmmState | None = None  # after the last complete round; None before the first
+    rounds: tuple[dict[str, Any], ...] = ()  # what result.json says of each complete round
+    elapsed_s: float = 0.0  # seconds of work until the last of them
+    # Bytes of the small messages until then, by site.
     control_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
-    resumed_at: tuple[str, ...] = ()
+    resumed_at: tuple[str, ...] = ()  # when the run was continued before
+    # The memberships of the run, as events.jsonl tells them, and the sites that were ejected.
     membership: Membership = field(default_factory=Membership)
+    # Sites whose enrolment ended while the run went on, with the last round that was complete then.
     turned_out: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property

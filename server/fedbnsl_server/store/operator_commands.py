@@ -19,19 +19,11 @@ ANSWER = "eject-answer.json"
 
 @dataclass(frozen=True)
 class EjectCommand:
-    """Take a site out of a run.
+    """Take a site out of a run."""
 
-    Attributes
-    ----------
-    id
-        Unique, so that a command is carried out once.
-    from_round
-        The first round that is repeated without the site; None: no round is.
-    """
-
-    id: str
+    id: str  # unique, so that a command is carried out once
     site: str
-    from_round: int | None
+    from_round: int | None  # the first round that is repeated without the site; None: no round is
 
 
 @dataclass(frozen=True)

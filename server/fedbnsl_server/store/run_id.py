@@ -15,19 +15,11 @@ _SCHEMA = "fedbnsl.run/2"
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What does not change between two lives of a coordinator.
+    """What does not change between two lives of a coordinator."""
 
-    Attributes
-    ----------
-    run
-        64-bit number of the run.
-    seeds
-        Seeds of generated data, for the manifest.
-    """
-
-    run: int
+    run: int  # 64-bit number of the run
     created_at: datetime
-    seeds: Mapping[str, int] = field(default_factory=dict[str, int])
+    seeds: Mapping[str, int] = field(default_factory=dict[str, int])  # seeds of generated data, for the manifest
 
 
 def write(file: Path, identity: RunIdentity) -> None:

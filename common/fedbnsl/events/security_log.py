@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from fedbnsl.errors import ResultError, UnknownEndError
 from fedbnsl.files import durable
@@ -366,25 +366,18 @@ def lines(path: Path) -> Iterator[Line]:
     Raises ResultError if there is no log, or it cannot be read.
     """
     try:
-        with ExitStack() as opened:
-            files = _open_all(path, opened)
-            if not files:
-                raise ResultError(f"there is no security log {path}", remedy="Name the file, or the folder it is in.")
-            for name, file, size in files:
-                rest = file.read(size)
-                for number, text in enumerate(rest.removesuffix(b"\n").split(b"\n") if rest else [], 1):
-                    yield Line(name, number, text, _content(text))
+        with ExitStack() as locked:
+            with suppress(OSError):  # who may only read cannot lock, and meets at worst a rotation
+                locked.enter_context(_locked(path))
+            oldest_first = (_numbered(path, k) for k in reversed(range(N_FILES)))
+            found = [(name, name.read_bytes()) for name in oldest_first if name.exists()]
     except OSError as error:
         raise ResultError(f"security log {path} cannot be read: {error.strerror}") from None
-
-
-def _open_all(path: Path, opened: ExitStack) -> list[tuple[Path, BinaryIO, int]]:
-    with ExitStack() as locked:
-        with suppress(OSError):  # who may only read cannot lock, and meets at worst a rotation
-            locked.enter_context(_locked(path))
-        there = [name for name in (_numbered(path, k) for k in range(N_FILES)) if name.exists()]
-        files = [(name, opened.enter_context(name.open("rb"))) for name in reversed(there)]
-        return [(name, file, os.fstat(file.fileno()).st_size) for name, file in files]
+    if not found:
+        raise ResultError(f"there is no security log {path}", remedy="Name the file, or the folder it is in.")
+    for name, content in found:
+        for number, text in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], 1):
+            yield Line(name, number, text, _content(text))
 
 
 def verify(path: Path, noted: str = "") -> tuple[int, Head]:

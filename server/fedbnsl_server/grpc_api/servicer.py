@@ -33,7 +33,6 @@ from fedbnsl.protocol.messages import (
     UNHANDLED,
     Finished,
     JoinReply,
-    LedgerHead,
     Phase,
     RoundTask,
     RunStatus,
@@ -131,7 +130,11 @@ class Servicer:
         async with refusals(context):
             joining = codec.decode_join(request)
             if joining.ledger is not None:
-                self._check_ledger(joining.site, joining.ledger)
+                try:
+                    self.ledgers.check(joining.site, joining.ledger)
+                except LedgerError as error:  # the operator should know: somebody restored a backup
+                    self.notice(f"refused: {_clipped(str(error))}")
+                    raise
             self.roster.join(joining, certificate_of(context))
             if joining.ledger is not None:
                 self.ledgers.note(joining.site, joining.ledger)
@@ -213,13 +216,6 @@ class Servicer:
             self._count_control(request.site, request, reply)
             return reply
 
-    def _check_ledger(self, site: str, head: LedgerHead) -> None:
-        try:
-            self.ledgers.check(site, head)
-        except LedgerError as error:  # the operator should know: somebody restored a backup
-            self.notice(f"refused: {_clipped(str(error))}")
-            raise
-
     def turn_out(self, site: str) -> None:
         """Remove a site whose enrolment has ended: it can no longer call `Leave`."""
         if site in self.roster.members and site not in self.mailbox.left:
@@ -282,6 +278,7 @@ class Servicer:
 
     def _progress_of(self, site: str, now: float) -> SiteProgress:
         member, traffic, head = self.roster.members[site], self.mailbox.traffic, self.ledgers.head(site)
+        is_online = site not in self.mailbox.left and not self.roster.is_away(site)
         return SiteProgress(
             site=site,
             answered=site in self.mailbox.answered,
@@ -289,13 +286,10 @@ class Servicer:
             last_seen_s=now - member.last_seen,
             bytes_up=sum(traffic.up[site].values()),
             bytes_down=sum(traffic.down[site].values()),
-            online_s=now - member.online_since if self._is_online(site) else 0.0,
+            online_s=now - member.online_since if is_online else 0.0,
             last_round=self.mailbox.last_answered(site),
             spent_units=head.spent_units if member.has_ledger and head is not None else None,
         )
-
-    def _is_online(self, site: str) -> bool:
-        return site not in self.mailbox.left and not self.roster.is_away(site)
 
     def _admit(self, run: int, site: str) -> None:
         if run != run_tag(self.run):

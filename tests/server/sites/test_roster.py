@@ -20,6 +20,8 @@ from fedbnsl.protocol.channel import AWAY_S
 from fedbnsl.protocol.messages import PROTOCOL_VERSION, JoinRequest
 from fedbnsl_server.sites.roster import Member, Roster
 
+pytestmark = pytest.mark.anyio
+
 NAMES = ("age", "dose", "mass")
 PLAN = Plan(variables=NAMES)
 LONG_S = 20.0
@@ -194,21 +196,17 @@ def test_a_membership_that_cannot_be_written_down_is_neither_taken_nor_freed() -
         if full:
             raise ResultError("no space left")
 
-    async def scene() -> None:
-        nonlocal full
-        roster = Roster(Plan(variables=NAMES, n_participants=2), on_change=keep)
-        roster.join(request("north"))
-        full = True
-        refusal(roster, request("south"), ResultError)
-        assert not roster.is_complete
-        with pytest.raises(ResultError):
-            roster.leave("north")
-        assert set(roster.members) == {"north"}
-        full = False
+    roster = Roster(Plan(variables=NAMES, n_participants=2), on_change=keep)
+    roster.join(request("north"))
+    full = True
+    refusal(roster, request("south"), ResultError)
+    assert not roster.is_complete
+    with pytest.raises(ResultError):
         roster.leave("north")
-        assert not roster.members
-
-    asyncio.run(scene())
+    assert set(roster.members) == {"north"}
+    full = False
+    roster.leave("north")
+    assert not roster.members
 
 
 def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
@@ -218,41 +216,32 @@ def test_a_call_of_a_site_that_has_not_joined_is_refused() -> None:
         roster.heard("south")
 
 
-def test_waiting_ends_when_the_last_membership_is_taken() -> None:
-    async def scene() -> None:
-        roster = Roster(Plan(variables=NAMES, n_participants=2, join_deadline_s=LONG_S))
-        waiting = asyncio.create_task(roster.wait_until_complete())
-        roster.join(request("north"))
-        roster.join(request("north"))
-        _, pending = await asyncio.wait({waiting}, timeout=0.05)
-        assert pending, "one site that comes twice is one site"
-        roster.join(request("south"))
-        await asyncio.wait_for(waiting, LONG_S)
-
-    asyncio.run(scene())
+async def test_waiting_ends_when_the_last_membership_is_taken() -> None:
+    roster = Roster(Plan(variables=NAMES, n_participants=2, join_deadline_s=LONG_S))
+    waiting = asyncio.create_task(roster.wait_until_complete())
+    roster.join(request("north"))
+    roster.join(request("north"))
+    _, pending = await asyncio.wait({waiting}, timeout=0.05)
+    assert pending, "one site that comes twice is one site"
+    roster.join(request("south"))
+    await asyncio.wait_for(waiting, LONG_S)
 
 
 @pytest.mark.parametrize(("present", "named"), [((), "none"), (("south", "north"), "north, south")])
-def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple[str, ...], named: str) -> None:
-    async def scene() -> None:
-        roster = Roster(Plan(variables=NAMES, n_participants=3, join_deadline_s=0.05))
-        for site in present:
-            roster.join(request(site))
-        with pytest.raises(QuorumLostError) as caught:
-            await roster.wait_until_complete()
-        assert str(caught.value) == (f"{len(present)} of 3 sites joined within join_deadline_s = 0.05 s ({named})")
-
-    asyncio.run(scene())
+async def test_at_the_join_deadline_the_run_ends_and_names_who_is_there(present: tuple[str, ...], named: str) -> None:
+    roster = Roster(Plan(variables=NAMES, n_participants=3, join_deadline_s=0.05))
+    for site in present:
+        roster.join(request(site))
+    with pytest.raises(QuorumLostError) as caught:
+        await roster.wait_until_complete()
+    assert str(caught.value) == (f"{len(present)} of 3 sites joined within join_deadline_s = 0.05 s ({named})")
 
 
 def test_a_site_that_leaves_before_the_run_may_come_back_with_another_table() -> None:
-    async def scene() -> None:
-        roster = Roster(Plan(variables=("x", "y"), n_participants=2))
-        roster.join(JoinRequest("a", ("x", "y"), 50))
-        roster.leave("a")
-        roster.join(JoinRequest("b", ("x", "y"), 50))
-        roster.join(JoinRequest("a", ("y", "x"), 60))
-        roster.leave("a")
-        assert set(roster.members) == {"a", "b"}, "once the run has begun a membership stays taken"
-
-    asyncio.run(scene())
+    roster = Roster(Plan(variables=("x", "y"), n_participants=2))
+    roster.join(JoinRequest("a", ("x", "y"), 50))
+    roster.leave("a")
+    roster.join(JoinRequest("b", ("x", "y"), 50))
+    roster.join(JoinRequest("a", ("y", "x"), 60))
+    roster.leave("a")
+    assert set(roster.members) == {"a", "b"}, "once the run has begun a membership stays taken"

@@ -38,43 +38,29 @@ _DAGITTY_RESERVED = ("graph", "node")
 
 @dataclass(frozen=True, eq=False)
 class LearnedGraph:
-    """A directed acyclic graph with a weight on each edge, and which of its edges have a direction at all.
-
-    Attributes
-    ----------
-    variables
-        d names, without repetition.
-    dag
-        (d, d) dag[i, j] for the edge i -> j.
-    weights
-        (d, d) weight of i -> j; read only where `dag` has the edge.
-    residual_variance
-        (d,) in squared units of the variables; None if unknown.
-    variance_note
-        What a reader must know about the residual variances; empty: nothing.
-    marks
-        (d, d) the class that `dag` stands for, with [i, j] and [j, i] for an undirected edge; None: `dag` itself.
-    undecided
-        (d, d) directed edges of the class that are shown without a direction; None: none.
-    limits
-        (d, d) nearest possible value of a weight that noise has taken beyond it, which is NaN in `weights`; 0 for all
-        others. None: there are no such weights.
-    shares
-        Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
-        like this, and the other way. Empty without draws.
-    """
+    """A directed acyclic graph with a weight on each edge, and which of its edges have a direction at all."""
 
     variables: tuple[str, ...]
     dag: Mask
+    """(d, d) dag[i, j] for the edge i -> j."""
     weights: Matrix
+    """(d, d) weight of i -> j; read only where `dag` has the edge."""
     residual_variance: Matrix | None = None
+    """(d,) in squared units of the variables; None if unknown."""
     variance_note: str = ""
+    """What a reader must know about the residual variances."""
     marks: Mask | None = None
+    """(d, d) the class that `dag` stands for, with [i, j] and [j, i] for an undirected edge; None: `dag` itself."""
     undecided: Mask | None = None
+    """(d, d) directed edges of the class that are shown without a direction; None: there are none."""
     limits: Matrix | None = None
+    """(d, d) nearest possible value of a weight that noise has taken beyond it, which is NaN in `weights`; 0 for all
+    others. None: there are no such weights."""
     shares: Mapping[tuple[str, str], tuple[float, float, float]] = field(
         default_factory=dict[tuple[str, str], tuple[float, float, float]]
     )
+    """Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
+    like this, and the other way. Empty without draws."""
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns, each edge with the largest weight of its columns'."""
@@ -109,11 +95,6 @@ class LearnedGraph:
         """(d, d) edges of the DAG that are shown without a direction: open in its class, or undecided."""
         found = np.zeros_like(self.dag) if self.marks is None else self.dag & self.marks.T
         return found if self.undecided is None else found | self.undecided
-
-    def edges(self) -> Iterator[tuple[str, str, float]]:
-        """(source, target, weight) of the DAG, in the order of the variables."""
-        for i, j in np.argwhere(self.dag):
-            yield self.variables[i], self.variables[j], float(self.weights[i, j])
 
     def edges_of_class(self) -> Iterator[tuple[str, str, float, bool, bool]]:
         """(source, target, weight, directed, undecided) in the order of the variables, named as in the DAG."""
@@ -236,7 +217,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
         raise ValueError("a linear Gaussian network needs residual variances")
     variances: list[float] = graph.residual_variance.tolist()
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
-    for source, target, weight in replace(graph, weights=graph.within_limits).edges():
+    for source, target, weight, *_ in replace(graph, weights=graph.within_limits).edges_of_class():
         parents[target][source] = weight
     withheld = graph.withheld
     content = {
@@ -245,7 +226,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
         **({"variances": graph.variance_note} if graph.variance_note else {}),
         **({"withheld": withheld, "about_withheld": _WITHHELD} if withheld else {}),
         "nodes": list(graph.variables),
-        "arcs": [[source, target] for source, target, _ in graph.edges()],
+        "arcs": [[source, target] for source, target, *_ in graph.edges_of_class()],
         "cpds": {
             name: {
                 "coefficients": {"(Intercept)": [0.0]} | {parent: [weight] for parent, weight in parents[name].items()},

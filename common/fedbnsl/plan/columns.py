@@ -11,21 +11,14 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Columns of a run's matrices, and the variables of its graph.
-
-    Attributes
-    ----------
-    names
-        d names of columns, in the order of the matrices.
-    variables
-        V names of variables, in the order of their first columns.
-    variable_of
-        (d,) position of each column's variable.
-    """
+    """Columns of a run's matrices, and the variables of its graph."""
 
     names: tuple[str, ...]
+    """d names of columns, in the order of the matrices."""
     variables: tuple[str, ...]
+    """V names of variables, in the order of their first columns."""
     variable_of: Index
+    """(d,) position of each column's variable."""
 
     @classmethod
     def of(cls, names: Sequence[str], owners: Mapping[str, str] | None = None) -> Self:
@@ -71,10 +64,7 @@ class Columns:
         return self.largest(between_columns.astype(np.float64)) > 0.0
 
     def largest(self, weights: Matrix) -> Matrix:
-        """(V, V) the weight of largest size among those of two variables' (d, d) columns; between columns, as it is.
-
-        NaN only where no other weight than NaN is.
-        """
+        """(V, V) the weight of largest size among those of two variables' (d, d) columns; NaN only if all are."""
         if not self.has_blocks:
             return weights
         V, v = len(self.variables), self.variable_of

@@ -43,12 +43,12 @@ TRANSFORMS: Mapping[str, Callable[[Matrix], Matrix]] = {
     "sqrt": np.sqrt,
 }
 
+# What values of a transform must be above, and the rule in words.
 _LEAST = {"log": (0.0, "above 0"), "log1p": (-1.0, "above -1"), "sqrt": (-math.ulp(0.0), "at least 0")}
-"""What values of a transform must be above, and the rule in words."""
 
-
+# Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
+# round.
 _ROUNDING = 1e-6
-"""Of a range: so far beyond it a value counts as the edge. Factors between units and single precision round."""
 
 
 def _level(text: str) -> str:
@@ -65,21 +65,13 @@ def _printable(text: str) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table as a run uses it.
-
-    Attributes
-    ----------
-    name
-        That of the variable; of a nominal one "variable=level".
-    variable
-        The variable that it belongs to.
-    low, high
-        Between which its values lie, after the transform; infinite where the dictionary has no range.
-    """
+    """One column of a table as a run uses it."""
 
     name: str
+    """That of the variable; of a nominal one "variable=level"."""
     variable: str
     low: float
+    """Least value after the transform; infinite where the dictionary has no range, as is `high`."""
     high: float
 
 
@@ -182,14 +174,10 @@ class Entry(BaseModel):
         return np.asarray((codes < low - rounding) | (codes > high + rounding))
 
     def values(self, codes: Matrix) -> Matrix:
-        """(n, n_columns) values of the columns, from what was read.
+        """(n, n_columns) values of the columns, from (n,) numbers in the dictionary's unit, or positions of levels.
 
-        Parameters
-        ----------
-        codes
-            (n,) numbers in the dictionary's unit, or positions of levels; NaN where a value is missing, which stays
-            NaN. So does a number outside the range become: what cannot be is not known. Moved to the edge, a few codes
-            such as 999 would be the largest values of a table, and a row of them could make edges between all columns.
+        NaN where a value is missing or outside the range: what cannot be is not known. Moved to the edge, a few codes
+        such as 999 would be the largest values of a table, and a row of them could make edges between all columns.
         """
         if self.kind == "nominal":
             indicators: Matrix = (codes[:, None] == np.arange(1, len(self.levels))).astype(np.float64)
@@ -199,8 +187,7 @@ class Entry(BaseModel):
             return codes[:, None]
         if self.range is not None:
             codes = np.clip(np.where(self.outside(codes), np.nan, codes), *self.range)
-        values = TRANSFORMS[self.applied](codes)
-        return values[:, None]
+        return TRANSFORMS[self.applied](codes)[:, None]
 
 
 class Dictionary(RootModel[dict[VariableName, Entry]]):
@@ -263,13 +250,7 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         return self.root.items()
 
     def columns(self, variables: Sequence[str] = ()) -> tuple[Column, ...]:
-        """The columns of these variables, in their order; by default of all.
-
-        Raises
-        ------
-        PlanError
-            If the dictionary lacks one of them.
-        """
+        """The columns of these variables, in their order; by default of all. PlanError if it lacks one of them."""
         unknown = [name for name in variables if name not in self.root]
         if unknown:
             raise PlanError(f"the data dictionary has no {', '.join(map(repr, unknown))}")
@@ -295,13 +276,7 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The dictionary in a TOML file.
-
-        Raises
-        ------
-        PlanError
-            If it cannot be read or used; by variable.
-        """
+        """The dictionary in a TOML file; PlanError if it cannot be read or used, by variable."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -47,21 +47,14 @@ class Knowledge(BaseModel):
 class EdgeMask:
     """Knowledge on an ordered list of columns; what is known of a variable holds for all of its columns.
 
-    Attributes
-    ----------
-    columns
-        The columns, and the variables that they belong to.
-    of_variables
-        The same knowledge between variables; this object itself where each has one column.
-    allowed
-        (d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers, or one
-        that would close a cycle with required edges.
-    required
-        (d, d) edges that every graph of the run has.
+    `of_variables` is the same knowledge between variables: this object itself where each has one column.
     """
 
     required: Mask
+    """(d, d) edges that every graph of the run has."""
     allowed: Mask
+    """(d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers, or one
+    that would close a cycle with required edges."""
 
     def __init__(self, knowledge: Knowledge, columns: Sequence[str] | Columns) -> None:
         self.columns = columns if isinstance(columns, Columns) else Columns.of(columns)

@@ -280,13 +280,7 @@ class Plan(BaseModel):
         return EdgeMask(self.knowledge, self.columns(names))
 
     def require_ranges(self, n_columns: int) -> tuple[Column, ...]:
-        """The columns of a private run that prepares them, each with public bounds.
-
-        Raises
-        ------
-        PlanError
-            If the data dictionary is missing, lacks a range, or has another number of columns.
-        """
+        """The columns of a private run that prepares them, each with public bounds; PlanError if one has none."""
         if not self.dictionary:
             raise PlanError(
                 f"plan {self.name!r} prepares columns under privacy, which takes a data dictionary with a range for "
@@ -310,13 +304,7 @@ class Plan(BaseModel):
         return columns
 
     def bounds(self, names: Sequence[str]) -> tuple[Matrix, Matrix]:
-        """(d,) public lower and (d,) upper bounds of the columns of these names, in their order; see `require_ranges`.
-
-        Raises
-        ------
-        PlanError
-            As `require_ranges`.
-        """
+        """(d,) public lower and (d,) upper bounds of the columns of these names, in order; see `require_ranges`."""
         by_name = {column.name: column for column in self.require_ranges(len(names))}
         columns = [by_name[name] for name in names]
         return np.array([column.low for column in columns]), np.array([column.high for column in columns])
@@ -353,13 +341,7 @@ class Plan(BaseModel):
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:
-        """A plan from plain values.
-
-        Raises
-        ------
-        PlanError
-            Naming each unknown or impossible setting, its value and the rule that it breaks.
-        """
+        """A plan from plain values; a PlanError names each wrong setting, its value and the rule that it breaks."""
         # The plan.toml of a run folder has every setting: one that is gone is no error where it says what now holds.
         settings = {name: value for name, value in settings.items() if name not in _GONE or value != _GONE[name][0]}
         if isinstance(settings.get("privacy"), Mapping):
@@ -405,19 +387,13 @@ class Plan(BaseModel):
         return self.parse({**self.model_dump(), **settings}, origin=f"plan {self.name!r}")
 
     def with_dictionary(self, dictionary: Dictionary, *, origin: str, given: Path | None = None) -> Self:
-        """A copy with this data dictionary.
-
-        Parameters
-        ----------
-        origin
-            Where it is from.
-        given
-            The --dictionary that the plan's own is from; None: it is part of the plan.
+        """A copy with the data dictionary of `origin`.
 
         Raises
         ------
         PlanError
-            If the plan has another one, or names variables that this one lacks.
+            If the plan has another one, by the option --dictionary `given` or as part of it, or names variables that
+            this one lacks.
         """
         if self.dictionary and self.dictionary.digest() != dictionary.digest():
             if given is not None:
@@ -427,8 +403,8 @@ class Plan(BaseModel):
                     remedy=f"Leave --dictionary out to use {origin}, or move that file away to use {given}.",
                 )
             raise PlanError(
-                f"plan {self.name!r} has a data dictionary of its own ({self.dictionary.digest()[:8]}), which is not "
-                f"that of {origin} ({dictionary.digest()[:8]})",
+                f"plan {self.name!r} has another data dictionary ({self.dictionary.digest()[:8]}) than {origin} "
+                f"({dictionary.digest()[:8]})",
                 remedy="Take the one that all sites have, in one of the two places.",
             )
         return self.with_settings(dictionary=dictionary.model_dump())
@@ -475,8 +451,8 @@ class Plan(BaseModel):
     def approvable_digests(self) -> tuple[bytes, ...]:
         """Digests under which a site may have approved it: its own, and those without names of variables or sites.
 
-        Whoever serves a plan may add these names. They change neither its price nor what it releases: a site takes
-        part with its own variables or not at all.
+        Whoever serves a plan may add these names. They change neither its privacy cost nor what it releases: a site
+        takes part with its own variables or not at all.
         """
         variables, sites = {self.variables, ()}, {self.sites, ()}
         named = [self.model_copy(update={"variables": v, "sites": s}) for v in variables for s in sites]

@@ -20,19 +20,13 @@ _BY_EPSILON = "by_epsilon"
 
 
 class GivenSettings(NamedTuple):
-    """Settings as plain values, not yet checked.
-
-    Attributes
-    ----------
-    origin
-        What errors call them.
-    given_by
-        By dotted name, where the value comes from: "plan", "plan, epsilon 5" (the table by epsilon), or an option.
-    """
+    """Settings as plain values, not yet checked."""
 
     origin: str
+    """What errors call them."""
     settings: dict[str, Any]
     given_by: dict[str, str]
+    """By dotted name, where the value comes from: "plan", "plan, epsilon 5" (the table by epsilon), or an option."""
 
 
 class _Change(NamedTuple):
@@ -79,18 +73,12 @@ def read_settings(
 
 
 def tuned_epsilons(plan: str | Path) -> tuple[float, ...]:
-    """The budgets for which a plan holds settings of their own; empty if it has no table by epsilon."""
+    """The budgets for which a plan holds settings; empty if it has no table by epsilon."""
     return tuple(_content(plan)[0].get(_BY_EPSILON, {}).get("epsilon", ()))
 
 
 def read_toml(text: str, origin: str) -> dict[str, Any]:
-    """Plain values.
-
-    Raises
-    ------
-    PlanError
-        Naming the origin, if this is not TOML, or too large or too deep for a plan.
-    """
+    """Plain values; a PlanError names the origin, if this is not TOML, or too large or too deep for a plan."""
     try:
         return parse_toml(text)
     except ValueError as error:
@@ -164,13 +152,7 @@ def _changed(settings: Mapping[str, Any], changes: Iterable[_Change]) -> dict[st
 
 
 def place_of(name: str, settings: dict[str, Any], *, origin: str) -> tuple[dict[str, Any], str]:
-    """The table that holds a setting of a dotted name, made if it is missing, and the setting's name in it.
-
-    Raises
-    ------
-    PlanError
-        If the name reaches into what is no table.
-    """
+    """The table that holds a setting of a dotted name, made if it is missing, and the setting's name in it."""
     *tables, leaf = name.split(".")
     for table in tables:
         found = settings.setdefault(table, {})

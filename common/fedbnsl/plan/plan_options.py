@@ -44,13 +44,7 @@ class NameOrPath(click.ParamType[str | Path]):
 
 @dataclass(frozen=True)
 class PlanChoice:
-    """A plan as given on the command line.
-
-    Attributes
-    ----------
-    plan
-        A name, or a path; None if no plan was given, where it is optional.
-    """
+    """A plan as given on the command line: a name or a path, None where it is optional, and what replaces settings."""
 
     plan: str | Path | None
     overrides: tuple[str, ...] = ()
@@ -89,14 +83,8 @@ def takes_plan(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a plan, --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
 
-    Parameters
-    ----------
-    or_folder
-        The argument may name a run folder instead.
-    as_option
-        Take the plan as --plan, with this help, and not as an argument.
-    required
-        Whether the argument is.
+    The argument may name a run folder instead with `or_folder`. `as_option` is the help of an option --plan, which
+    then replaces the argument.
     """
     kind = NameOrPath(READY_PLANS, folders=or_folder)
     if as_option is None:

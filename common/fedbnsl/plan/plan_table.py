@@ -8,25 +8,16 @@ from fedbnsl.plan.privacy_settings import Unit
 
 
 class ShownSetting(NamedTuple):
-    """One setting of a plan.
-
-    Attributes
-    ----------
-    name
-        Dotted, if it belongs to a table.
-    value, default
-        As plain values; a default of None: the setting has none.
-    unit
-        Empty: a number without unit, or no number.
-    given_by
-        As `GivenSettings` has it, or "default".
-    """
+    """One setting of a plan."""
 
     name: str
+    """Dotted, if it belongs to a table."""
     value: Any
     default: Any
+    """None: the setting is required."""
     unit: str
     given_by: str
+    """As `GivenSettings` has it, or "default"."""
     meaning: str
 
     @property

@@ -14,19 +14,13 @@ _SUFFIX = ".toml"
 
 @dataclass(frozen=True)
 class ReadyFiles:
-    """TOML files of one folder of a package.
-
-    Attributes
-    ----------
-    what
-        What one of them is called, such as "plan".
-    listing
-        The command that shows the names; empty: an error lists them.
-    """
+    """TOML files of one folder of a package."""
 
     what: str
+    """What one of them is called, such as "plan"."""
     folder: Traversable
     listing: str = ""
+    """The command that shows the names; empty: an error lists them."""
 
     def names(self) -> list[str]:
         """All names."""
@@ -37,12 +31,7 @@ class ReadyFiles:
         """The name of a ready file as a string, or a path; a `Path` is never taken for a name.
 
         What has a separator or ends in .toml is a path. Anything else is the name of a ready file or, if there is none
-        of that name, a path that exists.
-
-        Raises
-        ------
-        PlanError
-            If it is neither, with similar names.
+        of that name, a path that exists; if it is neither, a PlanError gives similar names.
         """
         text = str(given)
         if isinstance(given, Path) or text.endswith(_SUFFIX) or any(mark in text for mark in {"/", os.sep}):
@@ -72,11 +61,7 @@ class ReadyFiles:
         return self.file(name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
-READY_PLANS = ReadyFiles(
-    "plan",
-    files("fedbnsl.plan") / "ready",
-    "fedbnsl plan list",
-)
+READY_PLANS = ReadyFiles("plan", files("fedbnsl.plan") / "ready", "fedbnsl plan list")
 
 # What a plan file leaves out stays as in fed-sparse: a file that names no second moments never makes a site send any.
 DEFAULT_PLAN = "lean"

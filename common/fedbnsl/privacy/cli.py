@@ -10,7 +10,7 @@ from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 
 @click.group()
 def privacy() -> None:
-    """Price private plans. Only the plan is read."""
+    """Privacy cost of private plans. Only the plan is read."""
 
 
 @privacy.command()
@@ -23,9 +23,9 @@ def privacy() -> None:
     help="Number of columns (d): of variables, with K - 1 for a nominal one of K levels.  [default: as the plan names]",
 )
 @click.option("--table", is_flag=True, help="Also the noise of an update by rounds x local steps.")
-@click.option("--json", "as_json", is_flag=True, help="Print the price as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the privacy cost as JSON.")
 def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, as_json: bool) -> None:
-    """Price of PLAN for one site: total zCDP, epsilon, and every noise scale.
+    """Privacy cost of PLAN for one site: total zCDP, epsilon, and every noise scale.
 
     No noise scale can be chosen: each follows from epsilon, delta, rounds, steps and shares.
     """
@@ -33,7 +33,7 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, a
 
     plan = choice.load()
     if plan.privacy is not None and plan.preparation is not None and not plan.dictionary:
-        plan.require_ranges(0)  # refuses: without a dictionary there is no price
+        plan.require_ranges(0)  # refuses: the cost depends on the dictionary
     named = len(plan.column_names)
     if n_variables and named and n_variables != named:
         raise SetupError(

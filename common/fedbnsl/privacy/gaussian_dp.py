@@ -85,18 +85,8 @@ def surcharge(selection_share: float, steps: int) -> float:
 
         e_0 = max(0, 3 v - 1),    e_k = e_(k-1) + v^2 / (k - 2 v + e_(k-1)).
 
-    e_0 pays for a release after the end that never takes place, so that tau >= 2 v at the last selection.
-
-    Parameters
-    ----------
-    selection_share
-        Above 0, below 1.
-    steps
-        At least 1.
-
-    Notes
-    -----
-    The proof is in docs/explanation/selections.md. Terms fall with k: their sum from m + 1 to n is at most
+    e_0 pays for a release after the end that never takes place, so that tau >= 2 v at the last selection. The proof is
+    in docs/explanation/selections.md. Terms fall with k: their sum from m + 1 to n is at most
     v^2 log((n - 2 v + e_m) / (m - 2 v + e_m)).
     """
     v, summed = selection_share, min(steps, _SUMMED)

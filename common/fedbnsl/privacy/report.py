@@ -224,19 +224,24 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
         + (f", {releases} x {cost['moments_round']:.4g}" if releases else "")
         + (f", {cost['surcharge']:.4g} as the surcharge of selections" if cost["surcharge"] else ""),
-        *_reserve(summary),
+    ]
+    sums = summary.get("secure_aggregation", {})
+    if sums.get("retries"):
+        sites = "1 site" if sums["retries"] == 1 else f"{sums['retries']} sites"
+        kept = f"              and {sums['zcdp_of_retries']:.4g} kept for rounds"
+        lines.append(f"{kept} that are asked again if the run loses {sites}")
+    lines += [
         _accounting(summary),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
     ]
-    if "secure_aggregation" in summary:
-        of = summary["secure_aggregation"]
+    if sums:
         lines += [
-            f"secure aggregation    the coordinator sees sums over {of['sites']} sites only; this epsilon holds "
-            f"against it together with any {of['colluding']} of them, lost ones among them",
-            f"              against it and all other sites together: epsilon {of['epsilon_against_all_others']:.4g} "
-            f"({of['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
-            f"              the noise of a sum would be {of['noise_of_the_sum_without']:.3g} times as large without",
+            f"secure aggregation    the coordinator sees sums over {sums['sites']} sites only; this epsilon holds "
+            f"against it together with any {sums['colluding']} of them, lost ones among them",
+            f"              against it and all other sites together: epsilon {sums['epsilon_against_all_others']:.4g} "
+            f"({sums['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
+            f"              the noise of a sum would be {sums['noise_of_the_sum_without']:.3g} times as large without",
         ]
     if releases:
         lines.append(
@@ -249,7 +254,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         of = noise["statistics"]
         lines.append(
             f"statistics    once: the noisy number of complete rows, means and variances of {d} columns, for "
-            f"{of['share_of_budget']:.1%} of the price; the site takes off these means, never its exact ones"
+            f"{of['share_of_budget']:.1%} of the privacy cost; the site takes off these means, never its exact ones"
         )
         lines.append(
             f"              noise of a mean {of['noise_std']:.2%} of half the variable's range; a standard deviation "
@@ -275,16 +280,6 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
             f"time if its score leads by {100 * scale['lead_as_share_of_largest_score']:.3g} % of the largest possible"
         )
     return lines
-
-
-def _reserve(summary: dict[str, Any]) -> list[str]:
-    of = summary.get("secure_aggregation", {})
-    if not of.get("retries"):
-        return []
-    sites = "1 site" if of["retries"] == 1 else f"{of['retries']} sites"
-    return [
-        f"              and {of['zcdp_of_retries']:.4g} kept for rounds that are asked anew if the run loses {sites}"
-    ]
 
 
 def _accounting(summary: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""How much each site counts in secure aggregation of residual moments, by rows and price alone.
+"""How much each site counts in secure aggregation of residual moments, by rows and privacy cost alone.
 
-In the sum nobody can tell one site's moments from another's. A site has taken its own noisy means off its records, and
+In the sum one site's moments cannot be told from another's. A site has taken its own noisy means off its records, and
 the square of their error stays in its moments: of few rows it outweighs what they tell, and would look like edges.
 """
 
@@ -18,16 +18,8 @@ def site_shares(price: Price, n_samples: Sequence[int], norm_bound: float) -> li
 
     With n records of mean weight w, whose means have errors of variance e^2, moments about them have the variance
     1 / (n w) + e^4, in units of residuals: the sum tells most if a site counts by the inverse of it, relative to its
-    n w records.
-
-    Parameters
-    ----------
-    price
-        Of any site: noise is the same for all.
-    n_samples
-        Rows of each site.
-    norm_bound
-        R: records of residuals are clipped to it.
+    n w records. The privacy cost is that of any site, as noise is the same for all; records of residuals are clipped to
+    `norm_bound`, R.
     """
     constant = constant_residual(price.n_variables)
     weight = min(norm_bound**2 / (price.n_variables + constant**2), 1.0)  # of records with residuals of variance 1

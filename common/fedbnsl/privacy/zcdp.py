@@ -101,14 +101,8 @@ def budget(epsilon: float, delta: float) -> float:
 def advanced_composition(mechanisms: Sequence[tuple[float, int]], delta: float) -> float:
     """Epsilon of many pure mechanisms together: sqrt(2 log(1/delta) sum e^2) + sum e (exp(e) - 1).
 
-    Parameters
-    ----------
-    mechanisms
-        Epsilons, each with how often it occurs.
-
-    Notes
-    -----
-    Dwork, Rothblum, Vadhan 2010, theorem III.3, for unequal epsilons as in Kairouz, Oh, Viswanath 2015.
+    Each epsilon comes with how often it occurs. Dwork, Rothblum, Vadhan 2010, theorem III.3, for unequal epsilons as in
+    Kairouz, Oh, Viswanath 2015.
     """
     squares = sum(times * e * e for e, times in mechanisms)
     drift = sum(times * e * math.expm1(e) for e, times in mechanisms)

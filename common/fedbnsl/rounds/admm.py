@@ -47,24 +47,16 @@ class Task(_Weights):
 
 @dataclass(frozen=True, eq=False)
 class Answer(_Weights):
-    """B_p, (d, d), and the private steps of the round that led to it, if the plan wants them.
-
-    Attributes
-    ----------
-    index
-        (K,) flat indices i d + j of the coordinates, in the order of the steps.
-    gradient
-        (K,) noisy means of the clipped gradients of the loss, as released.
-    bound
-        (K,) what each record's gradient was clipped to.
-    weight
-        (K,) B_ij after the step.
-    """
+    """B_p, (d, d), and the private steps of the round that led to it, if the plan wants them."""
 
     index: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """(K,) flat indices i d + j of the coordinates, in the order of the steps."""
     gradient: Matrix = field(default_factory=lambda: np.empty(0))
+    """(K,) noisy means of the clipped gradients of the loss, as released."""
     bound: Matrix = field(default_factory=lambda: np.empty(0))
+    """(K,) what each record's gradient was clipped to."""
     weight: Matrix = field(default_factory=lambda: np.empty(0))
+    """(K,) B_ij after the step."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`; each number of a step counts with an index."""

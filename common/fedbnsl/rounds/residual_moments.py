@@ -36,19 +36,13 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """One site's release.
-
-    Attributes
-    ----------
-    moments
-        Noisy second moments of all k (k + 1) / 2 pairs of scaled residuals, i <= j, row by row: k is d, or d + 1 with
-        the constant, which comes last.
-    task_digest
-        `Task.digest` of the task that it answers. A stored answer to another task would be misread.
-    """
+    """One site's release."""
 
     moments: Matrix
+    """Noisy second moments of all k (k + 1) / 2 pairs of scaled residuals, i <= j, row by row: k is d, or d + 1 with
+    the constant, which comes last."""
     task_digest: bytes
+    """`Task.digest` of the task that it answers. A stored answer to another task would be misread."""
 
 
 def n_rounds(plan: Plan) -> int:

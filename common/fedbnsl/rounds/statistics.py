@@ -28,21 +28,13 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """The columns of one site; with privacy, what follows from one noisy release.
-
-    Attributes
-    ----------
-    means
-        (d,) where `intercept` is common; otherwise empty, since they stay at the site.
-    variances
-        (d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
-        empty where the plan does not need them. Noise may make them negative.
-    complete_rows
-        Rows without a missing value.
-    """
+    """The columns of one site; with privacy, what follows from one noisy release."""
 
     means: Matrix
+    """(d,) where `intercept` is common; otherwise empty, since they stay at the site."""
     variances: Matrix
+    """(d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
+    empty where the plan does not need them. Noise may make them negative."""
     complete_rows: float
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:

@@ -221,7 +221,7 @@ def test_a_refit_is_of_all_columns_of_a_variable(tmp_path: Path) -> None:
     X = data.X - data.X.mean(axis=0)
     by_hand = np.linalg.lstsq(X[:, [3, 4]], X[:, 5], rcond=None)[0]
     said = read_edges(tmp_path / "own" / "edges.csv")
-    weights = {(source, target): weight for source, target, weight in said.edges()}
+    weights = {(source, target): weight for source, target, weight, *_ in said.edges_of_class()}
     assert set(weights) == {("blood", "visits"), ("age", "crp")}
     assert weights["blood", "visits"] == pytest.approx(by_hand[np.abs(by_hand).argmax()], rel=1e-9)
 

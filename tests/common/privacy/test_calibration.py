@@ -305,7 +305,7 @@ def test_a_price_keeps_enough_for_rounds_that_are_asked_anew(share: float, retri
     assert whole - 2 * plan.moments_rounds - retries <= price.units <= whole, "and nothing is left over"
     assert price.share_units >= sum(map(price.share_units_of, range(price.last_round + 1))) * (1 + retries / 100)
     told = "\n".join(price_lines(price_summary(plan, n_samples=500, n_variables=20)))
-    assert ("kept for rounds that are asked anew" in told) == (retries > 0)
+    assert ("kept for rounds that are asked again" in told) == (retries > 0)
 
 
 def test_a_price_that_cannot_keep_enough_is_refused() -> None:

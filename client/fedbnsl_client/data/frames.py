@@ -202,7 +202,7 @@ def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix
     """(n,) codes, and the cells that cannot be read, with their rows, counted from 1."""
     values = np.asarray(column)
     if values.dtype.kind in "biuf" and not reading.codes:
-        return values.astype(np.float64) * reading.factor, []
+        return reading.of_numbers(values.astype(np.float64)), []
     cells: list[Any] = values.tolist() if values.dtype.kind in "Obiuf" else [str(value) for value in values]
     codes, wrong, known = np.full(len(cells), np.nan), list[tuple[int, object]](), dict[object, float]()
     for k, cell in enumerate(cells):

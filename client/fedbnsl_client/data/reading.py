@@ -20,6 +20,7 @@ from numbers import Real as RealNumber
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedbnsl.console.shown import shown
@@ -29,6 +30,7 @@ from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.plan.knowledge import VariableName
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.protocol.messages import composed
+from fedbnsl.protocol.sparse import Matrix
 
 MISSING = frozenset({"", "NA", "NaN", "nan"})
 """Cells, without the spaces around them, that stand for a missing value in every column."""
@@ -146,11 +148,6 @@ class Reading:
     codes: Mapping[str, float] = field(default_factory=dict[str, float])
     factor: float = 1.0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether cells are numbers as they stand."""
-        return not self.codes and self.factor == 1.0 and self.missing == MISSING
-
     def code(self, cell: str) -> float:
         """The code of a cell; NaN: it is missing.
 
@@ -173,6 +170,12 @@ class Reading:
             raise ValueError("not a number")
         number = float(cell)
         return math.nan if number in self.missing_numbers else number * self.factor
+
+    def of_numbers(self, cells: Matrix) -> Matrix:
+        """(n,) codes of cells that are numbers; NaN: a cell is missing."""
+        if self.missing_numbers:
+            cells = np.where(np.isin(cells, list(self.missing_numbers)), np.nan, cells)
+        return cells * self.factor
 
     def value(self, cell: object) -> float:
         """The code of a cell that is more than text: of a data frame, a Parquet file or a database.

@@ -17,10 +17,10 @@ from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.cpdag import class_distance
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.data.drafts.column_cells import as_number, rows_of
+from fedbnsl_client.data.drafts.column_cells import as_number
 from fedbnsl_client.data.drafts.dictionary_draft import draft
 from fedbnsl_client.data.site_files import site_files
-from fedbnsl_client.data.sources.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header, rows_of
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.simulate import simulate

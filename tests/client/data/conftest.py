@@ -6,14 +6,11 @@ from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.sources import csv_table
 
 
-@pytest.fixture(params=["at once", "by blocks", "by pyarrow"])
+@pytest.fixture(params=["at once", "by blocks"])
 def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a table in one block and in memory; a few rows at a time and mapped; the same by the other reader."""
-    if request.param != "at once":
+    """All of a table in one block and in memory; a few rows at a time and mapped."""
+    if request.param == "by blocks":
         monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 0)
         monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 1)
         monkeypatch.setattr(mapped_array, "_ROWS_ALIKE", 4)
-    if request.param == "by pyarrow":
-        pytest.importorskip("pyarrow")
-        monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)
-        monkeypatch.setattr(csv_table, "_ARROW_BLOCK_BYTES", 300)
+        monkeypatch.setattr(csv_table, "_ROWS_AS_TEXT", 3)

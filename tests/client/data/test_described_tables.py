@@ -18,7 +18,6 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
 from fedbnsl_client.data.plan_fit import remarks
 from fedbnsl_client.data.reading import ColumnMap
-from fedbnsl_client.data.sources import csv_table
 
 pytestmark = pytest.mark.usefixtures("each_reader")
 
@@ -174,13 +173,6 @@ def test_columns_name_variables_of_the_dictionary(write: Callable[..., Path]) ->
     assert np.array_equal(data.X, read(path).X[:, [5, 6, 7, 0]])
     with pytest.raises(DataError, match="the data dictionary has no variable 'height'; it has age, crp"):
         read(path, columns=["age", "height"])
-
-
-def test_all_readers_give_the_same_bits(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(with_cells(ward(300), Alter="-9"))
-    found = read(path)
-    monkeypatch.setattr(csv_table, "_LARGE_BYTES", 2**40)
-    assert read(path).X.tobytes() == found.X.tobytes()
 
 
 def test_a_parquet_file_with_types_of_its_own_gives_what_the_text_gives(

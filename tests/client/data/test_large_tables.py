@@ -21,7 +21,6 @@ from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl_client.data import mapped_array
-from fedbnsl_client.data.sources import csv_table
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import fingerprint
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file
@@ -303,37 +302,11 @@ def test_a_long_file_is_read_bit_for_bit_into_another(plain: Path, table: Matrix
     assert data.X.tobytes() == table.tobytes()
 
 
-def test_pyarrow_reads_what_is_plain_without_the_other_reader(
-    plain: Path, table: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyarrow")
-
-    def unused(*_: object, **named: object) -> None:
-        raise AssertionError("the careful reader was asked")
-
-    monkeypatch.setattr(csv_table, "_loaded", unused)
-    with pytest.raises(AssertionError):
-        Dataset.read(plain)
-    monkeypatch.setattr(csv_table, "_LARGE_BYTES", 0)
-    assert Dataset.read(plain).X.tobytes() == table.tobytes()
-    assert np.array_equal(Dataset.read(plain, columns=["a", "c"]).X, table[:, [4, 2]])
-
-
-@pytest.mark.parametrize("large", [0, 2**40])
-def test_a_file_is_read_once_and_again_only_for_an_explanation(
-    plain: Path, monkeypatch: pytest.MonkeyPatch, large: int
-) -> None:
-    monkeypatch.setattr(csv_table, "_LARGE_BYTES", large)
-    read = []
-    explained = csv_table._check_widths
-    monkeypatch.setattr(csv_table, "_check_widths", lambda *whole: read.append(whole) or explained(*whole))
-    Dataset.read(plain)
-    assert not read
+def test_a_row_of_another_width_is_refused_by_its_line(plain: Path) -> None:
     with plain.open("a") as file:
         file.write("1,2,3,4,5,6\n")
     with pytest.raises(DataError, match=rf"1 row\(s\) without exactly {D} fields, the first in line {N + 2}"):
         Dataset.read(plain)
-    assert read
 
 
 def test_a_quoted_row_of_another_width_is_refused_as_well(plain: Path) -> None:

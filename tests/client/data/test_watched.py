@@ -21,13 +21,13 @@ NAMES = ("a", "b", "c")
 HALF_READ = """
 import sys, time
 from fedbnsl_client.data.sources import csv_table
-genuine = csv_table._loaded
-def _loaded(*arguments):
+genuine = csv_table.CsvTable.codes
+def codes(*arguments):
     for block in genuine(*arguments):
         yield block
         print("half read", file=sys.stderr, flush=True)
         time.sleep(600)
-csv_table._loaded = _loaded
+csv_table.CsvTable.codes = codes
 from fedbnsl.cli import main
 main()
 """

@@ -22,10 +22,10 @@ from fedbnsl_client.data import plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
-from fedbnsl_client.data.drafts.column_cells import as_number, rows_of
+from fedbnsl_client.data.drafts.column_cells import as_number
 from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, ColumnMap
 from fedbnsl_client.data.site_files import DICTIONARY, column_file
-from fedbnsl_client.data.sources.csv_table import read_header, said_in_words
+from fedbnsl_client.data.sources.csv_table import read_header, rows_of, said_in_words
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation
 
 _GROUP_WORDS = frozenset(

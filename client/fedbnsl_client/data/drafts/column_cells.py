@@ -1,19 +1,15 @@
 """What is kept of one column while tables are read: counts of its cells, and moments of its numbers."""
 
-import csv
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbnsl.errors import DataError
-from fedbnsl.files.csv_form import form_of, opened
 from fedbnsl.protocol.messages import composed
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.reading import MISSING
-from fedbnsl_client.data.sources.csv_table import said_in_words
-from fedbnsl_client.data.sources.decimals import Decimals
+from fedbnsl_client.data.sources.csv_table import rows_of
 
 MOST_TEXTS = 1000
 MOST_NUMBERS = 2**17
@@ -153,39 +149,6 @@ def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> 
             for column, cell in zip(columns, row, strict=True):
                 column.add(cell)
     return found
-
-
-def rows_of(
-    path: Path, header: Sequence[str], codes: Mapping[str, Collection[str]] | None = None
-) -> Iterator[list[str]]:
-    """The rows of a CSV table after its header, without empty lines; numbers have decimal points.
-
-    Parameters
-    ----------
-    codes
-        By column, cells that stand for a missing value: they stay as they stand, as a site reads them.
-
-    Raises
-    ------
-    DataError
-        If it cannot be read, a row has another width than the header, or it is open what marks decimals.
-    """
-    with said_in_words(path):
-        form = form_of(path)
-        decimals, codes = Decimals(path, form), codes or {}
-
-        def with_point(cell: str, name: str) -> str:
-            return cell if cell.strip() in codes.get(name, ()) else decimals.with_point(cell, name)
-
-        with opened(path, form) as file:
-            reader = csv.reader(file, delimiter=form.separator)
-            next(reader)
-            for row in filter(None, reader):
-                if len(row) != len(header):
-                    line = form.before + reader.line_num
-                    raise DataError(f"{path}: line {line}: {len(row)} cells; expected {len(header)}, as in the header")
-                yield row if form.separator == "," else list(map(with_point, row, header))
-    decimals.require_one()
 
 
 def _codes_of(name: str, missing: Iterable[str]) -> set[str]:

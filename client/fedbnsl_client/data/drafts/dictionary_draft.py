@@ -20,14 +20,14 @@ from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Index, Mask
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.costly_columns import costly_columns
-from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, rows_of, scan
+from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, scan
 from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_client.data.drafts.column_sums import ColumnSums
 from fedbnsl_client.data.drafts.guess import TURNS, Guess, guess
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
 from fedbnsl_client.data.reading import MISSING
 from fedbnsl_client.data.site_files import column_map_of
-from fedbnsl_client.data.sources.csv_table import read_header
+from fedbnsl_client.data.sources.csv_table import read_header, rows_of
 
 _OFTEN = 0.2  # a column that fewer rows lack is not left out for them
 _ENOUGH_COMPLETE = 0.5

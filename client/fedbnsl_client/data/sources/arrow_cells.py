@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as codes: what Parquet files, databases and large CSV files are read through.
+"""Columns of Arrow tables as codes: what Parquet files and databases are read through.
 
 Texts are looked at once for each distinct one, unless they are numbers in digits, as PostgreSQL's numeric is.
 """
@@ -96,10 +96,8 @@ def _plain(column: Any) -> Any:
 
 
 def _of_numbers(column: Any, reading: Reading) -> tuple[Matrix, Mask]:
-    numbers: Matrix = np.array(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if reading.missing_numbers:
-        numbers[np.isin(numbers, list(reading.missing_numbers))] = np.nan
-    return numbers * reading.factor, np.zeros(len(numbers), dtype=bool)
+    numbers: Matrix = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+    return reading.of_numbers(numbers), np.zeros(len(numbers), dtype=bool)
 
 
 def _digits(column: Any, reading: Reading) -> Any:

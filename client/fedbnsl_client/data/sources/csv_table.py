@@ -1,45 +1,29 @@
-"""Tables in CSV, a block of rows at a time: UTF-8, column names in the first line, commas or another `csv_form`."""
+"""Tables in CSV: UTF-8, column names in the first line, commas or another `csv_form`. Every CSV table is read here.
+
+pyarrow would read 100 MB in 2 s instead of 5, and take twice the memory. But it adds 55 MB to 130 MB of a site's wheels,
+and 0.2 s to every command that reads a small table.
+"""
 
 import csv
-import io
-import warnings
-from codecs import getincrementaldecoder
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import numpy as np
 
 from fedbnsl.errors import DataError
-from fedbnsl.files.csv_form import USUAL, Form, form_of, header_of, opened
+from fedbnsl.files.csv_form import form_of, header_of, opened
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
-from fedbnsl_client.data.reading import MISSING, Reading
-from fedbnsl_client.data.sources.arrow_cells import codes_of
+from fedbnsl_client.data.reading import Reading
 from fedbnsl_client.data.sources.decimals import Decimals
 
-# In smaller files, importing pyarrow takes longer than reading with numpy.
-_LARGE_BYTES = 16 * 2**20
-
-_ARROW_BLOCK_BYTES = 4 * 2**20
-
-_Converters = Mapping[int | str, Callable[[str], float]]
-
-
-class Read:
-    """How much of a file was read: `n` bytes or letters."""
-
-    n = 0
-
-
-class NotPlainError(Exception):
-    """The fast reader cannot read the file; the slow one reads it, or says what is wrong."""
+_ROWS_AS_TEXT = 256  # at a time: more text than fits in the cache takes twice as long
 
 
 @contextmanager
@@ -81,6 +65,77 @@ def read_header(path: Path, *, named: bool = False) -> list[str]:
     return read_names(path, header)
 
 
+class _Rows:
+    """The rows of a CSV file after its header, without empty lines.
+
+    Attributes
+    ----------
+    line
+        Of the file, where the last row that was given ends.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or, after the last row, if some have more or fewer fields than the header.
+    """
+
+    def __init__(self, path: Path, width: int) -> None:
+        self._path, self._width = path, width
+        self._file: TextIO | None = None
+        with said_in_words(path):
+            self.form = form_of(path)
+        self.line = 0
+
+    def bytes_read(self) -> int:
+        """How far into the file the rows are; 0 where it is not open."""
+        return 0 if self._file is None or self._file.closed else self._file.buffer.tell()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        wrong = first = 0
+        with said_in_words(self._path), opened(self._path, self.form) as self._file:
+            reader = csv.reader(self._file, delimiter=self.form.separator)
+            next(reader)
+            for row in reader:
+                self.line = self.form.before + reader.line_num
+                if len(row) == self._width:
+                    yield row
+                elif row:
+                    wrong += 1
+                    first = first or self.line
+        if wrong:
+            raise DataError(
+                f"{self._path}: {wrong} row(s) without exactly {self._width} fields, the first in line {first}"
+            )
+
+
+def rows_of(
+    path: Path, header: Sequence[str], codes: Mapping[str, Collection[str]] | None = None
+) -> Iterator[list[str]]:
+    """The rows of a CSV table as text; numbers have decimal points.
+
+    Parameters
+    ----------
+    codes
+        By column, cells that stand for a missing value: they stay as they stand, as a site reads them.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read, a row has another width than the header, or it is open what marks decimals.
+    """
+    rows, codes = _Rows(path, len(header)), codes or {}
+    decimals = Decimals(path, rows.form)
+    if rows.form.separator == ",":
+        yield from rows
+        return
+    for row in rows:
+        yield [
+            cell if cell.strip() in codes.get(name, ()) else decimals.with_point(cell, name)
+            for cell, name in zip(row, header, strict=True)
+        ]
+    decimals.require_one()
+
+
 class CsvTable:
     """A CSV file, as a `fedbnsl_client.data.sources.source.Source`.
 
@@ -93,251 +148,65 @@ class CsvTable:
     def __init__(self, path: Path, *, named: bool) -> None:
         self.origin = str(path)
         self._path, self._named = path, named
-        self._read = Read()
+        self._rows: _Rows | None = None
 
     @property
     def share(self) -> float | None:
-        """Of the file's bytes, about: a letter counts as one."""
+        """Of the file's bytes."""
         size = self._path.stat().st_size
-        return min(self._read.n / size, 1.0) if size else None
+        return self._rows.bytes_read() / size if size and self._rows else None
 
     def header(self) -> list[str]:
         """See `read_header`."""
         return read_header(self._path, named=self._named)
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        """See `Source.codes`."""
-        done, self._read.n = 0, 0
-        with suppress(NotPlainError):
-            for block in self._quick(header, chosen, readings):
-                done += len(block)
+        """See `Source.codes`; refuses rows with more or fewer fields than the header, too."""
+        rows = self._rows = _Rows(self._path, len(header))
+        decimals, found = Decimals(self._path, rows.form), CellProblems(header, "line")
+        code_of = [decimals.code(reading, header[k]) for k, reading in zip(chosen, readings, strict=True)]
+        numbered = ((rows.line, row) for row in rows)
+        n, block = 0, np.empty((rows_a_block(len(chosen)), len(chosen)))
+        while some := list(islice(numbered, min(_ROWS_AS_TEXT, len(block) - n))):
+            columns = list(zip(*(row for _, row in some), strict=True))
+            for place, (k, reading, code) in enumerate(zip(chosen, readings, code_of, strict=True)):
+                codes, bad = _codes(columns[k], reading, code, has_commas=rows.form.separator != ",")
+                block[n : n + len(some), place] = codes
+                found.add(k, reading, [some[row][0] for row in bad], [columns[k][row] for row in bad])
+            n += len(some)
+            if n == len(block):
                 yield block
-            return
-        self._read.n = 0
-        for block in blocks(
-            self._path, header, chosen, readings, read=self._read
-        ):  # the same rows again, from the first to the last
-            if done < len(block):
-                yield block[done:]
-            done = max(done - len(block), 0)
-
-    def _quick(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
-        if form_of(self._path) != USUAL:
-            raise NotPlainError
-        if has_fast_reader(self._path):
-            return fast_blocks(self._path, header, chosen, readings, read=self._read)
-        if all(reading.is_plain for reading in readings):
-            return plain_blocks(self._path, header, chosen, read=self._read)
-        raise NotPlainError
-
-
-def has_fast_reader(path: Path) -> bool:
-    """Whether `fast_blocks` can be used and saves time."""
-    return path.stat().st_size >= _LARGE_BYTES and find_spec("pyarrow") is not None
-
-
-def fast_blocks(
-    path: Path,
-    header: Sequence[str],
-    chosen: Sequence[int],
-    readings: Sequence[Reading],
-    *,
-    read: "Read | None" = None,
-) -> Iterator[Matrix]:
-    """Like `blocks`, but by pyarrow: several times faster, with the same bits.
-
-    Raises
-    ------
-    NotPlainError
-        If any cell cannot be read.
-    """
-    arrow: Any = import_module("pyarrow")
-    arrow_csv: Any = import_module("pyarrow.csv")
-    names = [str(k) for k in chosen]
-    # Where other cells than usual stand for a missing value, or for a level, they are read as text.
-    kinds = [arrow.string() if reading.codes or reading.missing != MISSING else arrow.float64() for reading in readings]
-    try:
-        with (
-            _Utf8File(path, read) as file,
-            arrow_csv.open_csv(
-                file,
-                read_options=arrow_csv.ReadOptions(
-                    column_names=[str(k) for k in range(len(header))], skip_rows=1, block_size=_ARROW_BLOCK_BYTES
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict(zip(names, kinds, strict=True)),
-                    include_columns=names,
-                    null_values=sorted(MISSING),
-                ),
-            ) as batches,
-        ):
-            for batch in batches:
-                found = [codes_of(column, reading) for column, reading in zip(batch.columns, readings, strict=True)]
-                if any(bad.any() for _, bad in found):
-                    raise NotPlainError
-                yield np.column_stack([codes for codes, _ in found])
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise NotPlainError from error
-
-
-class _Utf8File(io.FileIO):
-    """The bytes of a file, unchanged; refuses bytes that are not UTF-8."""
-
-    def __init__(self, path: Path, read: "Read | None") -> None:
-        super().__init__(path)
-        self._read = read or Read()
-        self._decoder = getincrementaldecoder("utf-8")()
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(-1 if size is None else size) or b""
-        self._decoder.decode(data, final=not data)
-        self._read.n += len(data)
-        return data
-
-
-def plain_blocks(
-    path: Path, header: Sequence[str], chosen: Sequence[int], *, read: "Read | None" = None
-) -> Iterator[Matrix]:
-    """Like `blocks`, for numbers as they stand, without a missing value.
-
-    Raises
-    ------
-    NotPlainError
-        If any cell is no number.
-    """
-    try:
-        yield from _loaded(path, header, chosen, None, read)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise NotPlainError from error
-
-
-def blocks(
-    path: Path,
-    header: Sequence[str],
-    chosen: Sequence[int],
-    readings: Sequence[Reading],
-    *,
-    read: "Read | None" = None,
-) -> Iterator[Matrix]:
-    """(rows, V) codes of the chosen columns, from the first row to the last; NaN where a value is missing.
-
-    Raises
-    ------
-    DataError
-        If a row has more or fewer fields than the header, or a cell cannot be read; by column and count.
-    """
-    form = form_of(path)
-    decimals = Decimals(path, form)
-    converters: _Converters = {
-        k: decimals.code(reading, header[k]) for k, reading in zip(chosen, readings, strict=True)
-    }
-    try:
-        yield from _loaded(path, header, chosen, converters, read, form)
+                n, block = 0, np.empty_like(block)
+        if n:
+            yield block[:n]
+        if problems := found.lines():
+            raise UnreadableCellsError(f"{self.origin}: " + in_one_line(problems))
         decimals.require_one()
-    except UnicodeDecodeError:
-        raise
-    except ValueError:
-        problems = unreadable_cells(path, header, chosen, readings)
-        if not problems:
-            raise DataError(f"{path}: the table cannot be read") from None
-        raise UnreadableCellsError(f"{path}: " + in_one_line(problems)) from None
 
 
-def _loaded(
-    path: Path,
-    header: Sequence[str],
-    chosen: Sequence[int],
-    converters: _Converters | None,
-    read: "Read | None",
-    form: Form = USUAL,
-) -> Iterator[Matrix]:
-    rows = rows_a_block(len(chosen))
-    with opened(path, form) as file:
-        next(csv.reader(file, delimiter=form.separator))
-        lines = _Lines(file, len(header), read or Read(), form.separator)
-        while True:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # "input contained no data": counted by the caller
-                X = np.loadtxt(
-                    lines,
-                    delimiter=form.separator,
-                    usecols=chosen,
-                    ndmin=2,
-                    comments=None,
-                    quotechar='"',
-                    max_rows=rows,
-                    converters=converters,
-                )
-            if X.size:
-                yield X
-            if len(X) < rows:
-                break
-    if lines.quoted:
-        _check_widths(path, len(header), form)
+def _codes(
+    cells: Sequence[str], reading: Reading, code: Callable[[str], float], *, has_commas: bool
+) -> tuple[Matrix, list[int]]:
+    """(n,) codes of the cells of a column, and which of them cannot be read.
 
-
-class _Lines:
-    """Lines of a file, with their separators counted: numpy ignores surplus fields.
-
-    Files with quotes are checked later.
-
-    Raises
-    ------
-    ValueError
-        At a line that does not have one field for each column.
+    Parameters
+    ----------
+    has_commas
+        Whether numbers of the file may have decimal commas: `code` has to see whether some have points.
     """
-
-    def __init__(self, lines: Iterable[str], width: int, read: "Read", separator: str) -> None:
-        self._lines, self._width, self._read, self._separator = iter(lines), width, read, separator
-        self.quoted = False
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self._read.n += len(line)
-            if '"' in line:
-                self.quoted = True
-            elif line.count(self._separator) != self._width - 1 and line.strip("\r\n") and not self.quoted:
-                raise ValueError("a row of another width")
-            yield line
-
-
-def _check_widths(path: Path, width: int, form: Form) -> None:
-    """Refuse lines with more or fewer fields than the header."""
-    count = first = 0
-    with opened(path, form) as file:
-        reader = csv.reader(file, delimiter=form.separator)
-        for row in reader:
-            if row and len(row) != width:
-                count += 1
-                first = first or form.before + reader.line_num
-    if count:
-        raise DataError(f"{path}: {count} row(s) without exactly {width} fields, the first in line {first}")
-
-
-def unreadable_cells(
-    path: Path, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]
-) -> list[str]:
-    """What cannot be read, by column, with the count and the first few line numbers.
-
-    Raises
-    ------
-    DataError
-        If a row has more or fewer fields than the header.
-    """
-    form = form_of(path)
-    _check_widths(path, len(header), form)
-    decimals, found = Decimals(path, form), CellProblems(header, "line")
-    codes = [decimals.code(reading, header[k]) for k, reading in zip(chosen, readings, strict=True)]
-    with opened(path, form) as file:
-        rows = csv.reader(file, delimiter=form.separator)
-        next(rows)
-        for row in rows:
-            for k, reading, code in zip(chosen, readings, codes, strict=True) if row else ():
-                try:
-                    code(row[k])
-                except ValueError:
-                    found.add(k, reading, [form.before + rows.line_num], [row[k]])
-    return found.lines()
+    text = "" if reading.codes else "".join(cells)
+    if text and "_" not in text and not (has_commas and "." in text):  # 1_000 is a number only in Python
+        with suppress(ValueError):
+            return reading.of_numbers(np.fromiter(map(float, cells), np.float64, len(cells))), []
+    known, unknown = dict[str, float](), set[str]()
+    for cell in dict.fromkeys(cells):
+        try:
+            known[cell] = code(cell)
+        except ValueError:
+            known[cell] = np.nan
+            unknown.add(cell)
+    bad = [row for row, cell in enumerate(cells) if cell in unknown] if unknown else []
+    return np.array([known[cell] for cell in cells]), bad
 
 
 def _is_number(text: str) -> bool:
@@ -345,4 +214,4 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # 1_000 is a number only in Python
+    return "_" not in text

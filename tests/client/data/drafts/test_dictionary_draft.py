@@ -530,7 +530,7 @@ def test_a_row_of_another_width_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2\n1\n", encoding="utf-8")
     found = run(path, "--public-data", "--out", tmp_path / "d.toml")
-    assert "line 3: 1 cells; expected 2" in str(found.exception)
+    assert "1 row(s) without exactly 2 fields, the first in line 3" in str(found.exception)
 
 
 @pytest.mark.parametrize("word", ["may see", "Never use it on private tables"])

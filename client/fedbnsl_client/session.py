@@ -37,7 +37,7 @@ from fedbnsl.protocol import codec
 from fedbnsl.protocol.channel import ALIVE_EVERY_S, ALIVE_TIMEOUT_S, LONG_POLL_S, open_channel
 from fedbnsl.protocol.chunks import CutMessage, JoinedMessage, cut
 from fedbnsl.protocol.messages import (
-    NOT_MEMBERSHIPED,
+    NOT_JOINED,
     TAKEN_OUT,
     UNHANDLED,
     Finished,
@@ -458,7 +458,7 @@ class Session:
                         f"the coordinator at {self._address} did not answer{how_long} ({details})"
                     ) from None
                 kind = _ERRORS.get(status, ProtocolError)
-                if kind is PlanMismatchError and details.endswith(NOT_MEMBERSHIPED):
+                if kind is PlanMismatchError and details.endswith(NOT_JOINED):
                     kind = MembershipLostError
                 elif kind is MembershipRefusedError and details.endswith(TAKEN_OUT):
                     kind = EjectedError

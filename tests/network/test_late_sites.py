@@ -222,6 +222,14 @@ class AbsentFrom:
         return {site: self._participants[site].handle(task) for site, task in tasks.items() if site in present}
 
 
+def killed() -> None:
+    raise Crash(end_notice=False)
+
+
+def failed() -> None:
+    raise Crash(end_notice=True)
+
+
 # ---- a site that leaves --------------------------------------------------------------------------------------------
 
 
@@ -229,11 +237,7 @@ def test_a_run_with_a_quorum_goes_on_without_a_site_that_fails(
     stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     plan = PLAN.with_settings(quorum=2)
-
-    def fail() -> None:
-        raise Crash(end_notice=True)
-
-    stage.before_handle["c", 3] = fail
+    stage.before_handle["c", 3] = failed
     result = play(stage, plan, tables, tmp_path / "run")
     present = {t: "abc" if t < 3 else "ab" for t in range(1, 10)}
     assert result["state"] == "finished"
@@ -271,11 +275,7 @@ def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_lear
     stage: Stage, tables: dict[str, Dataset], tmp_path: Path
 ) -> None:
     plan = PLAN.with_settings(quorum=2, round_deadline_s=0.2, run_deadline_s=3.0)
-
-    def fail() -> None:
-        raise Crash(end_notice=True)
-
-    stage.before_handle["a", 2] = stage.before_handle["c", 2] = fail
+    stage.before_handle["a", 2] = stage.before_handle["c", 2] = failed
     with pytest.raises(QuorumLostError, match=r"round 2: 1 of the needed 2 sites answered .* missing: a, c"):
         play(stage, plan, tables, tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
@@ -289,14 +289,6 @@ def test_a_run_below_its_quorum_ends_and_says_whom_it_lacked_and_the_others_lear
 
 
 # ---- a site that comes back without its state ----------------------------------------------------------------------
-
-
-def killed() -> None:
-    raise Crash(end_notice=False)
-
-
-def failed() -> None:
-    raise Crash(end_notice=True)
 
 
 def back_in_the_open_round(stage: Stage) -> None:
@@ -335,53 +327,42 @@ def back_as_the_round_closes(stage: Stage) -> None:
     stage.after_push["c", 5] = second_life
 
 
-def back_before_it_answered(stage: Stage) -> None:
-    """c fails in round 3, says good-bye and comes back; nobody else has it left to wait for."""
-    back = stage.come_back["c"] = threading.Event()
-    back.set()
-    stage.before_handle["c", 3] = failed
+def back_at_once(where: str, t: int, end: Callable[[], None]) -> Callable[[Stage], None]:
+    """c ends in a round, and comes back before the others go on."""
+
+    def scene(stage: Stage) -> None:
+        stage.come_back["c"] = threading.Event()
+        stage.come_back["c"].set()
+        getattr(stage, where)["c", t] = end
+
+    return scene
 
 
-def back_for_the_refit(stage: Stage) -> None:
-    """c dies in the round of least squares, which needs no state."""
-    back = stage.come_back["c"] = threading.Event()
-    back.set()
-    stage.before_handle["c", 9] = killed
+SCENES = {
+    "in the open round": back_in_the_open_round,
+    "between two rounds": back_between_two_rounds,
+    "as the round closes": back_as_the_round_closes,
+    "after an end notice, before it answered": back_at_once("before_handle", 3, failed),
+    "for the refit, which needs no state": back_at_once("before_handle", 9, killed),
+    "from the start, before there is any state": back_at_once("after_push", 1, killed),
+}
 
 
-def back_from_the_start(stage: Stage) -> None:
-    """c dies in round 1, before there is any state."""
-    back = stage.come_back["c"] = threading.Event()
-    back.set()
-    stage.after_push["c", 1] = killed
-
-
-@pytest.mark.parametrize(
-    "scene",
-    [
-        back_in_the_open_round,
-        back_between_two_rounds,
-        back_as_the_round_closes,
-        back_before_it_answered,
-        back_for_the_refit,
-        back_from_the_start,
-    ],
-    ids=lambda scene: scene.__name__.replace("_", " "),
-)
+@pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"value_type": "float32"}, {"local_solver": "closed-form"}, CHANGES],
     ids=["float64", "float32", "closed-form", "changes"],
 )
 def test_a_site_that_lost_its_state_comes_back_and_the_run_ends_with_the_same_bits(
-    scene: Callable[[Stage], None],
+    scene: str,
     settings: dict[str, Any],
     stage: Stage,
     tables: dict[str, Dataset],
     tmp_path: Path,
 ) -> None:
     plan = PLAN.with_settings(**settings)
-    scene(stage)
+    SCENES[scene](stage)
     result = play(stage, plan, tables, tmp_path / "run")
     assert stage.joins["c"] >= 2
     assert contributions(result) == dict.fromkeys(range(1, 10), "abc")

@@ -370,7 +370,7 @@ def test_no_second_site_is_taken_out_and_none_from_an_earlier_round() -> None:
         round_to_go_on_after("west", None, ejected=[gone], **asked)
     assert losses([gone]) == (Loss(GONE, 3),)
     over = [{**rounds[0], "round": t} for t in range(1, PRICE.last_round + 1)]
-    with pytest.raises(SetupError, match="none to ask anew"):
+    with pytest.raises(SetupError, match="no round is left to ask again"):
         round_to_go_on_after("west", None, ejected=[], **{**asked, "rounds": over})
 
 

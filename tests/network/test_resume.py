@@ -341,18 +341,28 @@ Mailbox.finish = lambda *arguments: die()
 }
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+AFTER_CHANGES = (
+    "when one update of round 3 was taken in",
+    "between line and checkpoint of round 3",
+    "between the checkpoint of round 3 and the tasks of the next",
+    "in the first refit",
+)
+
+
+@pytest.mark.parametrize(
+    ("window", "plan"), [*((window, PLAN) for window in WINDOWS), *((window, CHANGES) for window in AFTER_CHANGES)]
+)
 def test_a_run_whose_coordinator_is_killed_goes_on_and_ends_with_the_same_bits(
-    window: str, sites: Federation, undisturbed: Path, tmp_path: Path
+    window: str, plan: Plan, sites: Federation, undisturbed: Path, changes_undisturbed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     sites.start()
-    assert coordinate_until(WINDOWS[window], PLAN, out, sites.address) == 9
+    assert coordinate_until(WINDOWS[window], plan, out, sites.address) == 9
     before = contents(out)
     assert not any(end.done() for end in sites.ends.values())
-    result = sites.coordinate(PLAN, out)
+    result = sites.coordinate(plan, out)
     assert result == read(out)
-    assert_same_run(out, undisturbed)
+    assert_same_run(out, changes_undisturbed if plan.sends_changes else undisturbed)
     assert all(graph == sites.graphs()[0] for graph in sites.graphs())
     if window == "between the results and the good-byes":
         assert contents(out) == before, "a finished run stays as it is"
@@ -361,6 +371,8 @@ def test_a_run_whose_coordinator_is_killed_goes_on_and_ends_with_the_same_bits(
         assert len(result["manifest"]["resumed_at"]) == 1
         assert sites.notices[0].startswith(f"continuing run {result['manifest']['run']} ")
     assert all(isinstance(event, dict) for event in whole_lines(out))
+    for direction in ("up", "down") if plan.sends_changes else ():
+        assert result["bytes"][direction]["formula"] < read(undisturbed)["bytes"][direction]["formula"]
 
 
 def contents(run: Path) -> dict[str, tuple[bytes, int]]:
@@ -378,27 +390,6 @@ def whole_lines(run: Path) -> list[Any]:
             torn += 1
     assert torn <= 1
     return found
-
-
-@pytest.mark.parametrize(
-    "window",
-    [
-        "when one update of round 3 was taken in",
-        "between line and checkpoint of round 3",
-        "between the checkpoint of round 3 and the tasks of the next",
-        "in the first refit",
-    ],
-)
-def test_a_run_that_sends_changes_goes_on_and_ends_with_the_same_bits(
-    window: str, sites: Federation, changes_undisturbed: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    sites.start()
-    assert coordinate_until(WINDOWS[window], CHANGES, out, sites.address) == 9
-    result = sites.coordinate(CHANGES, out)
-    assert_same_run(out, changes_undisturbed)
-    for direction in ("up", "down"):
-        assert result["bytes"][direction]["formula"] < read(undisturbed)["bytes"][direction]["formula"]
 
 
 @pytest.mark.parametrize(

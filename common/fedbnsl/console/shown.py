@@ -15,7 +15,7 @@ _MOST_LINES = 60
 
 
 def steers_terminal(character: str) -> bool:
-    """Whether a character is none to be seen, but changes how others are: control, line separator, bidirectional."""
+    """Whether a character only changes how others are shown: control, line separator, bidirectional."""
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _BIDIRECTIONAL
 
 

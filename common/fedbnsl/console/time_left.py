@@ -1,6 +1,6 @@
 """How far a piece of work is and how long it still takes, from the share of it that is done.
 
-Where a terminal shows it, it is shown anew all the time; elsewhere `SparseLines` says when another line is due.
+A terminal shows it all the time; elsewhere `SparseLines` says when another line is due.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What a time left is based on, at least: seconds, and a share of the work.
 _LEAST_S, _LEAST_SHARE = 2.0, 0.02
-# A new estimate has replaced most of the one before after so many seconds.
+# The time constant with which a new estimate replaces the one before.
 _SMOOTH_S = 5.0
 # Work that takes less is not told of, where lines stay.
 _WORTH_A_LINE_S = 2.0
@@ -56,7 +56,7 @@ class TimeLeft:
 
 
 class SparseLines:
-    """When to say anew what goes on: after two seconds, then at doubling times, and at least once in a minute."""
+    """When another line is due: after two seconds, then at doubling times, and at least once in a minute."""
 
     def __init__(self) -> None:
         self._what, self._seen, self._next = "", 0.0, 0.0

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def first_few(names: Iterable[str], most: int = 8) -> str:
-    """Distinct names in order, with commas, at most so many: `a, b and 3 more`."""
+    """Distinct names in order, with commas, at most `most` of them: `a, b and 3 more`."""
     distinct = list(dict.fromkeys(names))
     more = len(distinct) - most
     return ", ".join(distinct[:most]) + (f" and {more} more" if more > 0 else "")

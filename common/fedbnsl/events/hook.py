@@ -4,7 +4,7 @@ It gets the event as one JSON object on standard input, its kind in FEDBNSL_EVEN
 
     {"site": "north", "event": "site away", "run": "cohort-1", "time": "2026-11-23T09:00:00Z"}
 
-It is called in a thread of its own, for one event after the other, and can neither fail nor slow down a run.
+It is called in its own thread, for one event after the other, and can neither fail nor slow down a run.
 """
 
 import json

@@ -400,7 +400,7 @@ def verify(path: Path, noted: str = "") -> tuple[int, Head]:
             raise ResultError(
                 f"{line.file}, line {line.number}: when entry {number} was written, entries up to "
                 f"{str(line.entry.get('expected', '')).partition(':')[0]} were missing",
-                remedy="The end of the log had been cut off, or the log was begun anew. Compare with a copy of it.",
+                remedy="The end of the log had been cut off, or the log was started again. Compare with a copy of it.",
             )
         head = Head(head.number + 1, hashlib.sha256(line.text).hexdigest())
         oldest = oldest or head.number
@@ -411,7 +411,7 @@ def verify(path: Path, noted: str = "") -> tuple[int, Head]:
         )
     if not found:
         raise ResultError(
-            f"{path}: the chain is whole, but has no entry {expected}: it was written anew, or its end was cut off",
+            f"{path}: the chain is whole, but has no entry {expected}: it was rewritten, or its end was cut off",
             remedy="If older files were rotated away, compare with a copy of them; else do not trust this log.",
         )
     return oldest, head

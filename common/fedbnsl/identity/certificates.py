@@ -1,7 +1,7 @@
 """Certificates and keys: the names in them, their fingerprints, and how they are read, checked and written.
 
 Every site is `spiffe://fedbnsl/<federation>/<site>` and the coordinator is `spiffe://fedbnsl/<federation>`, as the only
-URI among its certificate's alternative names; the federation has one certificate authority (CA) of its own.
+URI among its certificate's alternative names; each federation has its own certificate authority (CA).
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Messages too large for one call: cut into chunks, each in a call of its own, and joined by the other side.
+"""Messages too large for one call: cut into chunks, each in its own call, and joined by the other side.
 
 A message of up to `PIECE_BYTES` crosses the wire as it is. Of a larger one each call carries a chunk of its serialised
 bytes, with length and SHA-256 of the whole. Chunks are taken in their order alone, and the receiver says, or asks by,

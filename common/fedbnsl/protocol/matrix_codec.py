@@ -87,7 +87,7 @@ def _packed(matrix: SparseMatrix, exponent: int) -> values.SparseMatrix:
 
 
 def _unpacked(wire: values.SparseMatrix, most: int) -> tuple[Index, Matrix]:
-    """Flat indices and values of a packed matrix of at most so many entries."""
+    """Flat indices and values of a packed matrix with at most `most` entries."""
     if wire.index_gap or wire.value or wire.value32:
         raise MalformedMessageError("a matrix in two forms")
     if wire.n_packed > most or not _LEAST_EXPONENT <= wire.exponent <= 0:

@@ -25,7 +25,7 @@ DIGEST_BYTES = 8
 UNHANDLED = "the coordinator could not handle this call"  # its only answer to an unexpected error
 
 # Tells a site that it has no membership (any more): it may join again.
-NOT_MEMBERSHIPED = "has not joined this run"
+NOT_JOINED = "has not joined this run"
 
 # Tells a site that it was ejected: it may not join again.
 TAKEN_OUT = "was taken out of this run by the coordinator's operator"

@@ -43,7 +43,7 @@ def _shortest(numbers: Naturals) -> int:
 
 
 def unpack(data: bytes, n: int) -> tuple[Naturals, bytes]:
-    """So many numbers from the beginning of `data`, and what follows them.
+    """The first `n` numbers at the beginning of `data`, and what follows them.
 
     Raises MalformedMessageError if they do not end within `data`, one is not below END, or the last byte is not filled
     with zeros.

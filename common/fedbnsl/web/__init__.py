@@ -1,7 +1,7 @@
 """A page that lives with a run: what both sides need to show one to a browser, and to nobody else.
 
 `publisher` holds what a page shows, published from any thread; `stream` sends it to browsers as server-sent events.
-`access` decides who may ask for what and under which content security policy, `port` listens in a thread of its own,
+`access` decides who may ask for what and under which content security policy, `port` listens in its own thread,
 over the connections that `connections` allows; `metrics_port` answers `/metrics` by the same server. `exposure` has the
 rule for loopback, TLS and tokens, `options` the options of the commands. What a page is about is said by the rooms of
 the two sides.

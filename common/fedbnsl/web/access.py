@@ -21,7 +21,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-"""Of all answers but those that bring a stricter one of their own."""
+"""Of all answers but those that bring a stricter one."""
 
 LOGIN_POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 

@@ -60,7 +60,7 @@ class _List:
             half = self._most // 2
             if self._thinned:
                 self.items = self.items[:half:2] + self.items[half:]
-                self.generation += 1  # a viewer begins anew, so that all viewers see the same
+                self.generation += 1  # a viewer starts again, so that all viewers see the same
             else:
                 self.items = self.items[-half:]
 

@@ -49,7 +49,7 @@ def most_strangers(n_sites: int) -> int:
 def make_room(n_connections: int) -> None:
     """Raise this process's limit of open files to what the system allows.
 
-    Raises SetupError if so many connections do not fit in it.
+    Raises SetupError if they do not fit in it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = n_connections + OTHER_FILES

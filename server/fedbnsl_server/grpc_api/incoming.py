@@ -65,7 +65,7 @@ class IncomingCalls(grpc.aio.ServerInterceptor):
     ) -> Handler:
         """Put the checks before a call's own handler.
 
-        There is none for streams (`Health.Watch` alone): each would hold a call open for as long as it likes.
+        Streams (`Health.Watch` alone) have no handler: each would hold a call open for as long as it likes.
         """
         method = handler_call_details.method
         found = await continuation(handler_call_details)

@@ -102,10 +102,10 @@ class Listener(federation_grpc.FederationServicer):
     async def Status(self, request: federation.StatusRequest, context: Context) -> federation.StatusReply:  # noqa: N802
         """Where a run stands; without any, that the coordinator waits."""
         site = caller.get()
-        seated = [one for one in self._open.values() if not site or not one.plan.sites or site in one.plan.sites]
+        found = [one for one in self._open.values() if not site or not one.plan.sites or site in one.plan.sites]
         if request.run:
-            seated = [one for one in seated if run_tag(one.run) == request.run]
-        going_on = [one for one in seated if one.progress.state not in _OVER] or seated[-1:]
+            found = [one for one in found if run_tag(one.run) == request.run]
+        going_on = [one for one in found if one.progress.state not in _OVER] or found[-1:]
         if going_on:
             return await going_on[0].Status(request, context)
         if request.run:

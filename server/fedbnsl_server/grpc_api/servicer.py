@@ -210,7 +210,7 @@ class Servicer:
     async def Alive(self, request: federation.AliveRequest, context: Context) -> federation.AliveReply:  # noqa: N802
         """A site has nothing to say but that it lives."""
         async with refusals(context):
-            if request.site not in self.mailbox.left:  # a late one does not bring back who said good-bye
+            if request.site not in self.mailbox.left:  # a late one does not bring back a site that left
                 self._admit(request.run, request.site)
             reply = federation.AliveReply()
             self._count_control(request.site, request, reply)
@@ -270,7 +270,7 @@ class Servicer:
         )
 
     async def last_looks(self, grace_s: float) -> None:
-        """After the end, wait until every watcher has seen it, at most so many seconds."""
+        """After the end, wait until every watcher has seen it, at most `grace_s` seconds."""
         until = time.monotonic() + grace_s
         watching = {peer for peer, seen in self.onlookers.items() if seen > time.monotonic() - _WATCHING_S}
         while watching & self.onlookers.keys() and time.monotonic() < until:
@@ -327,7 +327,7 @@ class Servicer:
     def _kept_for(self, site: str, wanted: federation.Chunk) -> tuple[_Answer, CutMessage]:
         answer, whole = self._outgoing.get(site, (None, None))
         if whole is None or whole.digest != wanted.digest:  # another coordinator had begun it
-            raise StaleRoundError("the message that this chunk is of is not kept any more; begin it anew")
+            raise StaleRoundError("the message that this chunk is of is not kept any more; ask for its beginning again")
         return answer, whole
 
     def _pushed(self, request: federation.Update) -> federation.PushReply:

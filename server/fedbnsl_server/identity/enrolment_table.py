@@ -60,7 +60,7 @@ class EnrolmentTable:
         self._issued: dict[str, list[Issued]] = {}
 
     def read(self) -> dict[str, list[Issued]]:
-        """Every certificate that was issued, by site; read anew when the file has changed.
+        """Every certificate that was issued, by site; read again when the file has changed.
 
         Raises ResultError if the table cannot be read.
         """

@@ -65,14 +65,14 @@ def _round_to_repeat(
     """Secure aggregation: ask the round again of the other sites, as often as the privacy cost includes."""
     remedy = (
         f"Bring {site} back; or end this run, with Ctrl-C at the coordinator, and begin a new one without {site}, in "
-        "another folder: it has its own price."
+        "another folder: it has its own privacy cost."
     )
     if from_round not in (None, len(rounds) + 1):
         raise SetupError(
-            "sums that hold what a site sent stay: only the present round can be asked anew without it", remedy=remedy
+            "sums that hold what a site sent stay: only the present round can be asked again without it", remedy=remedy
         )
     if len(rounds) == n_rounds(plan):
-        raise SetupError("every round is complete: there is none to ask anew", remedy=remedy)
+        raise SetupError("every round is complete: no round is left to ask again", remedy=remedy)
     if n_lost >= plan.retries:
         raise SetupError(
             "masks cancel only in the sum over all sites of the run, and the plan allows for "
@@ -126,7 +126,7 @@ def round_to_go_on_after(
         raise SetupError(
             f"a private run is not set back: sites never draw again what they have released, so that the rounds "
             f"{after + 1} to {done} would be answered as they were, under weights that {site} had a part in",
-            remedy=f"Leave --from-round out, or begin a new run without {site}; it has its own price.",
+            remedy=f"Leave --from-round out, or begin a new run without {site}; it has its own privacy cost.",
         )
     for entry in rounds[:after]:
         if KINDS[entry["kind"]].YIELDS is not Yields.W and site in entry["contributed"]:
@@ -137,7 +137,7 @@ def round_to_go_on_after(
             raise SetupError(f"round {t} ({kind}) went into the result whole, with what {site} sent", remedy=remedy)
     if after == n_rounds(plan):
         raise SetupError(
-            f"every round is complete: there is none to go on with without {site}",
+            f"every round is complete: no round is left to go on with without {site}",
             remedy="Repeat some, by --from-round, or begin a new run without it.",
         )
     return after

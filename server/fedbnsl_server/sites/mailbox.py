@@ -21,14 +21,14 @@ from fedbnsl.errors import (
 from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.channel import AWAY_S
-from fedbnsl.protocol.messages import NOT_MEMBERSHIPED, Finished, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.messages import NOT_JOINED, Finished, LocalUpdate, RoundTask, SiteState
 
 # How often it is looked during a round who is away.
 _LOOK_S = 1.0
 
 
 class RecalledError(Exception):
-    """The open round was taken back: it is asked anew, or an earlier one is."""
+    """The open round was taken back: it is asked again, or an earlier one is."""
 
 
 UpdateCheck = Callable[[LocalUpdate], None]
@@ -239,7 +239,7 @@ class Mailbox:
         self._announce()  # whoever is out hears it now
 
     async def finish(self, finished: Finished, sites: set[str], grace_s: float) -> None:
-        """Tell every site that has not left that the run is over; wait at most so many seconds for them to hear it."""
+        """Tell every site that has not left that the run is over; wait at most `grace_s` for them to hear it."""
         self._finished = finished
         self._untold = sites - self._left
         self._all_told.clear()
@@ -340,7 +340,7 @@ class Mailbox:
         took_part = not common or self.traffic.down[site][common] or self._past.answered.get(site) == common
         if last_round > self._past.n + 1 or not took_part:
             raise MembershipLostError(
-                f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_MEMBERSHIPED}"
+                f"site {site!r} has seen a round {last_round} that this run does not have: it {NOT_JOINED}"
             )
 
     def dismiss(self) -> None:

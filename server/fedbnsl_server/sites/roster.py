@@ -17,7 +17,7 @@ from fedbnsl.errors import (
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.channel import AWAY_S
 from fedbnsl.protocol.messages import (
-    NOT_MEMBERSHIPED,
+    NOT_JOINED,
     PROTOCOL_VERSION,
     SITE_NAME_RULE,
     TAKEN_OUT,
@@ -136,7 +136,7 @@ class Roster:
         """
         self._refuse_ejected(site)
         if site not in self.members:
-            raise MembershipLostError(f"site {site!r} {NOT_MEMBERSHIPED}")
+            raise MembershipLostError(f"site {site!r} {NOT_JOINED}")
         member, back = self.members[site], came_back or self.is_away(site)
         member.last_seen = time.monotonic()
         if back:

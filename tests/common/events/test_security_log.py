@@ -142,7 +142,7 @@ def test_a_chain_that_was_written_anew_is_told_by_a_head_that_was_noted(path: Pa
         note.unlink()
     filled(path)
     verify(path)
-    with pytest.raises(ResultError, match="written anew"):
+    with pytest.raises(ResultError, match="it was rewritten"):
         verify(path, noted)
 
 

@@ -17,24 +17,35 @@ one for each level but the first.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fedbnsl.console.shown import shown, steers_terminal
 from fedbnsl.errors import PlanError
-from fedbnsl.files.toml_text import in_toml_words, parse_toml
-from fedbnsl.plan.knowledge import VariableName
+from fedbnsl.files.toml_text import parse_toml
+from fedbnsl.plan.knowledge import VariableName, usable_name
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
-from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, composed, is_variable_name
+from fedbnsl.plan.refusals import explain
+from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, is_variable_name
 from fedbnsl.protocol.sparse import Mask, Matrix
 
 Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
 Transform = Literal["none", "log", "log1p", "sqrt"]
+Level = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(usable_name)]
 
 TRANSFORMS: Mapping[str, Callable[[Matrix], Matrix]] = {
     "none": lambda x: x,
@@ -49,13 +60,6 @@ _LEAST = {"log": (0.0, "above 0"), "log1p": (-1.0, "above -1"), "sqrt": (-math.u
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
 _ROUNDING = 1e-6
-
-
-def _level(text: str) -> str:
-    text = composed(text.strip())
-    if not is_variable_name(text):
-        raise ValueError("a level must not be blank or hold control or bidirectional characters")
-    return text
 
 
 def _printable(text: str) -> str:
@@ -91,7 +95,7 @@ class Entry(BaseModel):
     transform: Transform | None = Field(
         default=None, description="applied after the range: none, log, log1p or sqrt; by default log1p for counts"
     )
-    levels: tuple[Annotated[str, AfterValidator(_level)], ...] = Field(
+    levels: tuple[Level, ...] = Field(
         default=(), description="of binary, ordinal (ascending) and nominal variables; the first is the reference"
     )
 
@@ -298,20 +302,7 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         try:
             found = cls.model_validate(content)
         except ValidationError as error:
-            raise PlanError("\n".join([f"{origin} cannot be used:", *_in_words(error)])) from None
+            raise PlanError("\n".join([f"{origin} cannot be used:", *explain(error, Entry)])) from None
         if len(found) < 2:
             raise PlanError(f"{origin}: {len(found)} variable(s); a network needs at least two, each with a [table]")
         return found
-
-
-def _in_words(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors():
-        where = shown(".".join(str(part) for part in problem["loc"]), 100)
-        message = in_toml_words(problem["msg"])
-        if problem["type"] == "extra_forbidden":
-            known = ", ".join(Entry.model_fields)
-            yield f"  {where}: there is no such setting; a variable has {known}"
-        elif problem["type"] == "value_error":
-            yield f"  {where}: {message}" if where else f"  {message}"
-        else:
-            yield f"  {where} = {shown(repr(problem['input']), 100)}: {message}"

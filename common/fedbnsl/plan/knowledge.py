@@ -14,14 +14,15 @@ from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, composed, is_variable_
 from fedbnsl.protocol.sparse import Mask
 
 
-def _usable(name: str) -> str:
+def usable_name(name: str) -> str:
+    """A composed name; raises ValueError for one that breaks VARIABLE_NAME_RULE."""
     name = composed(name)
     if not is_variable_name(name):
         raise ValueError(VARIABLE_NAME_RULE)
     return name
 
 
-VariableName = Annotated[str, AfterValidator(_usable)]
+VariableName = Annotated[str, AfterValidator(usable_name)]
 NamedEdge = tuple[VariableName, VariableName]
 
 

@@ -4,7 +4,6 @@ A plan is what coordinator and participants agree on before any record is read. 
 except, optionally, the names of the variables.
 """
 
-import difflib
 import hashlib
 import json
 import math
@@ -17,10 +16,9 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from fedbnsl.console.shown import shown, steers_terminal
+from fedbnsl.console.shown import steers_terminal
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError
-from fedbnsl.files.toml_text import in_toml_words
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
@@ -28,6 +26,7 @@ from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
+from fedbnsl.plan.refusals import explain
 from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.protocol.sparse import Matrix
 
@@ -349,7 +348,8 @@ class Plan(BaseModel):
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            raise PlanError("\n".join([f"{origin} cannot be used:", *_explain(error)])) from None
+            problems = explain(error, cls, _TABLES, _GONE)
+            raise PlanError("\n".join([f"{origin} cannot be used:", *problems])) from None
 
     @classmethod
     def from_toml(cls, text: str, *, origin: str = "plan") -> Self:
@@ -581,12 +581,7 @@ def _toml(value: object) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
-_TABLES: dict[str, type[BaseModel]] = {
-    "dictionary": Entry,
-    "knowledge": Knowledge,
-    "preparation": Preparation,
-    "privacy": Privacy,
-}
+_TABLES = {"dictionary": Entry, "knowledge": Knowledge, "preparation": Preparation, "privacy": Privacy}
 
 # Settings that earlier versions had: the value that now always holds, and what to do about another one.
 _CONTINUATION = "leave it out; acyclicity_schedule = 'augmented' has settings"
@@ -604,31 +599,3 @@ _GONE: dict[str, tuple[Any, str]] = {
 
 # Settings of [privacy] under the names that earlier versions wrote into run folders.
 _RENAMED = {"secure_sum": "secure_aggregation", "secure_sum_retries": "secure_aggregation_retries"}
-
-
-def _explain(error: ValidationError) -> list[str]:
-    lines: list[str] = []
-    for problem in error.errors():
-        # A plan may come over the wire, with names and values of any length.
-        where, value = shown(".".join(str(part) for part in problem["loc"]), 100), shown(repr(problem["input"]), 300)
-        if problem["type"] == "extra_forbidden" and where in _GONE:
-            lines.append(f"  setting {where} is gone: {_GONE[where][1]}")
-        elif problem["type"] == "extra_forbidden":
-            first, last = str(problem["loc"][0]), str(problem["loc"][-1])
-            model = _TABLES.get(first, Plan) if len(problem["loc"]) > 1 else Plan
-            known = difflib.get_close_matches(last[:100], model.model_fields, n=1)
-            if model is Plan and not known:
-                known = [
-                    f"{table}.{last}"
-                    for table in ("knowledge", "preparation", "privacy")
-                    if last in _TABLES[table].model_fields
-                ]
-            hint = f"; did you mean {known[0]}?" if known else ""
-            lines.append(f"  {where} = {value}: no such setting{hint}")
-        elif problem["type"] == "value_error" and where in _TABLES:  # a rule between settings of a table, likewise
-            lines.append(f"  {where}.{in_toml_words(problem['msg'])}")
-        elif problem["loc"]:
-            lines.append(f"  {where} = {value}: {in_toml_words(problem['msg'])}")
-        else:  # a rule between settings names them itself
-            lines.append(f"  {in_toml_words(problem['msg'])}")
-    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -112,16 +112,9 @@ def takes_plan(
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_choice(
-            *args: object,
-            plan: str | Path | None,
-            overrides: tuple[str, ...],
-            epsilon: float | None,
-            delta: float | None,
-            dictionary: Path | None,
-            **others: object,
-        ) -> None:
-            command(*args, choice=PlanChoice(plan, overrides, epsilon, delta, dictionary), **others)
+        def with_choice(*args: object, **given: Any) -> None:
+            choice = PlanChoice(**{one.name: given.pop(one.name) for one in fields(PlanChoice)})
+            command(*args, choice=choice, **given)
 
         with_choice.__doc__ = f"{inspect.getdoc(command)}\n\n{_NAME_OR_PATH}"
         for option in reversed(options):

@@ -67,7 +67,7 @@ def test_a_range_whose_numbers_no_run_could_take_is_refused_with_the_dictionary(
     if fits:
         assert "mass" in Dictionary.parse(text, origin="x")
     else:
-        with pytest.raises(PlanError, match=r"mass: range = .* a run takes numbers up to 1e\+15"):
+        with pytest.raises(PlanError, match=r"mass.range = .* a run takes numbers up to 1e\+15"):
             Dictionary.parse(text, origin="x")
 
 
@@ -127,7 +127,7 @@ def test_a_plan_cannot_name_variables_that_its_dictionary_lacks():
         ("[a]\n[b]\nrange = [0, 3]\ntransform = 'log'", "needs values above 0"),
         ("[a]\n[b]\nkind = 'count'\nrange = [-1, 3]", "counts are not below 0"),
         ("[a]\n[b]\nrange = [0, inf]", "finite number"),
-        ("[a]\n[b]\nsize = 3", "there is no such setting; a variable has kind, unit"),
+        ("[a]\n[b]\nsize = 3", "b.size = 3: no such setting; there are kind, unit"),
         ("[a]\nkind = 'nominal'\nlevels = ['x', 'y', 'z']\n['a=y']", "two columns would be called 'a=y'"),
         ("[a]", "a network needs at least two"),
         ("[a", "not valid TOML"),

@@ -48,6 +48,7 @@ def data() -> None:
     type=_PATH,
     help="File to write.  [default: FOLDER/dictionary.toml, or dictionary.toml here; with --dictionary, see above]",
 )
+@click.option("--overwrite", is_flag=True, help="Draft again: replace files that are there, with all edits in them.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was guessed as JSON.")
 def dictionary_command(
     tables: tuple[Path, ...],
@@ -56,6 +57,7 @@ def dictionary_command(
     missing: tuple[str, ...],
     merge_rare: int | None,
     out: Path | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Draft a data dictionary from CSV tables that anybody may see, such as a published or an invented sample.
@@ -68,13 +70,13 @@ def dictionary_command(
     With --dictionary, at a site and on its own table: a column map alone is written, TABLE.columns.toml. It stays at
     the site, and nothing is sent.
     """
-    from fedbnsl_client.data.site_files import site_files
+    from fedbnsl_client.data.site_files import DICTIONARY, site_files
 
     folder = tables[0] if len(tables) == 1 and tables[0].is_dir() else None
     if folder is not None:
         tables = tuple(site_files(folder).values())
     if described_by is not None:
-        _draft_column_maps(tables, described_by, missing, out, as_json=as_json)
+        _draft_column_maps(tables, described_by, missing, out, overwrite=overwrite, as_json=as_json)
         return
     if not public_data:
         raise SetupError(
@@ -86,7 +88,7 @@ def dictionary_command(
     from fedbnsl_client.data.drafts.dictionary_draft import draft
 
     drafted = draft(tables, missing=missing, merge_below=merge_rare or 0)
-    files = drafted.write(out := out or (folder or Path()) / "dictionary.toml")
+    files = drafted.write(out := out or (folder or Path()) / DICTIONARY, overwrite=overwrite)
     if as_json:
         used = {name: found for name, found in drafted.guesses.items() if found.is_used}
         found = {
@@ -108,18 +110,24 @@ def dictionary_command(
 
 
 def _draft_column_maps(
-    tables: Sequence[Path], dictionary: Path, missing: Sequence[str], out: Path | None, *, as_json: bool
+    tables: Sequence[Path],
+    dictionary: Path,
+    missing: Sequence[str],
+    out: Path | None,
+    *,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     from fedbnsl.plan.dictionary import Dictionary
     from fedbnsl_client.data.drafts.column_map_draft import draft_column_map
-    from fedbnsl_client.data.drafts.dictionary_draft import write_new
+    from fedbnsl_client.data.drafts.dictionary_draft import write_drafts
     from fedbnsl_client.data.site_files import column_map_of
 
     if out is not None and len(tables) > 1:
         raise click.UsageError("--out names the column map of one table; leave it out for several")
     described = Dictionary.load(dictionary)
     drafts = {out or column_map_of(table): draft_column_map(table, described, missing=missing) for table in tables}
-    write_new({path: one.text for path, one in drafts.items()})
+    write_drafts({path: one.text for path, one in drafts.items()}, overwrite=overwrite)
     if as_json:
         told = {str(path): {"columns": one.settings, "to_decide": one.asks} for path, one in drafts.items()}
         click.echo(json.dumps(told, ensure_ascii=False))

@@ -14,7 +14,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.dictionary import Dictionary, Transform
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.cell_problems import words_have_a_remedy
 from fedbnsl_client.data.checks import (
@@ -41,6 +41,7 @@ from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Re
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
 from fedbnsl_client.data.sources.csv_table import said_in_words
 from fedbnsl_client.data.sources.source import bytes_of, source_of, state_of
+from fedbnsl_client.data.suspected_codes import columns_with_codes
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
@@ -262,14 +263,21 @@ class Dataset:
 
     def _with_repeats(self) -> Self:
         """With what is odd about how often its records and values occur."""
-        numbers = [
-            k for k, name in enumerate(self.variables) if not self.dictionary or _measures(self.dictionary, name)
-        ]
+        measured: dict[int, Transform] = {
+            k: self.dictionary[name].applied if self.dictionary else "none"
+            for k, name in enumerate(self.variables)
+            if not self.dictionary or (name in self.dictionary and not self.dictionary[name].has_levels)
+        }
+        numbers = [k for k, transform in measured.items() if transform == "none"]
         try:
             X = self.complete_cases().X
-            said = [*copied_records(X), *numbered_columns(self.variables, X, of=numbers)]
+            said = [
+                *copied_records(X),
+                *numbered_columns(self.variables, X, of=numbers),
+                *columns_with_codes(self.variables, X, measured),
+            ]
         except DataError as no_room:
-            said = [f"copies of records and row numbers were not looked for: {no_room}"]
+            said = [f"copies of records, row numbers and codes such as 999 were not looked for: {no_room}"]
         return replace(self, odd=(*self.odd, *(Oddity(None, text) for text in said)))
 
     def _said(self) -> Self:
@@ -433,10 +441,6 @@ class TablePass:
 
     def _by_variable(self, counts: Index) -> dict[str, int]:
         return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
-
-
-def _measures(dictionary: Dictionary, name: str) -> bool:
-    return name in dictionary and not dictionary[name].has_levels and dictionary[name].applied == "none"
 
 
 def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:

@@ -18,8 +18,9 @@ from fedbnsl_client.data.mapped_array import gathered, row_blocks
 from fedbnsl_client.data.sorted_rows import sorted_columns
 
 NOT_COMPARED = (
-    "Dask workers hold the rows: copies of records and row numbers were not looked for. A row number among the columns "
-    "may get edges, and copies count as independent records: keep each record once, and leave row numbers out"
+    "Dask workers hold the rows: copies of records, row numbers and codes such as 999 were not looked for. A row "
+    "number among the columns may get edges, and copies count as independent records: keep each record once, and leave "
+    "row numbers out"
 )
 """Said at a site of a table whose rows are not in this process."""
 
@@ -112,9 +113,15 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
             )
 
 
-def may_number_rows(n_rows: int, *, most: int) -> bool:
-    """Whether whole numbers, each of which occurs at most so often in a table, are asked about as row numbers."""
-    return n_rows >= _FEWEST_ROWS and most == 1
+def may_number_rows(n_rows: int, *, most: int, least: float = 0.0) -> bool:
+    """Whether whole numbers are asked about as row numbers: from 0 on, each in one row; the rule of drafts, too.
+
+    Parameters
+    ----------
+    most, least
+        How often the most frequent number occurs, and the smallest number.
+    """
+    return n_rows >= _FEWEST_ROWS and most == 1 and least >= 0
 
 
 def _whole_without_repeat(column: Matrix) -> bool:

@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_copies_unlooked_for_and_the_table_in_use(
     data = Dataset.of_values(NAMES, table, origin="x", warn=False)
     assert data.n_samples == N
     (told,) = (one for one in data.remarks() if "copies" in one)
-    assert told.startswith("copies of records and row numbers were not looked for: ")
+    assert told.startswith("copies of records, row numbers and codes such as 999 were not looked for: ")
     assert "No space left on device" in told
 
 

@@ -111,10 +111,14 @@ class ColumnCells:
         """Cells with a value."""
         return self.n_numbers + self.n_texts
 
-    @property
-    def skewness(self) -> float:
-        """Of the numbers; 0 where they do not vary."""
-        n, (a, b, c) = max(self.n_numbers, 1), self._sums
+    def skewness(self, *, without: Collection[float] = ()) -> float:
+        """Of the numbers but for these; 0 where they do not vary."""
+        left_out = {number: self.numbers[number] for number in without}
+        n = max(self.n_numbers - sum(left_out.values()), 1)
+        a, b, c = (
+            total - sum(times * number**k for number, times in left_out.items())
+            for k, total in enumerate(self._sums, start=1)
+        )
         mean = a / n
         variance = b / n - mean**2
         if not variance > 1e-12 * (b / n):

@@ -173,7 +173,7 @@ class Draft:
                 found.setdefault(code, {})[name] = n
         return dict(sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_MOST_CODES])
 
-    def write(self, path: Path) -> list[Path]:
+    def write(self, path: Path, *, overwrite: bool = False) -> list[Path]:
         """Write dictionary.toml, and beside each table that needs it TABLE.columns.toml; returns the files.
 
         Raises
@@ -181,7 +181,7 @@ class Draft:
         PlanError
             If the tables do not make a dictionary of at least two variables.
         ResultError
-            If a file is there already, or cannot be written.
+            As `write_drafts`.
         """
         text = self.text
         Dictionary.parse(text, origin="what these tables would make")
@@ -190,30 +190,34 @@ class Draft:
             for table in self.tables:
                 head = _MAP_HEAD.format(file=shown(table.name, 60), dictionary=shown(path.name, 60))
                 files[column_map_of(table)] = f"{head}\n{columns}"
-        write_new(files)
+        write_drafts(files, overwrite=overwrite)
         return list(files)
 
 
-def write_new(files: Mapping[Path, str]) -> None:
-    """Write files that are not there yet: all of them, or none.
+def write_drafts(files: Mapping[Path, str], *, overwrite: bool) -> None:
+    """Write files: all of them, or none where one is there already, unless they may be overwritten.
 
     Raises
     ------
     ResultError
         If one is there already, or cannot be written.
     """
-    there = [str(path) for path in files if path.exists()]
-    if there:
-        raise ResultError(f"{first_few(there)}: there already; move it away, or choose another name by --out")
+    there = [path for path in files if path.exists()]
+    if there and not overwrite:
+        raise ResultError(
+            f"{first_few(map(str, there))}: there already; --overwrite replaces it, with all edits in it, and --out "
+            "names another file"
+        )
     made: list[Path] = []
     for path, text in files.items():
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with path.open("w", encoding="utf-8") as file:
                 made.append(path)
                 file.write(text)
         except OSError as error:
             for one in made:
-                one.unlink(missing_ok=True)
+                if one not in there:
+                    one.unlink(missing_ok=True)
             raise ResultError(f"{path} cannot be written: {error.strerror}") from None
 
 
@@ -304,8 +308,8 @@ def _with_sums(guesses: Mapping[str, Guess], headers: Mapping[Path, Sequence[str
             sums.add([as_number(_value(row[place[name]], guesses[name]) or "") for name in names])
     for name, said in sums.sums():
         ask = (
-            f"exactly {said} in these tables: if they were made of each other, take one of them out, for edges among "
-            "them would tell nothing"
+            f"equals {said} in these tables, to a millionth of its standard deviation: if they were made of each "
+            "other, take one of them out, for edges among them would tell nothing"
         )
         marked[name] = replace(marked[name], asks=(*marked[name].asks, ask))
     return marked

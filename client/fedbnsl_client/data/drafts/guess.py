@@ -12,12 +12,15 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.repeats import may_number_rows
+from fedbnsl_client.data.suspected_codes import suspected_codes
 
 MOST_LEVELS = 20
 _FEW_WHOLE_NUMBERS = 10
@@ -61,11 +64,6 @@ _NAMES_OF_RECORDS = frozenset(
 _NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
 _NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
 _FIVE_DIGITS = 10_000
-_CODES_OF_MISSING = frozenset(
-    sign * float(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5) for sign in (1, -1)
-) | {-1.0}
-# Times as many cells as any other number has.
-_OFTEN = 3
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def _of_numbers(name: str, cells: ColumnCells) -> Guess:
     asks = list(_words_among_numbers(words))
     found = _kind_of_numbers(name, cells)
     if found.is_used:
-        asks += _far_values(cells)
+        asks += [f"{said}: does it stand for a missing value?" for said in _codes(cells).values()]
     return replace(found, missing=words, asks=(*asks, *found.asks))
 
 
@@ -200,7 +198,9 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
         )
     if reason := _numbers_rows(name, cells):
         return Guess("continuous", left_out=reason, comments=(_RANGE,))
-    asks, count_like = tuple(_asks_of_whole(name, cells)), cells.skewness >= _SKEWED and min(numbers) == 0
+    asks = tuple(_asks_of_whole(name, cells))
+    # A code such as 99 among scores is no long tail.
+    count_like = cells.skewness(without=_codes(cells)) >= _SKEWED and min(numbers) == 0
     if len(numbers) <= _FEW_WHOLE_NUMBERS and 3 * len(numbers) <= n and not (count_like and len(numbers) > 3):
         found = _of_few_numbers(numbers)
         return replace(found, asks=(*asks, *found.asks))
@@ -223,7 +223,7 @@ def _of_few_numbers(numbers: Counter[float]) -> Guess:
 
 
 def _occurs_once(cells: ColumnCells) -> bool:
-    return may_number_rows(cells.n_numbers, most=1 if cells.once else 2)
+    return may_number_rows(cells.n_numbers, most=1 if cells.once else 2, least=min(cells.numbers))
 
 
 def _numbers_rows(name: str, cells: ColumnCells) -> str:
@@ -276,23 +276,16 @@ def _names_records(name: str) -> bool:
     return not _NAMES_OF_RECORDS.isdisjoint(words) or words[-1:] == ["number"]
 
 
-def _far_values(cells: ColumnCells) -> Iterator[str]:
-    """The smallest or largest number, if it looks like a code: 999, -9, far more frequent than others, or a lone 0."""
+def _codes(cells: ColumnCells) -> dict[float, str]:
+    """Numbers that look like codes of a missing value, and how."""
+    if cells.overflows and not cells.whole:
+        return {}
     values = sorted(cells.numbers)
-    if len(values) < 3 or (cells.overflows and not cells.whole):
-        return
-    for value, rest in ((values[0], values[1:]), (values[-1], values[:-1])):
-        gap, spread = min(abs(value - rest[0]), abs(value - rest[-1])), rest[-1] - rest[0]
-        n, step = cells.numbers[value], max(b - a for a, b in pairwise(rest))
-        is_code = value in _CODES_OF_MISSING and (gap > spread / 2 or (value < 0 <= rest[0]))
-        if is_code or (value == 0.0 < rest[0] and gap > max(spread / 5, step)):
-            yield f"{n:,} cell(s) are {value:g}, far from all others: does it stand for a missing value?"
-        elif value in _CODES_OF_MISSING and abs(value) > 9 and n > _OFTEN * max(cells.numbers[one] for one in rest):
-            yield f"{n:,} cell(s) are {value:g}, far more than any other number: does it stand for a missing value?"
+    return dict(suspected_codes(np.array(values), np.array([cells.numbers[value] for value in values])))
 
 
 def _tail(cells: ColumnCells) -> Iterator[str]:
-    if cells.skewness >= _VERY_SKEWED and min(cells.numbers) >= 0:
+    if cells.skewness(without=_codes(cells)) >= _VERY_SKEWED and min(cells.numbers) >= 0:
         transform = "log" if min(cells.numbers) > 0 else "log1p"
         yield f'a long tail: transform = "{transform}" may suit it; {TURNS}'
 
@@ -348,6 +341,7 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         for level, ones in merged.items()
         if len(ones) > 1
     ]
+    asks += _unmerged(counts, merged, merge_below)
     if len(merged) > MOST_LEVELS:
         return Guess("nominal", tuple(merged), left_out=f"{len(merged)} different texts{_offer(counts)}")
     if grades := _roman(merged):
@@ -401,6 +395,17 @@ def _merged(counts: Counter[str], merge_below: int) -> dict[str, tuple[str, ...]
     other = next((level for level in counts if level.casefold() in ("other", "others")), "other")
     kept = {level: (level,) for level in counts if level not in rare and level != other}
     return {**kept, other: tuple(dict.fromkeys([*([other] if other in counts else []), *rare]))}
+
+
+def _unmerged(counts: Counter[str], merged: Mapping[str, tuple[str, ...]], merge_below: int) -> Iterator[str]:
+    """Say of levels that are rare, and were to be merged, why they are not."""
+    rare = [level for level in merged if counts[level] < merge_below]
+    if rare and len(merged) == len(counts):
+        why = "two levels are not made one" if len(counts) < 3 else "no other level is rare"
+        yield (
+            f"--merge-rare {merge_below}: {_quoted(tuple(rare))} stays a level of its own, for {why}: add rows, or say "
+            "in the column map which level it is"
+        )
 
 
 class _Offer(NamedTuple):

@@ -1,6 +1,6 @@
 """Tables in CSV: UTF-8, column names in the first line, commas or another `csv_form`. Every CSV table is read here.
 
-pyarrow would read 100 MB in 2 s instead of 5, and take twice the memory. But it adds 55 MB to 130 MB of a site's wheels,
+pyarrow would read 100 MB in 2 s instead of 5, with twice the memory. But it adds 55 MB to 130 MB of a site's wheels,
 and 0.2 s to every command that reads a small table.
 """
 

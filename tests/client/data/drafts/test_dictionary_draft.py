@@ -249,14 +249,14 @@ def test_columns_that_are_sums_of_others_are_named_with_what_they_are(tmp_path: 
         "word": [("yes", "no")[k % 2] for k in range(N)],
     }
     found = drafted(tmp_path, table)
-    sums = {name: [ask for ask in one.asks if "exactly" in ask] for name, one in found.guesses.items()}
-    named = {name: asks[0].removeprefix("exactly ").split(" in these tables")[0] for name, asks in sums.items() if asks}
+    sums = {name: [ask for ask in one.asks if "equals" in ask] for name, one in found.guesses.items()}
+    named = {name: asks[0].removeprefix("equals ").split(" in these tables")[0] for name, asks in sums.items() if asks}
     assert named == {
         "score": "'item 1' + 'item 2' + 'item 3'",
         "after": "'before' + 'gain'",
         "pounds": "2.25 x 'before' + 32",
     }
-    assert any("score: exactly 'item 1'" in line for line in found.said())
+    assert any("score: equals 'item 1'" in line for line in found.said())
 
 
 @pytest.mark.parametrize("n", [300, 6000])
@@ -265,20 +265,20 @@ def test_a_sum_that_one_row_contradicts_is_none(n: int, tmp_path: Path) -> None:
     a, b = DRAWN.integers(0, 50, (2, n))
     total = [*(a + b)[:-1], a[-1] + b[-1] + 1]
     found = drafted(tmp_path, {"a": whole(a), "b": whole(b), "total": whole(total)})
-    assert not any("exactly" in line for line in found.said())
+    assert not any("equals" in line for line in found.said())
     found = drafted(tmp_path, {"a": whole(a), "b": whole(b), "total": whole(a + b)})
-    assert sum("total: exactly 'a' + 'b'" in line for line in found.said()) == 1
+    assert sum("total: equals 'a' + 'b'" in line for line in found.said()) == 1
 
 
 def test_more_columns_than_rows_are_no_sums_of_each_other(tmp_path: Path) -> None:
     table = {f"x{k}": [f"{x:.3f}" for x in DRAWN.normal(size=25)] for k in range(30)}
-    assert not any("exactly" in line for line in drafted(tmp_path, table).said())
+    assert not any("equals" in line for line in drafted(tmp_path, table).said())
 
 
 def test_columns_that_differ_in_a_few_rows_are_no_sums_of_each_other(tmp_path: Path) -> None:
     rare = np.where(np.arange(N) < 5, 1 + np.arange(N), 0)
     table = {"rare": whole(rare), "twice": whole(2 * rare), "x": [f"{x:.3f}" for x in DRAWN.normal(size=N)]}
-    assert not any("exactly" in line for line in drafted(tmp_path, table).said())
+    assert not any("equals" in line for line in drafted(tmp_path, table).said())
 
 
 # ---- missing values ------------------------------------------------------------------------------------------------
@@ -410,6 +410,30 @@ def test_a_number_far_from_all_others_is_asked_about(code: str, tmp_path: Path) 
     assert not drafted(tmp_path, {"x": column[:N]}).guesses["x"].asks
 
 
+def test_a_code_among_scores_makes_no_count_of_them_and_is_asked_about_at_every_reading(tmp_path: Path) -> None:
+    scores = [*whole(DRAWN.integers(0, 11, N)), *["99"] * 9]
+    for name, n_codes in (("coded", 9), ("clean", 0)):
+        cells = scores[: N + n_codes]
+        found = drafted(tmp_path, {name: cells}).guesses[name]
+        assert (found.kind, found.transform) == ("continuous", ""), name
+        table = write(tmp_path / "b.csv", {name: cells, "x": [f"{x:.3f}" for x in DRAWN.normal(size=len(cells))]})
+        for entry in ({}, {"kind": "count"}, {"range": [0, 10]}):
+            described = Dictionary.from_plain({name: entry, "x": {}}, origin="x")
+            with_code = bool(n_codes) and "range" not in entry  # outside of it, it is missing
+            told = [one for one in Dataset.read(table, dictionary=described, warn=False).remarks() if "are 99" in one]
+            assert len(told) == with_code
+            assert all("column 'coded': 9 cell(s) are 99, far from all others" in one for one in told)
+        assert len([one for one in Dataset.read(table, warn=False).remarks() if "are 99" in one]) == bool(n_codes)
+
+
+@pytest.mark.parametrize("first", [-3, 0, 400])
+def test_a_draft_and_the_reading_of_a_table_ask_about_the_same_row_numbers(first: int, tmp_path: Path) -> None:
+    cells = whole(first + DRAWN.permutation(60))
+    found = drafted(tmp_path, {"x": cells}).guesses["x"]
+    told = [one for one in Dataset.read(tmp_path / "a.csv", warn=False).remarks() if "row number" in one]
+    assert bool(found.left_out or found.asks) == bool(told) == (first >= 0)
+
+
 def test_columns_with_many_gaps_are_left_out_so_that_half_of_the_rows_are_complete(tmp_path: Path) -> None:
     table = {
         "often": ["" if k % 10 < 7 else str(k % 7) for k in range(N)],
@@ -494,6 +518,15 @@ def test_rare_levels_and_spellings_that_differ_in_case_are_said(tmp_path: Path) 
     assert 'levels = { "Never" = ["Never", "never", "NEVER"] }'.replace('"Never" =', "Never =") in found.column_map()
 
 
+def test_a_single_rare_level_that_was_to_be_merged_is_told_to_stay(tmp_path: Path) -> None:
+    for levels, why in ((["a", "b"], "no other level is rare"), (["a"], "two levels are not made one")):
+        asks = drafted(tmp_path, {"x": [*levels * 100, "rare", "rare"]}, merge_below=20).guesses["x"].asks
+        assert any(f"--merge-rare 20: 'rare' stays a level of its own, for {why}" in ask for ask in asks)
+    assert not any(
+        "--merge-rare" in ask for ask in drafted(tmp_path, {"x": ["a", "b"] * 90}, merge_below=20).guesses["x"].asks
+    )
+
+
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
@@ -505,8 +538,10 @@ def test_nothing_is_drafted_without_a_confirmation_or_over_another_file(tmp_path
     assert not out.exists()
     out.write_text("mine", encoding="utf-8")
     found = run(table, "--public-data", "--out", out)
-    assert "there already" in str(found.exception)
+    assert "there already; --overwrite replaces it" in str(found.exception)
     assert out.read_text(encoding="utf-8") == "mine"
+    assert run(table, "--public-data", "--overwrite", "--out", out).exit_code == 0
+    assert len(Dictionary.load(out).variables) == 5
 
 
 def test_no_file_is_written_where_one_of_them_is_there(tmp_path: Path) -> None:

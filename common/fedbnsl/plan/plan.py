@@ -46,20 +46,14 @@ PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
 _MOST_PRIVATE_STEPS = 10_000
 
-
 # Of two sites that differ, neither is in a majority.
 FEWEST_FOR_ROBUST = 3
 
 FEWEST_HONEST = 2
 """Sites that share the noise of secure aggregation, at least: of one alone, the sum would be its own release."""
 
-
 LARGEST_PENALTY = 1e12
 """At which the coefficient of h(W), or the weight of its square, stops growing."""
-
-
-def _is_power_of_two(number: float) -> bool:
-    return math.frexp(number)[0] == 0.5 and number >= 2.0**-32
 
 
 class Plan(BaseModel):
@@ -244,8 +238,10 @@ class Plan(BaseModel):
 
     @property
     def n_honest(self) -> int:
-        """Sites that share the noise of secure aggregation, see `Privacy.honest`."""
-        return 1 if self.privacy is None else self.privacy.honest(self.n_participants)
+        """Sites whose noise the guarantee relies on: all but those that may collude; 1 without secure aggregation."""
+        if self.privacy is None or not self.privacy.secure_aggregation:
+            return 1
+        return self.n_participants - (self.privacy.colluding or max(1, self.n_participants // 4))
 
     @property
     def retries(self) -> int:
@@ -519,7 +515,7 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "consensus", f"mean with {fewer}: of two, nothing tells which one is wrong"
     if plan.refit_threshold > plan.threshold and not plan.moments_rounds:
         yield "refit_threshold", "at most threshold"
-    if plan.send_step and not (_is_power_of_two(plan.send_step) and plan.send_step <= 1.0):
+    if plan.send_step and not (math.frexp(plan.send_step)[0] == 0.5 and 2.0**-32 <= plan.send_step <= 1.0):
         yield "send_step", "0, or a power of two from 2^-32 to 1, such as 0.001953125"
     if solver == "frank-wolfe" and not plan.l1_weight:
         yield "l1_weight", "above 0 with frank-wolfe, which needs the L1 term to bound its search"

@@ -114,15 +114,9 @@ class Privacy(BaseModel):
             raise ValueError(f"colluding = {self.colluding}: must be 0 without secure_aggregation")
         return self
 
-    def honest(self, n_sites: int) -> int:
-        """Sites whose noise the guarantee relies on: all but those that may collude; 1 without secure aggregation."""
-        if not self.secure_aggregation:
-            return 1
-        return n_sites - (self.colluding or max(1, n_sites // 4))
-
     @property
     def retries(self) -> int:
-        """Rounds that may be asked anew; 0 without secure aggregation."""
+        """Rounds that may be asked again; 0 without secure aggregation."""
         return self.secure_aggregation_retries if self.secure_aggregation else 0
 
     def residual_norm_bound(self, n_variables: int) -> float:

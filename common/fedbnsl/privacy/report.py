@@ -39,7 +39,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         **_shared(price, plan),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
-        "noise": noise_scales(plan, privacy, price, n_samples=n_samples, n_variables=n_variables),
+        "noise": noise_scales(plan, privacy, price),
     }
 
 
@@ -87,14 +87,9 @@ def guarantee_sentence(
 ) -> str:
     """What a private run guarantees, for people.
 
-    Parameters
-    ----------
-    rounds
-        The most rounds that any site answered, including those of residual moments.
-    fewest_samples
-        Rows of the smallest site: without a delta in the plan, its delta is the largest.
-    lost, repeated
-        Sites that secure aggregation went on without, and how many of their rounds were released again.
+    `rounds` is the most that any site answered, including those of residual moments; `fewest_samples` the rows of the
+    smallest site: without a delta in the plan, its delta is the largest. Secure aggregation went on without the `lost`
+    sites, and `repeated` of their rounds were released again.
     """
     privacy = plan.privacy
     if privacy is None or not guarantees(plan):
@@ -157,37 +152,24 @@ def _epsilon(price: Price, units: int) -> float:
     return (gaussian_dp if price.gaussian else zcdp).epsilon_of(zcdp.zcdp_of(units), price.delta)
 
 
-def noise_scales(
-    plan: Plan, privacy: Privacy, price: Price, *, n_samples: int, n_variables: int
-) -> dict[str, dict[str, float]]:
+def noise_scales(plan: Plan, privacy: Privacy, price: Price) -> dict[str, dict[str, float]]:
     """Noise by mechanism: multiples of the sensitivity, and standard deviations in the units of the data.
 
     Row i of the gradient is clipped at C_i = C sqrt(M_i / sum M), which depends on M; the numbers are for equal M, so
     that C_i = C / sqrt(d).
     """
-    n, d = n_samples, n_variables
+    n, d = price.n_samples, price.n_variables
     scales: dict[str, dict[str, float]] = {}
+    std, by_units = math.sqrt(price.setup_variance) / LATTICE, math.sqrt(2.0 * zcdp.zcdp_of(price.setup_units))
     if plan.local_solver == "noisy-covariance":
-        per_entry = math.sqrt(price.setup_variance) / LATTICE / n
-        scales["covariance"] = {
-            "noise_multiplier": 1.0 / math.sqrt(2.0 * zcdp.zcdp_of(price.setup_units)),
-            "noise_std": per_entry * privacy.row_norm_bound**2,
-        }
-        return scales
+        bound = privacy.row_norm_bound**2
+        return {"covariance": {"noise_multiplier": 1.0 / by_units, "noise_std": std / n * bound}}
     if price.setup_variance and plan.preparation is not None:
-        std = math.sqrt(price.setup_variance) / LATTICE / n
-        scales["statistics"] = {
-            "noise_multiplier": 1.0 / math.sqrt(2.0 * zcdp.zcdp_of(price.setup_units)),
-            "noise_std": std,
-            "share_of_budget": price.setup_units / price.units,
-        }
+        share = price.setup_units / price.units
+        scales["statistics"] = {"noise_multiplier": 1.0 / by_units, "noise_std": std / n, "share_of_budget": share}
     elif price.setup_variance:
-        multiplier = math.sqrt(price.setup_variance / d) / LATTICE
-        largest = max(privacy.feature_bounds)
-        scales["second_moments"] = {
-            "noise_multiplier": multiplier,
-            "noise_std": math.sqrt(price.setup_variance) / LATTICE * largest / n,
-        }
+        multiplier, largest = math.sqrt(price.setup_variance / d) / LATTICE, max(privacy.feature_bounds)
+        scales["second_moments"] = {"noise_multiplier": multiplier, "noise_std": std * largest / n}
     if price.moments_variance:
         per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
         scales["residual_moments"] = {
@@ -297,13 +279,7 @@ def _accounting(summary: dict[str, Any]) -> str:
 
 
 def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[str]]:
-    """Noise multiplier of an update by rounds (rows) and local steps (columns), with headers.
-
-    Raises
-    ------
-    PlanError
-        If the plan has no steps.
-    """
+    """Noise multiplier of an update by rounds (rows) and local steps (columns), with headers."""
     if plan.local_solver == "noisy-covariance" or not plan.rounds:
         what = "local_solver = 'noisy-covariance'" if plan.rounds else "rounds = 0"
         raise PlanError(f"{what} takes no private steps: there is nothing to tabulate")

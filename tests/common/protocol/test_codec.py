@@ -215,14 +215,6 @@ def test_an_explicit_zero_stays_an_entry() -> None:
     assert_same_bits(matrix, back)
 
 
-@pytest.mark.parametrize("d", [2, 400])
-def test_a_full_matrix_survives_the_wire(d: int) -> None:
-    index = np.array(off_diagonal(d))
-    matrix = SparseMatrix(d, index, np.random.default_rng(d).standard_normal(index.size))
-    wire = parsed(values.SparseMatrix, matrix_codec.encode_matrix(matrix, value_type="float64"))
-    assert_same_bits(matrix, matrix_codec.decode_matrix(wire, n_variables=d))
-
-
 MEMBERSHIPS = (
     Membership("east", 100, b"certificate", bytes(range(32)), b"signature"),
     Membership("west", 7, public_key=bytes(range(1, 33))),

@@ -149,7 +149,7 @@ def serve(
                 f"{counted_edges(record.edges, record.undirected)}  {record.local_s + record.global_s:.2f} s"
             )
             if page is not None:
-                page.after_round(folder.name, state, record)
+                page.show_graph(folder.name, state)
 
         try:
             follower = Follower(after_round, show_phase, say, events)

@@ -88,12 +88,7 @@ class ServerOptions:
     ) -> Generator[tuple["ServerSettings", Events]]:
         """The settings, and what is told the events of runs, with the ports for metrics and for the page open.
 
-        Parameters
-        ----------
-        on_listening
-            Called with the real address once sites can call.
-        say
-            Tells the operator where these ports are.
+        `on_listening` is called with the real address once sites can call.
         """
         from fedbnsl.files.durable import write_text
         from fedbnsl.protocol.channel import DEFAULT_PORT

@@ -180,38 +180,12 @@ def healthcheck(context: click.Context, coordinator: Caller, as_json: bool) -> N
 
 
 def _as_json(seen: "RunStatus") -> dict[str, Any]:
-    from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT, seconds_left
+    from fedbnsl.privacy.zcdp import zcdp_of
+    from fedbnsl_server.observe.terminal import seconds_left
 
-    return {
-        "name": seen.name,
-        "state": seen.state,
-        "reason": seen.reason,
-        "round": seen.round,
-        "rounds": seen.rounds,
-        "acyclicity": seen.acyclicity,
-        "edges": seen.edges,
-        "undirected": seen.undirected,
-        "elapsed_s": seen.elapsed_s,
-        "time_left_s": seconds_left(seen),
-        "phase": None if seen.phase is None else asdict(seen.phase),
-        "run": f"{seen.run:08x}",
-        "protocol_version": seen.protocol_version,
-        "version": seen.version,
-        "time_unix_s": seen.time_unix_s,
-        "caller": seen.site,
-        "sites": [
-            {
-                "site": site.site,
-                "online": site.online_s > 0,
-                "online_s": site.online_s,
-                "last_seen_s": site.last_seen_s,
-                "answered": site.answered,
-                "left": site.left,
-                "last_round": site.last_round,
-                "bytes_up": site.bytes_up,
-                "bytes_down": site.bytes_down,
-                "spent_zcdp": None if site.spent_units is None else site.spent_units * ZCDP_PER_UNIT,
-            }
-            for site in seen.sites
-        ],
-    }
+    told = asdict(seen)
+    told |= {"run": f"{seen.run:08x}", "time_left_s": seconds_left(seen), "caller": told.pop("site")}
+    for site in told["sites"]:
+        units = site.pop("spent_units")
+        site |= {"online": site["online_s"] > 0, "spent_zcdp": None if units is None else zcdp_of(units)}
+    return told

@@ -11,26 +11,11 @@ if TYPE_CHECKING:
 
 
 class MetricsPort(metrics_port.MetricsPort):
-    """The port of the metrics of runs.
-
-    Parameters
-    ----------
-    address, token_file
-        See `fedbnsl.web.metrics_port.MetricsPort`.
-    federation
-        Whose server certificate a scraper sees; needed with a token.
-
-    Attributes
-    ----------
-    look
-        Gives the current statuses by the runs' names; at first None.
-    totals
-        Where the counts of the security log come from; at first there are none.
-    """
+    """The port of the metrics of runs, over TLS under the federation's server certificate if there is a token."""
 
     def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
-        self.look: Look = lambda: None
-        self.totals: Totals = dict
+        self.look: Look = lambda: None  # the current statuses by the runs' names; set once there are runs
+        self.totals: Totals = dict  # the counts of the security log
         collector = RunCollector(lambda: self.look(), lambda: self.totals())
         secure = None if federation is None else federation.server_tls()
         super().__init__(address, collector, token_file=token_file, secure=secure, needs="--federation")

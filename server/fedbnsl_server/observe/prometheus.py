@@ -1,26 +1,22 @@
 """Where a run stands, as the metrics that Prometheus asks for."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fedbnsl.protocol.messages import RUN_STATES, RunStatus
-from fedbnsl_server.observe.terminal import ZCDP_PER_UNIT
+from fedbnsl.privacy.zcdp import zcdp_of
+from fedbnsl.protocol.messages import RUN_STATES, Phase, RunStatus, SiteProgress
 
 Look = Callable[[], Mapping[str, RunStatus] | None]
 Totals = Callable[[], Mapping[tuple[str, str], int]]
 
 
 class RunCollector(Collector):
-    """The metrics of runs, made from their statuses whenever they are asked for.
+    """The metrics of runs, made whenever they are asked for, in other threads.
 
-    Parameters
-    ----------
-    look
-        The current statuses by the runs' names, or None if there are none to be had; called from other threads.
-    totals
-        How often each event was counted in the security log, by event and reason; called likewise.
+    `look` gives the runs' statuses by name, or None if the coordinator does not answer; `totals` the counts of the
+    security log, by event and reason.
     """
 
     def __init__(self, look: Look, totals: Totals = dict) -> None:
@@ -33,49 +29,61 @@ class RunCollector(Collector):
         yield GaugeMetricFamily("fedbnsl_up", "Whether the coordinator answers.", value=float(runs is not None))
         if runs is None:
             return
-        state = GaugeMetricFamily("fedbnsl_run_state", "1 for the state of the run.", labels=["run", "state"])
-        paused = GaugeMetricFamily("fedbnsl_run_paused", "What a paused run waits for.", labels=["run", "reason"])
-        for run, status in runs.items():
-            for name in RUN_STATES:
-                state.add_metric([run, name], float(name == status.state))
-            if status.state == "paused":
-                paused.add_metric([run, status.reason], 1.0)
-        yield from (state, paused)
-        yield from _of_phases(runs)
-        for name, what, value in _NUMBERS:
-            family = GaugeMetricFamily(name, what, labels=["run"])
-            for run, status in runs.items():
-                family.add_metric([run], value(status))
-            yield family
-        yield from _of_sites(runs)
+        states = [([run, name], float(name == one.state)) for run, one in runs.items() for name in RUN_STATES]
+        yield _gauge("fedbnsl_run_state", "1 for the state of the run.", ("run", "state"), states)
+        paused = [([run, one.reason], 1.0) for run, one in runs.items() if one.state == "paused"]
+        yield _gauge("fedbnsl_run_paused", "What a paused run waits for.", ("run", "reason"), paused)
+        phases = [([run, one.phase.what], one.phase) for run, one in runs.items() if one.phase is not None]
+        for name, what, of_phase in _OF_PHASE:
+            yield _gauge(name, what, ("run", "phase"), [(labels, of_phase(phase)) for labels, phase in phases])
+        for name, what, of_run in _OF_RUN:
+            yield _gauge(name, what, ("run",), [([run], of_run(one)) for run, one in runs.items()])
+        sites = [([run, site.site], site) for run, one in runs.items() for site in one.sites]
+        sent = CounterMetricFamily(
+            "fedbnsl_site_bytes", "Serialised updates (up) and tasks (down).", labels=["run", "site", "direction"]
+        )
+        for labels, site in sites:
+            sent.add_metric([*labels, "up"], site.bytes_up)
+            sent.add_metric([*labels, "down"], site.bytes_down)
+        yield sent
+        for name, what, of_site in _OF_SITE:
+            yield _gauge(name, what, ("run", "site"), [(labels, of_site(site)) for labels, site in sites])
 
 
-_NUMBERS: tuple[tuple[str, str, Callable[[RunStatus], float]], ...] = (
-    ("fedbnsl_round", "The round in progress.", lambda status: status.round),
-    ("fedbnsl_rounds", "How many rounds the run has.", lambda status: status.rounds),
-    ("fedbnsl_acyclicity", "h(W) after the last round.", lambda status: status.acyclicity),
-    ("fedbnsl_edges", "Edges after the last round.", lambda status: status.edges),
-    ("fedbnsl_undirected_edges", "Edges without a direction among them.", lambda status: status.undirected),
-    ("fedbnsl_elapsed_seconds", "Time since the first round.", lambda status: status.elapsed_s),
+def _gauge(
+    name: str, what: str, labels: Sequence[str], samples: Iterable[tuple[list[str], float | None]]
+) -> GaugeMetricFamily:
+    """A family with these samples, but for those that are not known."""
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, number in samples:
+        if number is not None:
+            family.add_metric(values, number)
+    return family
+
+
+_OF_RUN: tuple[tuple[str, str, Callable[[RunStatus], float]], ...] = (
+    ("fedbnsl_round", "The round in progress.", lambda run: run.round),
+    ("fedbnsl_rounds", "How many rounds the run has.", lambda run: run.rounds),
+    ("fedbnsl_acyclicity", "h(W) after the last round.", lambda run: run.acyclicity),
+    ("fedbnsl_edges", "Edges after the last round.", lambda run: run.edges),
+    ("fedbnsl_undirected_edges", "Edges without a direction among them.", lambda run: run.undirected),
+    ("fedbnsl_elapsed_seconds", "Time since the first round.", lambda run: run.elapsed_s),
 )
-
-
-def _of_phases(runs: Mapping[str, RunStatus]) -> Iterable[Metric]:
-    """What takes time; a share and a time left only where they are known."""
-    one = ["run", "phase"]
-    elapsed = GaugeMetricFamily("fedbnsl_phase_seconds", "Time since the present phase began.", labels=one)
-    share = GaugeMetricFamily("fedbnsl_phase_share", "Share of the present phase that is done.", labels=one)
-    left = GaugeMetricFamily("fedbnsl_phase_left_seconds", "Time that the present phase still takes.", labels=one)
-    for run, status in runs.items():
-        phase = status.phase
-        if phase is None:
-            continue
-        elapsed.add_metric([run, phase.what], phase.elapsed_s)
-        if phase.share is not None:
-            share.add_metric([run, phase.what], phase.share)
-        if phase.left_s is not None:
-            left.add_metric([run, phase.what], phase.left_s)
-    yield from (elapsed, share, left)
+_OF_PHASE: tuple[tuple[str, str, Callable[[Phase], float | None]], ...] = (
+    ("fedbnsl_phase_seconds", "Time since the present phase began.", lambda phase: phase.elapsed_s),
+    ("fedbnsl_phase_share", "Share of the present phase that is done.", lambda phase: phase.share),
+    ("fedbnsl_phase_left_seconds", "Time that the present phase still takes.", lambda phase: phase.left_s),
+)
+_OF_SITE: tuple[tuple[str, str, Callable[[SiteProgress], float | None]], ...] = (
+    ("fedbnsl_site_last_seen_seconds", "Time since the site's last call.", lambda site: site.last_seen_s),
+    ("fedbnsl_site_online", "Whether the site is there.", lambda site: float(site.online_s > 0)),
+    ("fedbnsl_site_last_round", "The last round the site answered.", lambda site: site.last_round),
+    (
+        "fedbnsl_site_spent_zcdp",
+        "Privacy spent from the site's dataset in this federation, as its ledger told it last.",
+        lambda site: None if site.spent_units is None else zcdp_of(site.spent_units),
+    ),
+)
 
 
 def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
@@ -93,29 +101,3 @@ def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
     for event, times in by_event.items():
         others.add_metric([event], times)
     yield from (refused, others)
-
-
-def _of_sites(runs: Mapping[str, RunStatus]) -> Iterable[Metric]:
-    one = ["run", "site"]
-    sent = CounterMetricFamily(
-        "fedbnsl_site_bytes", "Serialised updates (up) and tasks (down).", labels=[*one, "direction"]
-    )
-    last_seen = GaugeMetricFamily("fedbnsl_site_last_seen_seconds", "Time since the site's last call.", labels=one)
-    online = GaugeMetricFamily("fedbnsl_site_online", "Whether the site is there.", labels=one)
-    last_round = GaugeMetricFamily("fedbnsl_site_last_round", "The last round the site answered.", labels=one)
-    spent = GaugeMetricFamily(
-        "fedbnsl_site_spent_zcdp",
-        "Privacy spent from the site's dataset in this federation, as its ledger told it last.",
-        labels=one,
-    )
-    for run, status in runs.items():
-        for site in status.sites:
-            of = [run, site.site]
-            sent.add_metric([*of, "up"], site.bytes_up)
-            sent.add_metric([*of, "down"], site.bytes_down)
-            last_seen.add_metric(of, site.last_seen_s)
-            online.add_metric(of, float(site.online_s > 0))
-            last_round.add_metric(of, site.last_round)
-            if site.spent_units is not None:
-                spent.add_metric(of, site.spent_units * ZCDP_PER_UNIT)
-    yield from (sent, last_seen, online, last_round, spent)

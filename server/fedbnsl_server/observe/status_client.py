@@ -23,29 +23,17 @@ _Reply = TypeVar("_Reply")
 
 
 class Observer:
-    """A channel to one coordinator.
-
-    Attributes
-    ----------
-    silence
-        Why the last call had no answer; empty if it had one.
-    """
+    """A channel to one coordinator."""
 
     def __init__(self, address: str, credentials: "Credentials | None" = None) -> None:
         self._channel = open_channel(address, credentials)
         self._stub = federation_grpc.FederationStub(self._channel)
-        self.silence = ""
+        self.silence = ""  # why the last call had no answer; empty if it had one
 
     def status(self, run: int = 0) -> RunStatus | None:
-        """The current status, or None if the coordinator does not answer.
+        """The status of the run with this tag (0: the one that goes on); None if the coordinator does not answer.
 
-        Raises IdentityError if the coordinator refuses the caller's certificate. Raises RemoteProtocolError if another
-        program answers, or the answer cannot be read.
-
-        Parameters
-        ----------
-        run
-            Of which run, its tag; 0: the only one, or the one that goes on.
+        Raises IdentityError if it refuses the caller's certificate, RemoteProtocolError if another program answers.
         """
         reply = self._answer(lambda: self._stub.Status(federation.StatusRequest(run=run), timeout=_TIMEOUT_S))
         return None if reply is None else codec.decode_status(reply)

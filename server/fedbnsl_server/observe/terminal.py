@@ -15,14 +15,14 @@ from rich.text import Text
 from fedbnsl.console.phase_display import bar_of
 from fedbnsl.console.time_left import SparseLines, in_words
 from fedbnsl.console.wording import counted_edges, duration
+from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import RunOffer, RunStatus, SiteProgress
-
-ZCDP_PER_UNIT = 1e-12
 
 _LINES_WITHOUT_TERMINAL = 10
 _SITES_SHOWN = 24
 _WIDER_THAN_ANY = 10_000
 _COLUMNS = ("site", "state", "online since", "last seen", "last round", "spent zCDP", "up", "down")
+_STYLES = {"left": "red", "away": "red", "joined": "green", "answered": "green", "working": "yellow"}
 _LEFT_ALIGNED = ("site", "state")
 _LEFT_OUT_FIRST = ("down", "up", "online since", "spent zCDP", "last round", "last seen")
 
@@ -64,13 +64,9 @@ class RunDisplay:
         )
         if step != self._last_step or back:
             self._last_step = step
-            self._print(headline(status))
+            self.say(headline(status))
         if status.phase is not None and status.phase.is_work and self._lines.is_due(status.phase):
-            self._print(in_words(status.phase))
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-        self._print(text)
+            self.say(in_words(status.phase))
 
     def show_trouble(self, trouble: str) -> None:
         """Show, above the last status, why it is out of date."""
@@ -80,10 +76,11 @@ class RunDisplay:
             )
             self._live.update(Group(Text(trouble, style="red"), seen))
         elif trouble != self._last_trouble:
-            self._print(trouble)
+            self.say(trouble)
         self._last_trouble = trouble
 
-    def _print(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
         self._console.print(Text(line), soft_wrap=True)
 
 
@@ -93,9 +90,9 @@ def megabytes(n_bytes: float) -> str:
 
 
 def seconds_left(status: RunStatus) -> float | None:
-    """How long the remaining rounds take at the time left of those done.
+    """How long the remaining rounds take, at the pace of those done.
 
-    None before one is done, after the end, and while the coordinator works: how long that takes, its phase says.
+    None before one is done, after the end, and while the coordinator works: the phase then says how long that takes.
     """
     done = status.round - 1
     if status.state != "running" or done < 1 or (status.phase is not None and status.phase.is_work):
@@ -110,17 +107,12 @@ def headline(status: RunStatus) -> str:
         return f"{state}: {len(status.sites)} joined"
     n_bytes = sum(site.bytes_up + site.bytes_down for site in status.sites)
     answered = sum(site.answered for site in status.sites)
-    note = status.reason if status.state == "running" else state
+    note, left = (status.reason if status.state == "running" else state), seconds_left(status)
     return (
         f"{note}{'  ' if note else ''}round {status.round}/{status.rounds}  answered {answered}/{len(status.sites)}  "
         f"h(W) {status.acyclicity:.1e}  {counted_edges(status.edges, status.undirected)}  {megabytes(n_bytes)}  "
-        f"{_time(status)}"
+        f"{duration(status.elapsed_s)}" + ("" if left is None else f", about {duration(left)} left")
     )
-
-
-def _time(status: RunStatus) -> str:
-    left = seconds_left(status)
-    return f"{duration(status.elapsed_s)}" + ("" if left is None else f", about {duration(left)} left")
 
 
 def view(title: str, status: RunStatus) -> Group:
@@ -186,11 +178,11 @@ def _table(status: RunStatus, columns: Sequence[str]) -> Table:
     for site in status.sites[:_SITES_SHOWN]:
         cells: dict[str, RenderableType] = {
             "site": Text(site.site),
-            "state": _state(site, status),
+            "state": Text(state := state_of(site, status), style=_STYLES[state]),
             "online since": _moment(status.time_unix_s - site.online_s, status.time_unix_s) if site.online_s else "-",
             "last seen": f"{duration(site.last_seen_s)} ago",
             "last round": str(site.last_round or "-"),
-            "spent zCDP": "-" if site.spent_units is None else f"{site.spent_units * ZCDP_PER_UNIT:.4g}",
+            "spent zCDP": "-" if site.spent_units is None else f"{zcdp_of(site.spent_units):.4g}",
             "up": megabytes(site.bytes_up),
             "down": megabytes(site.bytes_down),
         }
@@ -206,11 +198,12 @@ def _moment(unix_s: float, now_unix_s: float) -> str:
     return f"{moment:%H:%M:%S}" if moment.date() == now.date() else f"{moment:%m-%d %H:%M}"
 
 
-def _state(site: SiteProgress, status: RunStatus) -> Text:
+def state_of(site: SiteProgress, status: RunStatus) -> str:
+    """What a site of a run does at present, in one word."""
     if site.left:
-        return Text("left", style="red")
+        return "left"
     if not site.online_s:
-        return Text("away", style="red")
+        return "away"
     if not status.round:
-        return Text("joined", style="green")
-    return Text("answered", style="green") if site.answered else Text("working", style="yellow")
+        return "joined"
+    return "answered" if site.answered else "working"

@@ -86,16 +86,7 @@ class Door(Protocol):
 class Coordinator:
     """The rounds of a run, or what is left of them, and its results; made and used on one event loop.
 
-    Parameters
-    ----------
-    folder
-        The run folder, with what was written of the run before.
-    ledgers
-        What is remembered of the sites' privacy ledgers.
-    follower
-        Told what happens; its events get the name of the run's folder.
-    record
-        Told who joins and who leaves.
+    The follower's events get the name of the run's folder.
     """
 
     def __init__(self, folder: RunFolder, ledgers: SiteLedgers, follower: Follower, *, record: Record) -> None:
@@ -106,7 +97,7 @@ class Coordinator:
         self._follower = follower
         self._emit = partial(follower.emit, run=folder.path.name)
         self._end_notice: asyncio.Future[None] | None = None
-        self._pause = Pause(self._note, on_change=self._tell_pause)
+        self._pause = Pause(self._note, self._emit)
         self._probing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
         self._named: set[str] = set()  # sites that were said to stand out
@@ -134,7 +125,7 @@ class Coordinator:
             is_away=self._roster.is_away,
             emit=self._emit,
         )
-        self._servicer = Servicer(
+        self.servicer = Servicer(  # answers the calls of the run's sites, and knows where it stands
             plan,
             identity.run,
             self._roster,
@@ -157,17 +148,12 @@ class Coordinator:
             on_broken=self._break,
         )
 
-    @property
-    def servicer(self) -> Servicer:
-        """Answers the calls of the run's sites, and knows where it stands."""
-        return self._servicer
-
     async def run(self, door: Door) -> dict[str, Any]:
         """Open the door, play the rounds, write the results, tell the sites; return what result.json holds.
 
         Raises the `FedbnslError` that ended the run, once the results are written and the sites are told.
         """
-        await door.open(self._servicer)
+        await door.open(self.servicer)
         watching = asyncio.ensure_future(self._watch_phases())
         end = await self._play()
         watching.cancel()
@@ -177,9 +163,9 @@ class Coordinator:
         self._pause.stop()
         error = end.error
         await door.drain()
-        self._servicer.progress.ended = ended
+        self.servicer.progress.ended = ended
         if not end.paused:
-            self._servicer.progress.state = end.outcome
+            self.servicer.progress.state = end.outcome
         if end.paused:
             self._emit("run over", outcome=end.outcome, reason="paused by its operator")
             await door.close_without_a_word(self._mailbox)
@@ -191,7 +177,7 @@ class Coordinator:
             with suppress(asyncio.CancelledError):
                 await self._end_notice
             if end.outcome != "interrupted":  # an interrupted run may go on later, so watchers keep watching
-                await self._servicer.last_looks(_LAST_LOOKS_S)
+                await self.servicer.last_looks(_LAST_LOOKS_S)
             await door.close()
         if error is not None:
             raise error
@@ -208,7 +194,7 @@ class Coordinator:
                 self._interrupt()
             state = await self._rounds
             return _End("finished", end_of(state, self._plan, self._roster.variables))
-        except (asyncio.CancelledError, InterruptedRunError):  # the latter if the mailbox told the engine first
+        except (asyncio.CancelledError, InterruptedRunError):  # the latter if the mailbox told the rounds first
             return self._as_asked()
         except Exception as failure:  # raised again by `run`, once the folder is closed and the sites are told
             return _End("failed", error=failure)
@@ -222,7 +208,7 @@ class Coordinator:
 
     def _phase(self) -> Phase:
         first: tuple[str, float | None] | None = None
-        if self._servicer.progress.state == "waiting for sites":
+        if self.servicer.progress.state == "waiting for sites":
             first = WAITING_FOR_SITES, len(self._roster.members) / self._roster.memberships
         elif not self._is_loaded:
             first = LOADING, None
@@ -302,7 +288,7 @@ class Coordinator:
             sites=sorted(self._roster.members),
             after_round=self._past.round,
         )
-        progress = self._servicer.progress
+        progress = self.servicer.progress
         progress.state, progress.started = "running", time.monotonic() - self._past.elapsed_s
         if self._past.rounds:
             last = self._past.rounds[-1]
@@ -312,7 +298,7 @@ class Coordinator:
     def _after_round(self, state: AdmmState, record: RoundRecord) -> None:
         self._pause.outlast_in_thread(self._ledgers.save)
         self._pause.outlast_in_thread(lambda: self._recorder.on_round(state, record))
-        progress = self._servicer.progress
+        progress = self.servicer.progress
         progress.acyclicity, progress.edges = _shown(record.acyclicity), record.edges
         progress.undirected = record.undirected
         self._emit(
@@ -361,12 +347,8 @@ class Coordinator:
     def stop(self, number: signal.Signals, *, at_once: bool = False) -> None:
         """Pause the run (SIGTERM) or end it and tell the sites; after its end, wait no longer for those to hear it.
 
-        The first SIGINT while a search goes on ends that search alone, with the best graph so far: the run goes on.
-
-        Parameters
-        ----------
-        at_once
-            Also while a search goes on.
+        Unless `at_once`, the first SIGINT while a search goes on ends that search alone, with the best graph so far:
+        the run goes on.
         """
         if self._end_notice is not None:
             self._end_notice.cancel()
@@ -377,7 +359,7 @@ class Coordinator:
             return
         self._asked_to_stop = self._asked_to_stop or number
         if number is signal.SIGTERM:
-            self._servicer.progress.state = "draining"
+            self.servicer.progress.state = "draining"
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -389,12 +371,6 @@ class Coordinator:
     def _say(self, text: str) -> None:
         _to_the_log(lambda: self._follower.notice(text))
         self._emit("notice", text=text)
-
-    def _tell_pause(self, reason: str) -> None:
-        if reason:
-            self._emit("paused", reason=reason)
-        else:
-            self._emit("goes on")
 
     def _note(self, text: str) -> None:
         self._say(text)

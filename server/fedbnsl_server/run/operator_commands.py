@@ -34,23 +34,8 @@ class RunParts:
 class OperatorCommands:
     """Takes the commands in a run's folder; used on the run's event loop.
 
-    Parameters
-    ----------
-    pause
-        Tries again what there is no room for.
-    say, note
-        Told what became of a command: the operator alone, or the operator and events.jsonl.
-    record
-        Told who was ejected.
-    on_broken
-        Called with an error that ends the run.
-
-    Attributes
-    ----------
-    rounds_are_played
-        Whether the rounds' thread works: the open round is then recalled for a command.
-    recalled_for
-        The command for which it was recalled, if any.
+    `say` tells the operator what became of a command, `note` events.jsonl as well; `on_broken` gets an error that ends
+    the run.
     """
 
     def __init__(
@@ -63,7 +48,7 @@ class OperatorCommands:
         record: Record,
         on_broken: Callable[[ResultError], None],
     ) -> None:
-        self.rounds_are_played = False
+        self.rounds_are_played = False  # whether the rounds' thread works: a command then recalls the open round
         self.recalled_for: EjectCommand | None = None
         self._folder, self._plan = run.folder, run.folder.plan
         self._recorder, self._roster, self._mailbox = run.recorder, run.roster, run.mailbox
@@ -113,8 +98,8 @@ class OperatorCommands:
         elif self.rounds_are_played:
             self.recalled_for = command
             self._mailbox.recall()
-        else:
-            self._eject(command)
+        else:  # no round is under way
+            self._answer(command, self._take_out(command), done=True)
 
     async def go_on_without(self, sites: Sequence[str]) -> bool:
         """Whether the present round, which these sites have not answered in time, is asked again of the others."""
@@ -131,10 +116,6 @@ class OperatorCommands:
         """Take out a site that has not answered, unless a command has done so while there was no room to write."""
         if command.site not in {one.site for one in self._recorder.ejected}:
             self._take_out(command)
-
-    def _eject(self, command: EjectCommand) -> None:
-        """Carry out a command; no round is under way."""
-        self._answer(command, self._take_out(command), done=True)
 
     def _take_out(self, command: EjectCommand) -> str:
         """Take the site out of folder, roster and mailbox; what to say of it."""

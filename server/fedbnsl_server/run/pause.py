@@ -1,9 +1,8 @@
-"""A run whose machine lacks something waits for it: nothing that can be mended ends the run.
+"""Pause a run while its machine lacks room, such as on a full disk, instead of ending it.
 
-A full disk, a limit of open files or of memory is a matter for the coordinator's operator. Until it is mended the run
-is paused: what could not be written is tried again and again, and the sites wait for their next task as they always do.
-A deadline that passes meanwhile ends nothing: sites that join have all their time again, and a round that did not get
-its quorum is asked anew.
+What could not be written is tried again and again until the operator has made room; the sites wait for their next task
+as they always do. A deadline that passes meanwhile ends nothing: sites that join have all their time again, and a round
+that did not get its quorum is asked again.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from fedbnsl.errors import FedbnslError, InterruptedRunError
+from fedbnsl.events.emitter import Emit
 from fedbnsl_server.results.shortage import shortage
 
 _RETRY_S = 1.0
@@ -20,21 +20,11 @@ _T = TypeVar("_T")
 
 
 class Pause:
-    """What waits for room, and why; made and used on one event loop, but for `outlast_in_thread`.
+    """What waits for room, and why; made and used on one event loop, but for `outlast_in_thread`."""
 
-    Parameters
-    ----------
-    notice
-        Told when the run pauses and when it goes on.
-    on_change
-        Called likewise with the `reason`.
-    """
-
-    def __init__(
-        self, notice: Callable[[str], None], *, on_change: Callable[[str], None] = lambda reason: None
-    ) -> None:
+    def __init__(self, notice: Callable[[str], None], emit: Emit) -> None:
         self._notice = notice
-        self._on_change = on_change
+        self._emit = emit
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[object, str] = {}  # what each that waits is lacking
         self._stopped = False
@@ -64,8 +54,7 @@ class Pause:
     async def outlast(self, write: Callable[[], _T]) -> _T:
         """Write, and again until nothing is lacking for it.
 
-        Raises InterruptedRunError if the run was stopped meanwhile. Raises FedbnslError, OSError or MemoryError from
-        `write`, if it does not pass by waiting, or if the run was stopped before.
+        Raises InterruptedRunError if the run was stopped meanwhile, and an error of `write` that waiting does not cure.
         """
         writer = object()
         try:
@@ -97,7 +86,7 @@ class Pause:
         if not self._waiting:
             self._over.clear()
             self._notice(f"paused: {error}; the run goes on by itself once there is room")
-            self._on_change(lacking)
+            self._emit("paused", reason=lacking)
         self._waiting[writer] = lacking
         with suppress(TimeoutError):
             await asyncio.wait_for(self._again.wait(), _RETRY_S)
@@ -109,4 +98,4 @@ class Pause:
             self._over.set()
             if not self._stopped:
                 self._notice("the run goes on")
-                self._on_change("")
+                self._emit("goes on")

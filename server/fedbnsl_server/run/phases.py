@@ -1,4 +1,4 @@
-"""What takes time in a run, for those that watch it: looked at now and then, on one thread, while another works."""
+"""What takes time in a run, for those that watch it: read now and then, on one thread, while another works."""
 
 from fedbnsl.console.time_left import TimeLeft
 from fedbnsl.protocol.messages import ROUNDS, Phase
@@ -11,40 +11,22 @@ ENDING = (
 
 
 class Phases:
-    """The phase that a run is in, and how long it still takes.
-
-    Parameters
-    ----------
-    n_rounds
-        Of the run.
-
-    Attributes
-    ----------
-    progress
-        Of the search that goes on; set by the thread of the rounds. None: there is none.
-    """
+    """The phase that a run is in, and how long it still takes."""
 
     def __init__(self, n_rounds: int) -> None:
-        self.progress: Progress | None = None
+        self.progress: Progress | None = None  # of the search that goes on; set by the thread of the rounds
         self._n_rounds = n_rounds
         self._rounds: TimeLeft | None = None
         self._other: tuple[tuple[Progress | None, str], TimeLeft] | None = None
 
     def follow(self, progress: Progress | None) -> None:
-        """A search may begin; None: it is over."""
+        """Follow a search that may begin; None: it is over."""
         self.progress = progress
 
     def look(self, t: int, now: float, *, first: tuple[str, float | None] | None = None) -> Phase:
-        """Where the run stands.
+        """Where the run stands, in round t at `now` (monotonic seconds).
 
-        Parameters
-        ----------
-        t
-            The round in progress.
-        now
-            Seconds of a clock that does not go back.
-        first
-            What the rounds wait for, and the share of it that is there; None: nothing.
+        `first` is what the rounds wait for, and the share of it that is there; None: nothing.
         """
         progress = self.progress
         if first is not None:
@@ -52,9 +34,7 @@ class Phases:
         elif progress is not None and progress.part:
             what, share = progress.part, progress.done
         else:
-            if (
-                self._rounds is None
-            ):  # one time_left from the first to the last: a search between two of them is part of it
+            if self._rounds is None:  # one from the first round to the last: a search between two is part of it
                 self._rounds = TimeLeft(ROUNDS, now)
             return self._rounds.phase(max(t - 1, 0) / self._n_rounds if self._n_rounds else None, now)
         if self._other is None or self._other[0] != (progress, what):

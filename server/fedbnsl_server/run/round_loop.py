@@ -84,7 +84,7 @@ def run(
     variables
         d names, in the order of the matrices.
     n_samples
-        Rows of every participant, by its name.
+        Rows of every participant.
     on_round
         Called with the new state after each round, before the next one is handed out: the place to save it.
     state

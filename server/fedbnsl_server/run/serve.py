@@ -46,13 +46,13 @@ def serve(
     An unfinished run of the same plan in the folder is continued. For a finished one, the sites that missed the end are
     told it again. SIGTERM pauses the run: the result says "interrupted", the sites are not told and keep calling.
     SIGINT and SIGHUP end it, but the first SIGINT while a search goes on ends that search alone, with the best graph so
-    far. A paused or ended run can be continued later. Raises FedbnslError: whatever ended the run; the run folder is
+    far. A paused or ended run can be continued later. Raises the FedbnslError that ended the run; the run folder is
     readable all the same.
 
     Parameters
     ----------
     plan
-        It names its variables: they are not for the first site that joins to choose.
+        It must name its variables: the first site that joins does not choose them.
     out
         The run folder.
     seeds

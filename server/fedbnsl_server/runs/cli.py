@@ -67,7 +67,7 @@ def serve(folder: Path, at_once: int, server: ServerOptions) -> None:
             def after_round(state: "AdmmState", record: "RoundRecord") -> None:
                 say(name, f"round {record.round} {record.kind:5} sites {len(record.contributed)}/{len(state.sites)}")
                 if settings.page is not None:
-                    settings.page.after_round(name, state, record)
+                    settings.page.show_graph(name, state)
 
             return Follower(after_round, partial(show_phase, name), partial(say, name), events)
 

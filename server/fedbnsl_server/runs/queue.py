@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +43,7 @@ class QueuedRun:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return self.folder.name
 
     def plan(self) -> Plan:
@@ -51,10 +51,7 @@ class QueuedRun:
         return Plan.load(self.folder / ("plan.toml" if can_be_continued(self.folder) else _PLAN))
 
     def state(self) -> str:
-        """Where it stands as far as the files tell: "queued", "running" while a coordinator works on it, or its end.
-
-        Raises ResultError if its result cannot be read.
-        """
+        """Where it stands: "queued", "running" while a coordinator works on it, or the state in its result."""
         if not can_be_continued(self.folder):
             return QUEUED
         if is_worked_on(self.folder):
@@ -75,15 +72,9 @@ class QueuedRun:
 
 
 def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
-    """Queue a new run.
+    """Queue a new run; without a name its folder gets the plan's name and the time.
 
-    Raises SetupError if the name is not usable, or there is such a run. Raises ResultError if the folder cannot be
-    written.
-
-    Parameters
-    ----------
-    name
-        Of its folder; empty: the plan's name and the time.
+    Raises SetupError if the name is not usable or taken, ResultError if the folder cannot be written.
     """
     name = name or default_folder(plan.name).name
     if not _NAME.fullmatch(name):
@@ -98,16 +89,11 @@ def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
         raise ResultError(f"{place} cannot be made: {error.strerror}") from None
     durable.write_text(place / _PLAN, plan.to_toml())
     taken = {run_tag(one.run) for one in all_runs(folder, skip=lambda place, error: None)} | {0}
-    run = QueuedRun(place, _number_without(taken), "run", datetime.now(UTC))
+    while run_tag(number := secrets.randbits(64)) in taken:  # small messages tell runs apart by their tags
+        continue
+    run = QueuedRun(place, number, "run", datetime.now(UTC))
     _write(run)  # last: without it, the folder is not a run's
     return run
-
-
-def _number_without(taken: Container[int]) -> int:
-    """A run's number whose tag is not taken: small messages tell runs apart by it."""
-    while run_tag(number := secrets.randbits(64)) in taken:
-        continue
-    return number
 
 
 def want(run: QueuedRun, wanted: str) -> QueuedRun:
@@ -133,13 +119,7 @@ def read(place: Path) -> QueuedRun:
 
 
 def all_runs(folder: Path, *, skip: Callable[[Path, ResultError], None]) -> list[QueuedRun]:
-    """All runs of a folder that can be read, the oldest wish first.
-
-    Parameters
-    ----------
-    skip
-        Told of each that cannot: it stops no other.
-    """
+    """All runs of a folder that can be read, the oldest wish first; `skip` is told of those that cannot."""
     found: list[QueuedRun] = []
     for place in _places(folder):
         try:
@@ -159,10 +139,7 @@ def named(folder: Path, name: str) -> QueuedRun:
 
 
 def remove(run: QueuedRun) -> None:
-    """Delete a run's folder with all its results.
-
-    Raises ResultError if a coordinator works on it, or it cannot be deleted.
-    """
+    """Delete a run's folder with all its results. Raises ResultError if a coordinator works on it."""
     if can_be_continued(run.folder) and is_worked_on(run.folder):
         raise ResultError(f"a coordinator works on {run.folder}: stop the run first")
     try:
@@ -173,7 +150,7 @@ def remove(run: QueuedRun) -> None:
 
 
 def stamp(folder: Path) -> dict[str, tuple[int, ...]]:
-    """What changes when a run of the folder does: cheap to look at, again and again."""
+    """Changes whenever a run of the folder does, and is cheap to read."""
     stamps: dict[str, tuple[int, ...]] = {}
     for place in _places(folder):
         found: list[int] = []

@@ -56,14 +56,8 @@ def serve_runs(
 ) -> None:
     """Play the runs of a folder until a signal asks to stop; runs that go on are then paused.
 
-    Raises SetupError if the port cannot be had.
-
-    Parameters
-    ----------
-    at_once
-        How many runs are open at the same time; the others wait in their order.
-    follower_of
-        Gives who follows a run, by its name; the empty name stands for the whole folder.
+    At most `at_once` runs are open at the same time; the others wait in their order. `follower_of` gives who follows a
+    run, by its name; the empty name stands for the whole folder. Raises SetupError if the port cannot be had.
     """
     server.check()
     federation = server.federation

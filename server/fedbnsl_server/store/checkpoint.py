@@ -30,17 +30,9 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
 
     Raises ResultError if it cannot be written; the old file stays.
     """
-    matrices = [state.global_weights]
-    if state.change is not None:
-        matrices.append(state.change)
-    if state.neighbours is not None:
-        matrices.append(state.neighbours)
-    for site in state.sites.values():
-        matrices += [site.local_weights, site.consensus_dual]
-    if state.refitted is not None:
-        matrices.append(state.refitted)
-    if state.next_weights is not None:
-        matrices.append(state.next_weights)
+    of_sites = [matrix for site in state.sites.values() for matrix in (site.local_weights, site.consensus_dual)]
+    there = (state.global_weights, state.change, state.neighbours, *of_sites, state.refitted, state.next_weights)
+    matrices = [matrix for matrix in there if matrix is not None]
     units = state.units or Units(np.empty(0), np.empty(0))
     head = {
         "schema": _SCHEMA,

@@ -19,17 +19,7 @@ def another_folder(run: Path) -> str:
 def keep_commands(
     run: Path, commands: Sequence[Sequence[str]], *, spends_budget: bool, instead: Sequence[str] = ()
 ) -> None:
-    """Write command.txt.
-
-    Parameters
-    ----------
-    commands
-        What follows `fedbnsl`, for each command line.
-    instead
-        What some type in place of the last one.
-    spends_budget
-        Whether repeating the run charges ledgers.
-    """
+    """Write command.txt: the words after `fedbnsl` of each command, and what some type `instead` of the last one."""
     lines = [shlex.join(["fedbnsl", *words]) for words in commands]
     lines += [f"# or: {shlex.join(['fedbnsl', *instead])}"] if instead else []
     write_text(run / COMMAND, "\n".join([*lines, *([_SPENDS_AGAIN] if spends_budget else []), ""]))

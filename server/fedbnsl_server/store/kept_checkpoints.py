@@ -16,23 +16,14 @@ _NAME = re.compile(r"round-(\d{6})\.npz")
 
 
 class KeptCheckpoints:
-    """The folder of a run's earlier checkpoints.
-
-    Parameters
-    ----------
-    n_rounds
-        Of the whole run.
-    """
+    """The folder of the earlier checkpoints of a run that has `n_rounds` in all."""
 
     def __init__(self, folder: Path, n_rounds: int) -> None:
         self._folder = folder
         self._every = -(-n_rounds // _MOST)
 
     def keep(self, checkpoint: Path, t: int) -> None:
-        """Keep a copy of the checkpoint of round t, if it is one of those that are kept.
-
-        Raises ResultError if it cannot be written.
-        """
+        """Keep a copy of the checkpoint of round t, if it is one of those that are kept."""
         if t % self._every:
             return
         durable.make_folder(self._folder)
@@ -47,7 +38,7 @@ class KeptCheckpoints:
         return self._folder / f"round-{t:06d}.npz"
 
     def rounds(self) -> list[int]:
-        """Those that are there, ascending. Raises ResultError if the folder cannot be read."""
+        """Those that are there, ascending."""
         try:
             names = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
         except OSError as error:
@@ -55,10 +46,7 @@ class KeptCheckpoints:
         return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
 
     def forget_after(self, t: int) -> None:
-        """Delete the checkpoints of later rounds: the run was set back, and they hold what was taken out.
-
-        Raises ResultError if one cannot be deleted.
-        """
+        """Delete the checkpoints of later rounds: the run was set back, and they hold what was taken out."""
         try:
             for later in self.rounds():
                 if later > t:

@@ -26,19 +26,14 @@ def manifest(
     site_versions: Mapping[str, Mapping[str, str]],
     created_at: datetime,
 ) -> dict[str, Any]:
-    """The manifest of the results in a run's folder, once its other files are written.
-
-    Parameters
-    ----------
-    private
-        Whether the run's guarantee holds.
-    """
+    """The manifest of a run's folder, once its other files are written; `private` if the run's guarantee holds."""
     return {
         "run": f"{run:016x}",
         "plan_digest": folder.plan.digest().hex(),
         "private": private,
         "seeds": dict(seeds),
-        "versions": _versions(),
+        # What this process runs on, or would: numba also where no search has loaded it.
+        "versions": own_versions() | {name: version(name) for name in _PACKAGES},
         "site_versions": {site: dict(told) for site, told in sorted(site_versions.items())},
         "created_at": created_at.isoformat(timespec="seconds"),
         "resumed_at": list(folder.past.resumed_at),
@@ -49,8 +44,3 @@ def manifest(
             if file.is_file() and not file.name.startswith(_UNHASHED)
         },
     }
-
-
-def _versions() -> dict[str, str]:
-    """What this process runs on, or would: numba also where no search over orders has loaded it."""
-    return own_versions() | {name: version(name) for name in _PACKAGES}

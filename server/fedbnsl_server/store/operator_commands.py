@@ -4,11 +4,12 @@ The coordinator of the run takes the command while it works, or at its next star
 file, and only then removes the command: one that a crash interrupts is taken again.
 """
 
-import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import ClassVar, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
@@ -16,10 +17,14 @@ from fedbnsl.files import durable
 COMMAND = "eject-order.json"
 ANSWER = "eject-answer.json"
 
+_EXACTLY = ConfigDict(strict=True, extra="forbid")
+
 
 @dataclass(frozen=True)
 class EjectCommand:
     """Take a site out of a run."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _EXACTLY
 
     id: str  # unique, so that a command is carried out once
     site: str
@@ -30,9 +35,14 @@ class EjectCommand:
 class Answer:
     """What became of the command with this id."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = _EXACTLY
+
     id: str
     done: bool
     text: str
+
+
+_T = TypeVar("_T", EjectCommand, Answer)
 
 
 def give(folder: Path, site: str, from_round: int | None) -> EjectCommand:
@@ -43,27 +53,18 @@ def give(folder: Path, site: str, from_round: int | None) -> EjectCommand:
             remedy="The coordinator takes it when it runs; remove the file to withdraw it.",
         )
     command = EjectCommand(secrets.token_hex(8), site, from_round)
-    _write(folder / COMMAND, asdict(command))
+    _write(folder / COMMAND, command)
     return command
 
 
 def pending(folder: Path) -> EjectCommand | None:
     """The command that waits, if any. Raises ResultError if the file that is there holds something else."""
-    stored = _read(folder / COMMAND)
-    if stored is None:
-        return None
-    kinds = {"id": str, "site": str, "from_round": int | None}
-    if stored.keys() != kinds.keys() or not all(isinstance(stored[key], kind) for key, kind in kinds.items()):
-        raise ResultError(f"{folder / COMMAND} is no operator command of fedbnsl; remove it")
-    return EjectCommand(**stored)
+    return _read(folder / COMMAND, EjectCommand)
 
 
 def settle(folder: Path, answer: Answer) -> None:
-    """Write what became of the command that waits, then remove the command.
-
-    Raises ResultError if a file cannot be written or removed.
-    """
-    _write(folder / ANSWER, asdict(answer))
+    """Write what became of the command that waits, then remove the command; ResultError if that fails."""
+    _write(folder / ANSWER, answer)
     try:
         (folder / COMMAND).unlink(missing_ok=True)
     except OSError as error:
@@ -71,32 +72,24 @@ def settle(folder: Path, answer: Answer) -> None:
 
 
 def answer_to(folder: Path, command: EjectCommand) -> Answer | None:
-    """What became of a command; None until it is answered and removed, so that the next one can be given.
-
-    Raises ResultError if the answer cannot be read.
-    """
+    """What became of a command; None until it is answered and removed, so that the next one can be given."""
     if (folder / COMMAND).exists():
         return None
-    stored = _read(folder / ANSWER)
-    try:
-        answer = None if stored is None else Answer(**stored)
-    except TypeError:
-        raise ResultError(f"{folder / ANSWER} is no answer of fedbnsl") from None
+    answer = _read(folder / ANSWER, Answer)
     return answer if answer is not None and answer.id == command.id else None
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
-    text = (json.dumps(content, ensure_ascii=False) + "\n").encode()
-    durable.write_file(file, lambda into: into.write(text), mode=durable.OWNER_ONLY)
+def _write(file: Path, content: EjectCommand | Answer) -> None:
+    text = TypeAdapter(type(content)).dump_json(content).decode()
+    durable.write_text(file, text + "\n", mode=durable.OWNER_ONLY)
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path, kind: type[_T]) -> _T | None:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        return TypeAdapter(kind).validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise ResultError(f"{file} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise ResultError(f"{file} is no operator command of fedbnsl, and no answer to one; remove it")
-    return cast(dict[str, Any], content)
+    except ValidationError:
+        raise ResultError(f"{file} is not a file of fedbnsl's operator commands; remove it") from None

@@ -13,15 +13,7 @@ from fedbnsl_server.sites.mailbox import Traffic
 def round_entry(
     record: RoundRecord, variables: Sequence[str], sites: Iterable[str], traffic: Traffic
 ) -> dict[str, Any]:
-    """The entry of a round.
-
-    Parameters
-    ----------
-    sites
-        Those that take part, whether or not they contributed.
-    traffic
-        With what was sent in this round.
-    """
+    """The entry of a round, for all sites that take part, whether or not they contributed to it."""
     d = len(variables)
     t = record.round
     contributed = set(record.contributed)

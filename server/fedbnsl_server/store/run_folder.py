@@ -8,7 +8,7 @@ checkpoint.npz   the state after the last complete round; only its owner may rea
 checkpoints/     those of some earlier rounds: see `fedbnsl_server.store.kept_checkpoints`
 eject-*.json     an operator command to take a site out, and the answer: see `fedbnsl_server.store.operator_commands`
 
-The rest are results: see `fedbnsl_server.results.results`.
+The rest are results: see `fedbnsl_server.results.results`. What cannot be read or written raises ResultError.
 """
 
 import fcntl
@@ -46,15 +46,7 @@ def holds_a_round(path: Path) -> bool:
 
 
 class RunFolder:
-    """One run's folder; make it with `create`, `resume` or `open`.
-
-    Attributes
-    ----------
-    is_continued
-        Whether it held the run already.
-    past
-        What was complete before; of a new run nothing.
-    """
+    """One run's folder; make it with `create`, `resume` or `open`."""
 
     def __init__(
         self,
@@ -68,7 +60,7 @@ class RunFolder:
         self.path = path
         self.plan = plan
         self.is_continued = past is not None
-        self.past = past or Past()
+        self.past = past or Past()  # what was complete before
         self._identity = identity
         self._lock = lock
 
@@ -128,10 +120,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, plan: Plan, identity: RunIdentity) -> Self:
-        """Continue the run in the folder, or begin one with this identity.
-
-        Raises ResultError see `resume` and `create`.
-        """
+        """Continue the run in the folder, or begin one with this identity; see `resume` and `create`."""
         return cls.resume(path, plan) if can_be_continued(path) else cls.create(path, plan, identity)
 
     @property
@@ -152,17 +141,14 @@ class RunFolder:
         return self.path / _CHECKPOINT
 
     def forget_checkpoint(self) -> None:
-        """Let the run begin anew. Raises ResultError if the checkpoint cannot be deleted."""
+        """Let the run begin again from nothing."""
         try:
             self.checkpoint.unlink(missing_ok=True)
         except OSError as error:
             raise ResultError(f"{self.checkpoint} cannot be deleted: {error.strerror}") from None
 
     def keep_checkpoint(self, t: int) -> None:
-        """Keep the checkpoint of round t, if the run can be continued and the round is one of those that are kept.
-
-        Raises ResultError if it cannot be written.
-        """
+        """Keep the checkpoint of round t, if the run can be continued and the round is one of those that are kept."""
         if self._identity is not None:
             self.kept.keep(self.checkpoint, t)
 
@@ -172,7 +158,7 @@ class RunFolder:
         return KeptCheckpoints(self.path / KEPT, n_rounds(self.plan))
 
     def take_up(self) -> None:
-        """Note that the run goes on. Raises ResultError if it cannot be written."""
+        """Note that the run goes on."""
         try:
             self.events.write("resumed", after_round=self.past.round)
         except OSError as error:
@@ -181,10 +167,7 @@ class RunFolder:
         self.past = replace(self.past, resumed_at=(*self.past.resumed_at, now))
 
     def finished_result(self) -> dict[str, Any] | None:
-        """What result.json holds, if it says that the run is finished.
-
-        Raises ResultError if it is there and cannot be read.
-        """
+        """What result.json holds, if it says that the run is finished."""
         path = self.path / "result.json"
         try:
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -209,10 +192,7 @@ def default_folder(name: str) -> Path:
 
 
 def can_be_continued(path: Path) -> bool:
-    """Whether a folder holds the run of a coordinator, finished or not.
-
-    Raises ResultError if the folder cannot be looked into.
-    """
+    """Whether a folder holds the run of a coordinator, finished or not."""
     try:
         return all((path / name).exists() for name in (_PLAN, _RUN_ID))
     except OSError as error:
@@ -227,9 +207,9 @@ def load_plan(path: Path) -> Plan:
 
 
 def refuse_existing_run(path: Path) -> None:
-    """Results are never overwritten. A run that ended before its first round, and cannot be continued, left none.
+    """Raise ResultError if the folder holds results: they are never overwritten.
 
-    Raises ResultError if the folder holds a run or a graph already.
+    A run that ended before its first round, and cannot be continued, left none.
     """
     try:
         if _ended_before_its_first_round(path):
@@ -251,7 +231,7 @@ def _ended_before_its_first_round(path: Path) -> bool:
 
 
 def is_worked_on(path: Path) -> bool:
-    """Whether a coordinator works on the run of a folder. Raises ResultError if its lock cannot be looked at."""
+    """Whether a coordinator works on the run of a folder."""
     try:
         with (path / LOCK).open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

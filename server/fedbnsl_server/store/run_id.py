@@ -23,7 +23,7 @@ class RunIdentity:
 
 
 def write(file: Path, identity: RunIdentity) -> None:
-    """Write it; it is on the disk when this returns. Raises ResultError if it cannot be written."""
+    """Write it; it is on the disk when this returns."""
     content = {
         "schema": _SCHEMA,
         "run": f"{identity.run:016x}",

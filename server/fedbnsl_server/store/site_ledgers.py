@@ -13,7 +13,6 @@ from fedbnsl.protocol.messages import LedgerHead
 
 FILE = "site-ledgers.json"
 
-
 # Of a site, in one federation: more would let it grow the coordinator's memory as it likes.
 _MOST_DATASETS = 64
 
@@ -27,14 +26,9 @@ class _Site:
 
 
 class SiteLedgers:
-    """The furthest heads seen of each site's ledger, over all runs of a folder.
+    """The furthest heads seen of each site's ledger, over all runs of a folder; kept in the file `path`.
 
     Raises ResultError if the file is there and cannot be read.
-
-    Parameters
-    ----------
-    path
-        Where they are kept; made when there is something to keep.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +56,7 @@ class SiteLedgers:
         """Refuse a ledger that is behind an earlier report of its own.
 
         Raises LedgerError if it is another ledger, has fewer payments, has spent less, or has the same length but
-        another digest. Raises ResultError if the file cannot be read.
+        another digest.
         """
         self._learn_of_others()
         known = self._sites.get(site)
@@ -104,10 +98,7 @@ class SiteLedgers:
         return True
 
     def save(self) -> None:
-        """Write what is remembered, together with what other coordinators have written there meanwhile.
-
-        Raises ResultError if it cannot be written.
-        """
+        """Write what is remembered, together with what other coordinators have written there meanwhile."""
         if not self._sites:
             return
         with self._lock:

@@ -13,15 +13,14 @@ from fedbnsl.console.wording import counted, counted_edges
 from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.zcdp import zcdp_of
-from fedbnsl.protocol.messages import RunStatus
+from fedbnsl.protocol.messages import RunStatus, SiteProgress
 from fedbnsl.rounds.kinds import n_rounds, stage
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.page.present_graph import present_graph
 from fedbnsl_server.observe.page.remedies import remedies
-from fedbnsl_server.observe.terminal import seconds_left
-from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.observe.terminal import seconds_left, state_of
 
 _MOST_ROUNDS = 2000
 _MOST_LINES = 500
@@ -30,28 +29,13 @@ _RECENT = 50  # rounds whose seconds count for what is usual
 
 
 class LiveRun:
-    """What the page of one run shows.
-
-    Parameters
-    ----------
-    folder
-        The run folder, as the operator names it.
-    past
-        Entries of the rounds that were complete before, as in result.json.
-
-    Attributes
-    ----------
-    publisher
-        What its viewers are sent.
-    outcome
-        How the run ended; empty while it goes on.
-    """
+    """What the page of one run shows; `past` has the entries of the rounds that were complete before."""
 
     def __init__(self, plan: Plan, folder: Path, run: int, *, past: Sequence[Mapping[str, Any]] = ()) -> None:
         self.publisher = SnapshotPublisher({"rounds": _MOST_ROUNDS, "log": _MOST_LINES}, thinned=("rounds",))
         self.publisher.refresh = self._refresh
         self.plan, self.folder = plan, folder
-        self.outcome = ""
+        self.outcome = ""  # how the run ended; empty while it goes on
         self._reason = ""
         self._run = run
         self._variables: Sequence[str] = plan.column_names
@@ -118,12 +102,8 @@ class LiveRun:
             self._line(event, f"the run is over: {fields['outcome']}" + (f" ({self._reason})" if self._reason else ""))
         self.publisher.show("now", self._now)
 
-    def after_round(self, state: AdmmState, record: RoundRecord) -> None:
-        """The graph has changed; it is drawn when somebody looks."""
-        self.show_graph(state)
-
     def show_graph(self, state: AdmmState) -> None:
-        """Show the graph of a state; also of the one that a run is continued from."""
+        """Show the graph of a state from now on; it is drawn when somebody looks."""
         variables = self._variables
         self.publisher.show("graph", lambda: present_graph(state, self.plan, self.plan.edge_mask(variables)))
 
@@ -212,7 +192,7 @@ class LiveRun:
             "sites": [
                 {
                     "site": one.site,
-                    "state": _state_of(one.site, status, asked),
+                    "state": _state_of(one, status, asked),
                     "rows": self._rows.get(one.site),
                     "seen": round(now - one.last_seen_s, 1),
                     "last_round": one.last_round,
@@ -225,14 +205,8 @@ class LiveRun:
         }
 
 
-def _state_of(site: str, status: RunStatus, asked: Sequence[str]) -> str:
-    of = next(one for one in status.sites if one.site == site)
-    if of.left:
-        return "left"
-    if not of.online_s:
-        return "away"
-    if not status.round:
-        return "joined"
-    if of.answered:
-        return "answered"
-    return "works" if site in asked else "waits"
+def _state_of(site: SiteProgress, status: RunStatus, asked: Sequence[str]) -> str:
+    state = state_of(site, status)
+    if state != "working":
+        return state
+    return "works" if site.site in asked else "waits"

@@ -22,7 +22,6 @@ from fedbnsl.web.stream import StreamedPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun
-from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store.history import Past
 
 if TYPE_CHECKING:
@@ -41,19 +40,10 @@ class RunsPage:
 
     Parameters
     ----------
-    address
-        host:port; port 0 takes a free one.
     token_file
         Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
     federation
         Whose server certificate a viewer sees; needed with a token.
-
-    Attributes
-    ----------
-    port
-        Where it is.
-    most_connections
-        It takes at a time.
     """
 
     most_connections = AT_ONCE
@@ -101,11 +91,11 @@ class RunsPage:
         if live is not None:
             live.heard(event)
 
-    def after_round(self, name: str, state: AdmmState, record: RoundRecord) -> None:
-        """Take in the state of a run after a round."""
+    def show_graph(self, name: str, state: AdmmState) -> None:
+        """Show the graph of a run's state from now on."""
         live = self._runs.get(name)
         if live is not None:
-            live.after_round(state, record)
+            live.show_graph(state)
 
     def list_runs(self, runs: Sequence[tuple[str, str, str]]) -> None:
         """Show these in the list, too, whether open or not: name, name of the plan, state."""

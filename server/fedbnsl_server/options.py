@@ -18,8 +18,8 @@ from fedbnsl.web.options import is_asked_for, served_at
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.metrics_port import MetricsPort
     from fedbnsl_server.observe.page.runs_page import RunsPage
+    from fedbnsl_server.observe.prometheus import MetricsPort
     from fedbnsl_server.run.settings import ServerSettings
 
 _TLS = "the federation's server certificate"
@@ -42,7 +42,7 @@ class Http:
         """
         if not is_asked_for(self.address, self.token_file, option="--metrics"):
             return nullcontext()
-        from fedbnsl_server.observe.metrics_port import MetricsPort
+        from fedbnsl_server.observe.prometheus import MetricsPort
 
         return MetricsPort(self.address, token_file=self.token_file, federation=federation)
 

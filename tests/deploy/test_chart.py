@@ -14,7 +14,7 @@ import yaml
 import fedbnsl
 from deploy.charts import CHART, COORDINATOR, EVERYTHING, SITE, containers, of_kind, pods, rendered
 from docs.test_commands_in_pages import unknown
-from fedbnsl_server.observe.metrics_port import MetricsPort
+from fedbnsl_server.observe.prometheus import MetricsPort
 from federation_folder import make_federation
 from free_port import free_port
 

@@ -21,7 +21,7 @@ from fedbnsl_server.sites.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 _STOP_S = 0.5
 _FLUSH_S = 1.0

@@ -15,7 +15,7 @@ from fedbnsl_server.options import Caller, Http, asks_a_coordinator, takes_metri
 
 if TYPE_CHECKING:
     from fedbnsl.protocol.messages import RunStatus
-    from fedbnsl_server.observe.metrics_port import MetricsPort
+    from fedbnsl_server.observe.prometheus import MetricsPort
     from fedbnsl_server.observe.status_client import Observer
     from fedbnsl_server.observe.terminal import RunDisplay
 

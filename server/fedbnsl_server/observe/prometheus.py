@@ -1,12 +1,18 @@
 """Where a run stands, as the metrics that Prometheus asks for."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import RUN_STATES, Phase, RunStatus, SiteProgress
+from fedbnsl.web import metrics_port
+
+if TYPE_CHECKING:
+    from fedbnsl_server.identity.enrolment import Federation
 
 Look = Callable[[], Mapping[str, RunStatus] | None]
 Totals = Callable[[], Mapping[tuple[str, str], int]]
@@ -101,3 +107,14 @@ def _of_log(totals: Mapping[tuple[str, str], int]) -> Iterable[Metric]:
     for event, times in by_event.items():
         others.add_metric([event], times)
     yield from (refused, others)
+
+
+class MetricsPort(metrics_port.MetricsPort):
+    """The port of the metrics of runs, over TLS under the federation's server certificate if there is a token."""
+
+    def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
+        self.look: Look = lambda: None  # the current statuses by the runs' names; set once there are runs
+        self.totals: Totals = dict  # the counts of the security log
+        collector = RunCollector(lambda: self.look(), lambda: self.totals())
+        secure = None if federation is None else federation.server_tls()
+        super().__init__(address, collector, token_file=token_file, secure=secure, needs="--federation")

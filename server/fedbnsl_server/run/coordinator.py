@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -448,21 +449,14 @@ def warm_up(plan: Plan) -> None:
 
 async def _in_daemon_thread(work: Callable[[], _T]) -> _T:
     """Run blocking work in a daemon thread, which does not keep an interrupted process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error else future.set_result(value)  # type: ignore[arg-type]
+    future: Future[_T] = Future()
+    future.set_running_or_notify_cancel()  # from here on only its own thread settles it
 
     def body() -> None:
-        value, failure = None, None
         try:
-            value = work()
+            future.set_result(work())
         except BaseException as error:  # any error is passed on to the awaiting task
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed: the run was interrupted
-            loop.call_soon_threadsafe(settle, value, failure)
+            future.set_exception(error)
 
     threading.Thread(target=body, name="rounds", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)

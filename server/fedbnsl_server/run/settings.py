@@ -16,8 +16,8 @@ from fedbnsl_server.store.site_ledgers import FILE, SiteLedgers
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
-    from fedbnsl_server.observe.metrics_port import MetricsPort
     from fedbnsl_server.observe.page.runs_page import RunsPage
+    from fedbnsl_server.observe.prometheus import MetricsPort
 
 
 @dataclass(frozen=True)

@@ -103,13 +103,13 @@ def list_(folder: Path, as_json: bool) -> None:
 def show(folder: Path, name: str, as_json: bool) -> None:
     """The run NAME of FOLDER: where it stands, whose it is, and where its results are."""
     from fedbnsl_server.runs import queue
+    from fedbnsl_server.store.run_folder import result_of
 
     run = queue.named(folder, name)
     told = _told(run) | {"folder": str(run.folder)}
-    result = run.folder / "result.json"
-    if result.exists():
-        content = json.loads(result.read_text(encoding="utf-8"))
-        told |= {"edges": len(content["edges"]), "rounds": len(content["rounds"]), "reason": content["reason"]}
+    result = result_of(run.folder)
+    if result is not None:
+        told |= {"edges": len(result["edges"]), "rounds": len(result["rounds"]), "reason": result["reason"]}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
         return

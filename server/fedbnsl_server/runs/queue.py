@@ -21,7 +21,7 @@ from fedbnsl.files import durable
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import RUN_STATES, run_tag
 from fedbnsl.protocol.offer_codec import QUEUED
-from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on
+from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on, result_of
 
 WANTS = ("run", "pause", "stop")
 OVER = ("finished", "failed")
@@ -56,14 +56,10 @@ class QueuedRun:
             return QUEUED
         if is_worked_on(self.folder):
             return "running"
-        result = self.folder / "result.json"
-        try:
-            state = str(json.loads(result.read_text(encoding="utf-8"))["state"])
-        except FileNotFoundError:
-            return "interrupted"  # killed before its first result
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ResultError(f"{result} cannot be read: {error}") from None
-        return state if state in RUN_STATES else "interrupted"
+        result = result_of(self.folder)
+        if result is None or result["state"] not in RUN_STATES:  # killed before its first result
+            return "interrupted"
+        return str(result["state"])
 
     def is_over(self) -> bool:
         """Whether it ended, or was stopped for good as far as its operator said."""

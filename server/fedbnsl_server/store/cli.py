@@ -1,13 +1,12 @@
 """`fedbnsl coordinator eject`: an operator command to the run in a folder."""
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from fedbnsl.errors import ResultError, SetupError, UnreachableError
+from fedbnsl.errors import SetupError, UnreachableError
 
 _LOOK_S = 0.1
 
@@ -65,13 +64,11 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
 def _refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) -> None:
     """Refuse at once what the next start would refuse, as far as the results of a stopped run tell it."""
     from fedbnsl_server.sites.ejection import ejected_before
+    from fedbnsl_server.store.run_folder import result_of
 
-    try:
-        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return  # it was killed: its next start knows
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{run / 'result.json'} cannot be read: {error}") from None
+    result = result_of(run)
+    if result is None:  # it was killed: its next start knows
+        return
     if result["state"] == "finished":
         raise SetupError(f"the run in {run} is finished", remedy=f"Run again, in another folder, without {site}.")
     for one in result["ejected"]:

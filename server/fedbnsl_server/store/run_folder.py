@@ -14,6 +14,7 @@ The rest are results: see `fedbnsl_server.results.results`. What cannot be read 
 import fcntl
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -168,14 +169,8 @@ class RunFolder:
 
     def finished_result(self) -> dict[str, Any] | None:
         """What result.json holds, if it says that the run is finished."""
-        path = self.path / "result.json"
-        try:
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return result if result["state"] == "finished" else None
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ResultError(f"{path} cannot be read: {error}") from None
+        result = result_of(self.path)
+        return result if result is not None and result["state"] == "finished" else None
 
     def close(self) -> None:
         """Let others work in the folder."""
@@ -223,11 +218,24 @@ def refuse_existing_run(path: Path) -> None:
 def _ended_before_its_first_round(path: Path) -> bool:
     if (path / _RUN_ID).exists() or holds_a_round(path) or (path / "edges.csv").exists():
         return False
+    with suppress(ResultError):
+        result = result_of(path)
+        return result is not None and result.get("rounds") == []
+    return False
+
+
+def result_of(path: Path) -> dict[str, Any] | None:
+    """What result.json of a run's folder holds, with its `state` at least; None if there is no such file."""
+    file = path / "result.json"
     try:
-        result: dict[str, Any] = json.loads((path / "result.json").read_text(encoding="utf-8"))
-        return bool(result["rounds"] == [])
-    except (OSError, ValueError, TypeError, KeyError):
-        return False
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(result["state"], str):
+            raise ValueError("its state is not a text")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultError(f"{file} cannot be read: {error}") from None
+    return result
 
 
 def is_worked_on(path: Path) -> bool:

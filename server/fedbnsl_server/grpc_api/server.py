@@ -30,6 +30,8 @@ _FLUSH_S = 1.0
 class CoordinatorServer:
     """A bound port, so that nobody else takes it; nobody is answered before `open`. Raises SetupError."""
 
+    _connections: ConnectionLimit  # once the port is bound
+
     def __init__(
         self,
         listen: str,  # host:port; port 0 takes a free one

@@ -133,10 +133,10 @@ def test_another_dictionary_than_that_of_the_folder_is_refused_by_what_it_was_gi
         outcome = fedbnsl(*command, "--data", folder, "--dictionary", other, "--out", tmp_path / "run")
         assert outcome.code == PlanError.exit_code
         assert f"--dictionary {other} (" in outcome.err
-        assert f") is not the data dictionary {beside} (" in outcome.err
+        assert f") is not that of {beside} (" in outcome.err
         assert "neither is used" in outcome.err
         assert f"Leave --dictionary out to use {beside}, or move that file away to use {other}" in outcome.err
-        assert "of its own" not in outcome.err
+        assert "of plan" not in outcome.err
 
 
 def test_a_private_demo_without_ranges_is_refused_before_any_process_is_started(

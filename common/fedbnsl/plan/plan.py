@@ -392,16 +392,14 @@ class Plan(BaseModel):
             this one lacks.
         """
         if self.dictionary and self.dictionary.digest() != dictionary.digest():
+            mine, remedy = f"plan {self.name!r}", "Take the one that all sites have, in one of the two places."
             if given is not None:
-                raise PlanError(
-                    f"--dictionary {given} ({self.dictionary.digest()[:8]}) is not the data dictionary {origin} "
-                    f"({dictionary.digest()[:8]}): neither is used",
-                    remedy=f"Leave --dictionary out to use {origin}, or move that file away to use {given}.",
-                )
+                mine = f"--dictionary {given}"
+                remedy = f"Leave --dictionary out to use {origin}, or move that file away to use {given}."
             raise PlanError(
-                f"plan {self.name!r} has another data dictionary ({self.dictionary.digest()[:8]}) than {origin} "
-                f"({dictionary.digest()[:8]})",
-                remedy="Take the one that all sites have, in one of the two places.",
+                f"the data dictionary of {mine} ({self.dictionary.digest()[:8]}) is not that of {origin} "
+                f"({dictionary.digest()[:8]}): neither is used",
+                remedy=remedy,
             )
         return self.with_settings(dictionary=dictionary.model_dump())
 

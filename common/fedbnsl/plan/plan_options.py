@@ -79,7 +79,7 @@ class PlanChoice:
 
 
 def takes_plan(
-    *, or_folder: bool = False, as_option: str | None = None, required: bool = True
+    *, or_folder: bool = False, as_option: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a plan, --set, --epsilon, --delta and --dictionary; its function gets a `PlanChoice` as `choice`.
 
@@ -88,10 +88,7 @@ def takes_plan(
     """
     kind = NameOrPath(READY_PLANS, folders=or_folder)
     if as_option is None:
-        metavar = "PLAN|RUN" if or_folder else "PLAN"
-        parameter = click.argument(
-            "plan", metavar=metavar if required else f"[{metavar}]", type=kind, required=required
-        )
+        parameter = click.argument("plan", metavar="PLAN|RUN" if or_folder else "PLAN", type=kind)
     else:
         parameter = click.option("--plan", metavar="PLAN", type=kind, help=as_option)
     options = (

@@ -22,14 +22,13 @@ def privacy() -> None:
     type=click.IntRange(2, 65_535),
     help="Number of columns (d): of variables, with K - 1 for a nominal one of K levels.  [default: as the plan names]",
 )
-@click.option("--table", is_flag=True, help="Also the noise of an update by rounds x local steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the privacy cost as JSON.")
-def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, as_json: bool) -> None:
+def price(choice: PlanChoice, rows: int, n_variables: int | None, as_json: bool) -> None:
     """Privacy cost of PLAN for one site: total zCDP, epsilon, and every noise scale.
 
     No noise scale can be chosen: each follows from epsilon, delta, rounds, steps and shares.
     """
-    from fedbnsl.privacy.report import noise_table, price_lines, price_summary
+    from fedbnsl.privacy.report import price_lines, price_summary
 
     plan = choice.load()
     if plan.privacy is not None and plan.preparation is not None and not plan.dictionary:
@@ -43,13 +42,4 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, table: bool, a
     if not d:
         raise SetupError("the plan names no variables; say how many there are with --variables")
     summary = price_summary(plan, n_samples=rows, n_variables=d)
-    grid = noise_table(plan, n_samples=rows, n_variables=d) if table else []
-    if as_json:
-        click.echo(json.dumps({**summary, "update_noise_multiplier_by_rounds_and_steps": grid}))
-        return
-    for line in price_lines(summary):
-        click.echo(line)
-    if grid:
-        click.echo("noise of an update / its sensitivity, by rounds (down) and local steps (across):")
-    for row in grid:
-        click.echo("".join(f"{cell:>10}" for cell in row))
+    click.echo(json.dumps(summary) if as_json else "\n".join(price_lines(summary)))

@@ -276,21 +276,3 @@ def _accounting(summary: dict[str, Any]) -> str:
         f"{share:.3f} times the noise that zCDP would ask for; counted as zCDP it is epsilon "
         f"{summary['epsilon_by_zcdp']:.4g}"
     )
-
-
-def noise_table(plan: Plan, *, n_samples: int, n_variables: int) -> list[list[str]]:
-    """Noise multiplier of an update by rounds (rows) and local steps (columns), with headers."""
-    if plan.local_solver == "noisy-covariance" or not plan.rounds:
-        what = "local_solver = 'noisy-covariance'" if plan.rounds else "rounds = 0"
-        raise PlanError(f"{what} takes no private steps: there is nothing to tabulate")
-    rounds = sorted({max(1, plan.rounds * share // 4) for share in (1, 2, 4, 8)})
-    steps = sorted({max(1, plan.local_steps * share // 4) for share in (1, 2, 4, 8)})
-    table = [["T \\ K", *map(str, steps)]]
-    for T in rounds:
-        row = [str(T)]
-        for K in steps:
-            varied = plan.with_settings(rounds=T, local_steps=K)
-            summary = price_summary(varied, n_samples=n_samples, n_variables=n_variables)
-            row.append(f"{summary['noise']['update']['noise_multiplier']:.4g}")
-        table.append(row)
-    return table

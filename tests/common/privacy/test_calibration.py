@@ -11,7 +11,7 @@ from fedbnsl.errors import PlanError
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.privacy.report import guarantee_sentence, noise_table, price_lines, price_summary
+from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
 from private_site import private_plan
 
@@ -139,16 +139,6 @@ def test_no_sentence_is_said_where_nothing_is_guaranteed() -> None:
             price_summary(private_plan(privacy={"smoothness": "exact"}), n_samples=100, n_variables=3)
         )
     )
-
-
-def test_the_table_of_noise_holds_the_plan_itself() -> None:
-    plan = plan_of()
-    header, *lines = noise_table(plan, n_samples=100, n_variables=5)
-    multiplier = price_summary(plan, n_samples=100, n_variables=5)["noise"]["update"]["noise_multiplier"]
-    row = next(line for line in lines if line[0] == "10")
-    assert row[header.index("10")] == f"{multiplier:.4g}"
-    with pytest.raises(PlanError, match="takes no private steps"):
-        noise_table(plan_of("noisy-covariance"), n_samples=100, n_variables=5)
 
 
 # ---- counted by Gaussian differential privacy ------------------------------------------------------------------------
@@ -280,8 +270,6 @@ def test_a_plan_without_admm_rounds_is_shown_without_steps_and_with_its_releases
     assert "none: the plan has no ADMM rounds" in text
     assert "4 times the site releases noisy second moments of residuals, 15 numbers, each time for" in text
     assert "0 x" not in text
-    with pytest.raises(PlanError, match="rounds = 0 takes no private steps"):
-        noise_table(plan, n_samples=100, n_variables=5)
     assert "run: 5 noisy second moments." in guarantee_sentence(plan, 5, 100, 1)
     assert "run: 5 noisy second moments, and the noisy moments of its residuals at most 4 times." in (
         guarantee_sentence(plan, 5, 100, 5)

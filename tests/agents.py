@@ -15,7 +15,7 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_workbench.localnet import LocalNetwork
 from federation_folder import enrol, make_federation
 from free_port import free_port
-from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, make_site, private_plan, rows, units_spent, write_table
 
 SITES = ("east", "north", "south")
 LONG_S = 90.0
@@ -63,10 +63,10 @@ class Federated:
     def approve(self, plan: Plan, *sites: str, runs: int = 1) -> None:
         for site in sites or SITES:
             with site_folder.opened(self.sites[site]) as (_, ledger):
-                known = ledger.registered(DATASET)
+                known = ledger.registrations.find(DATASET)
                 assert known is not None
                 terms = Terms.of(plan, DATASET, n_samples=known.n_samples, n_variables=len(known.variables), runs=runs)
-                ledger.approve(plan.digest(), plan.name, terms)
+                ledger.approvals.approve(plan.digest(), plan.name, terms)
 
     def queue(self, plan: Plan, name: str) -> Path:
         file = self.folder / f"{name}.toml"
@@ -120,10 +120,10 @@ class Federated:
     def await_rounds(self, name: str, rounds: int) -> None:
         until(lambda: self.rounds_of(name) >= rounds, f"run {name} has {rounds} rounds", self.logs)
 
-    def spent(self, site: str) -> int:
+    def units_spent(self, site: str) -> int:
         with site_folder.opened(self.sites[site]) as (_, ledger):
             ledger.verify()
-            return ledger.spent(DATASET)
+            return units_spent(ledger, DATASET)
 
 
 def until(holds: Callable[[], bool], what: str, logs: Callable[[], str] = lambda: "") -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.site import folder as site_folder
 
@@ -39,6 +40,11 @@ def make_site(folder: Path, *, table: Path | None = None, **settings: Any) -> Po
     table = table or write_table(folder / "table.csv", rows())
     given = {"site": "north", "dataset_id": DATASET, "max_epsilon": 5.0, "max_delta": 1e-6}
     return site_folder.create(folder, data=table, **{**given, **settings})
+
+
+def units_spent(ledger: Ledger, dataset: str, run: int | None = None, *, against_all: bool = False) -> int:
+    """Units that a ledger has counted for a dataset."""
+    return ledger.payments.spending(dataset, run, against_all=against_all).units
 
 
 def edit(file: Path, old: str, new: str) -> None:

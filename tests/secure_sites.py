@@ -70,7 +70,7 @@ def make_sites(folder: Path, federation: Federation, plan: Plan = PLAN, *, confi
         identity = enrol(federation, folder / site, site)
         fingerprints[site] = key_fingerprint(public_key_of(identity.certificate))
         with site_folder.opened(folder / site) as (_, ledger):
-            ledger.approve(plan.digest(), plan.name)
+            ledger.approvals.approve(plan.digest(), plan.name)
     for site in SITES if confirm else ():
         for other in set(SITES) - {site}:
             peers.confirm(folder / site, other, fingerprints[other])

@@ -158,7 +158,7 @@ def test_a_site_approves_by_name_what_a_coordinator_serves_with_the_same_options
     digest = Plan.load("private-steps", ["n_participants=2"], epsilon=2.0, delta=1e-6).digest()
     assert f"approved: {digest.hex()}" in outcome.out
     with Ledger.open(tmp_path / "own" / "ledger.db") as ledger:
-        assert ledger.approved(digest)
+        assert digest.hex() in ledger.approvals.current()
 
 
 def test_an_approval_says_that_names_added_to_the_plan_change_its_digest_and_holds_for_it(fedbnsl, tmp_path):
@@ -168,8 +168,8 @@ def test_an_approval_says_that_names_added_to_the_plan_change_its_digest_and_hol
     assert "names of sites or variables that the coordinator adds change the digest" in outcome.out
     run = Plan.load("private-steps", ["n_participants=2", "sites=['a', 'b']"], epsilon=2.0, delta=1e-6)
     with Ledger.open(tmp_path / "own" / "ledger.db") as ledger:
-        assert not ledger.approved(run.digest()), "the run has another digest"
-        assert any(map(ledger.approved, run.approvable_digests()))
+        assert run.digest().hex() not in ledger.approvals.current(), "the run has another digest"
+        assert any(digest.hex() in ledger.approvals.current() for digest in run.approvable_digests())
 
 
 def test_a_run_folder_goes_on_with_its_own_budget(fedbnsl, tmp_path):

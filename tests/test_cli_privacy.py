@@ -14,7 +14,9 @@ import pytest
 from command_line import Outcome, run_unread
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, edit, make_site, private_plan, rows, write_table
@@ -237,8 +239,8 @@ def test_a_plan_over_the_budget_is_shown_as_such(fedbnsl, folder, plan):
 def spend(folder):
     with Ledger.open(folder / "ledger.db") as ledger:
         request = Request(DATASET, 7, 1, "north")
-        ledger.reserve(request, 10**9, cap_units=10**12, recipe={})
-        ledger.store(request, b"answer")
+        ledger.payments.reserve(request, Payment(10**9, {}), Cap(10**12, 0))
+        ledger.payments.store(request, b"answer")
 
 
 def test_the_ledger_is_shown_to_people_and_to_scripts(fedbnsl, folder):

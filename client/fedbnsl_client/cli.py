@@ -213,7 +213,7 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
         for text in table.remarks():
             click.secho(f"warning: {text}", fg="yellow", err=True)
         site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
-        shared = ledger.account(dataset_id) - {dataset_id}
+        shared = ledger.registrations.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
     if shared:
         click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")

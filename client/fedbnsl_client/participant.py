@@ -17,7 +17,7 @@ from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
-from fedbnsl_client.secure_aggregation.attestation import Attestation, Unattested
+from fedbnsl_client.secure_aggregation.attestation import Attestation
 
 
 class Unaccounted:
@@ -97,7 +97,7 @@ class Participant:
                 plan.digest(),
                 plan.n_participants,
                 plan.n_honest,
-                attestation or Unattested(),
+                attestation or Attestation(),
                 plan.retries,
             )
         self._problem = LocalProblem(

@@ -22,7 +22,8 @@ from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Payments, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data.dataset import Dataset
@@ -194,7 +195,7 @@ def check_caps() -> None:
     whole, cap = reference.budget(epsilon, delta), Cap.of(epsilon, delta)
     for sequence in SEQUENCES:
         with TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger.db") as ledger:
-            ledger.register("table", tuple("abc"), np.random.default_rng(3).normal(size=(N, D)))
+            ledger.registrations.register("table", tuple("abc"), np.random.default_rng(3).normal(size=(N, D)))
             paid: list[tuple[float, bool]] = []
             for t, asked in enumerate(sequence.split()):
                 share, kind = float(asked.rstrip("gnold")), asked.lstrip("0123456789.")
@@ -214,9 +215,8 @@ def pays(ledger: Ledger, t: int, units: int, kind: str, cap: Cap) -> bool:
         with ledger._file.transaction():
             ledger._file.append("reserve", dataset="table", run="", round=t, site="", units=units, authority="")
         return True
-    limits = {"cap_units": cap.units, "gaussian_cap_units": cap.gaussian_units}
     try:
-        ledger.reserve(Request("table", 1, t, "site"), units, gaussian=kind == "g", recipe={}, **limits)
+        ledger.payments.reserve(Request("table", 1, t, "site"), Payment(units, {}, gaussian=kind == "g"), cap)
     except BudgetExhaustedError:
         return False
     return True
@@ -238,11 +238,11 @@ class Recorder:
     def stored(self, request: Request) -> bytes | None:
         return self.kept.get(request.round)
 
-    def reserve(self, request: Request, units: int, *, recipe: Any, gaussian: bool, **_: object) -> None:
-        self.gaussian[request.round] = gaussian
+    def reserve(self, request: Request, payment: Payment, *_: object) -> None:
+        self.gaussian[request.round] = payment.gaussian
         self.log.append(f"reserve {request.round}")
-        self.recipes.append(recipe)
-        self.units[request.round] = self.units.get(request.round, 0) + units
+        self.recipes.append(payment.recipe)
+        self.units[request.round] = self.units.get(request.round, 0) + payment.units
 
     def store(self, request: Request, payload: bytes) -> None:
         self.log.append(f"store {request.round}")
@@ -255,8 +255,8 @@ POLICY = DatasetPolicy.model_validate(
 
 
 def journal(recorder: Recorder, plan: Plan, price: Price, *, run: int = 1, site: str = "site") -> Any:
-    ledger = cast(Ledger, recorder)
-    return run_journal.RunJournal(ledger, POLICY, plan, price, run=run, site=site)
+    payments = cast(Payments, recorder)
+    return run_journal.RunJournal(payments, POLICY, plan, price, run_journal.RunHere(run, site))
 
 
 class Touched(np.ndarray):

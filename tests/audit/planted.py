@@ -17,7 +17,7 @@ from fedbnsl.privacy import gaussian_dp
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget import journal as run_journal
-from fedbnsl_client.budget import ledger, ledger_file, spending
+from fedbnsl_client.budget import payments, spending
 from fedbnsl_client.losses import clipped as clipped_gradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import noise, private_moments
@@ -192,7 +192,8 @@ def summed_wrongly(name: str, *changes: tuple[str, str]) -> Plant:
     @contextmanager
     def plant(folder: Path) -> Iterator[None]:
         changed = rewritten(spending, folder, *changes)
-        with mock.patch.multiple(ledger, Spending=changed.Spending, Cap=changed.Cap):
+        allows = mock.patch.object(spending.Cap, "allows", changed.Cap.allows)
+        with allows, mock.patch.object(payments, "Spending", changed.Spending):
             yield
 
     plant.__name__ = name
@@ -212,8 +213,8 @@ WRONG_SUMS: list[Plant] = [
 
 @contextmanager
 def old_entries_taken_for_gaussian(folder: Path) -> Iterator[None]:
-    changed = rewritten(ledger_file, folder, ("IS NOT TRUE", "IS FALSE"))
-    with mock.patch.object(ledger_file.LedgerFile, "only_gaussian", changed.LedgerFile.only_gaussian):
+    changed = rewritten(payments, folder, ("IS NOT TRUE", "IS FALSE"))
+    with mock.patch.object(payments.Payments, "only_gaussian", changed.Payments.only_gaussian):
         yield
 
 
@@ -366,7 +367,7 @@ def paid_after_drawing(folder: Path) -> Iterator[None]:
         run_journal,
         folder,
         early,
-        ("        payload = draw()\n        self._ledger.store", "        self._ledger.store"),
+        ("        payload = draw()\n        self._payments.store", "        self._payments.store"),
     )
     with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
         yield

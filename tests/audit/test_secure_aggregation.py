@@ -21,7 +21,7 @@ from fedbnsl.privacy import calibration
 from fedbnsl.privacy.calibration import LATTICE, Price, price_of
 from fedbnsl.protocol.messages import MaskedSum, Membership
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.privacy import private_moments, randomness
@@ -302,8 +302,8 @@ def test_a_retry_of_the_same_round_never_draws_again(tmp_path: Path, monkeypatch
         id="a", path=Path("a"), max_epsilon=50.0, max_delta=1e-6, max_epsilon_per_run=50.0, max_epsilon_against_all=99.0
     )
     with Ledger.create(tmp_path / "ledger.db") as ledger:
-        ledger.register("a", NAMES, rows())
+        ledger.registrations.register("a", NAMES, rows())
         price = price_of(plan, n_samples=120, n_variables=3)
-        journal = RunJournal(ledger, dataset, plan, price, run=1, site="east", variables=NAMES)
+        journal = RunJournal(ledger.payments, dataset, plan, price, RunHere(1, "east", NAMES))
         first = journal.release(3, lambda: b"noise")
         assert journal.release(3, lambda: pytest.fail("drawn twice")) == first

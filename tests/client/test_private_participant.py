@@ -15,13 +15,14 @@ from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import residual_moments
 from fedbnsl.rounds.kinds import KINDS, LARGEST
-from fedbnsl_client.budget.journal import RunJournal
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.journal import RunHere, RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Request
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.site import folder as site_folder
-from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, units_spent
 
 PLAN = private_plan(privacy={"epsilon": 4.0})
 RUN = 77
@@ -57,11 +58,11 @@ class Site:
 
     def start(self, plan: Plan, snapshot: SiteState | None = None, **options: Any) -> Participant:
         price = price_of(plan, n_samples=ROWS, n_variables=3)
-        journal = RunJournal(self.ledger, self.dataset, plan, price, run=RUN, site="north")
+        journal = RunJournal(self.ledger.payments, self.dataset, plan, price, RunHere(RUN, "north"))
         return Participant("north", Dataset(NAMES, rows()), plan, snapshot, journal=journal, run=RUN, **options)
 
     def stored(self, t: int) -> bytes | None:
-        return self.ledger.stored(Request(DATASET, RUN, t, "north"))
+        return self.ledger.payments.stored(Request(DATASET, RUN, t, "north"))
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
     price = price_of(plan, n_samples=ROWS, n_variables=3)
     participant = site.start(plan)
     for t in range(1, plan.rounds + 1):
-        before = site.ledger.head(DATASET)
+        before = site.ledger.payments.head(DATASET)
         update = participant.handle(task(t, contributed=t > 1))
         assert sent(update, plan) == site.stored(t)
         assert np.isfinite(update.content.weights.to_dense()).all()
@@ -88,8 +89,8 @@ def test_what_is_sent_is_what_was_paid_for_and_kept(plan: Plan, site: Site) -> N
         assert update.ledger is not None
         assert update.ledger.n_entries > before.n_entries, "the ledger as it stood after the reservation"
         paid = price.setup_units + price.surcharge_units + t * price.round_units
-        assert update.ledger.spent_units == site.ledger.spent(DATASET) == paid
-    assert site.ledger.spent(DATASET) == price.units
+        assert update.ledger.spent_units == units_spent(site.ledger, DATASET) == paid
+    assert units_spent(site.ledger, DATASET) == price.units
 
 
 def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
@@ -98,14 +99,14 @@ def test_a_refit_is_refused_and_nothing_is_paid_or_drawn(site: Site) -> None:
         participant.handle(task(1, kind="refit"))
     with pytest.raises(LocalProtocolError, match="round 4 does not exist"):
         participant.handle(task(4, kind="refit"))
-    assert site.ledger.spent(DATASET) == 0
+    assert units_spent(site.ledger, DATASET) == 0
 
 
 @pytest.mark.parametrize("t", [4, 5, 10**6])
 def test_a_round_beyond_the_plan_is_refused_and_nothing_is_paid_or_drawn(t: int, site: Site) -> None:
     with pytest.raises(LocalProtocolError, match=f"round {t} does not exist: the plan has rounds 1 to 3"):
         site.start(PLAN, randbelow=no_more).handle(task(t))
-    assert site.ledger.spent(DATASET) == 0
+    assert units_spent(site.ledger, DATASET) == 0
 
 
 @pytest.mark.parametrize("plan", [SOLVERS["dp-pgcd"], SOLVERS["dp-pgcd-laplace"]])
@@ -116,7 +117,7 @@ def test_weights_that_private_steps_cannot_start_from_are_refused_before_the_rou
     participant = site.start(plan)
     with np.errstate(over="ignore"), pytest.raises(FedbnslError, match="beyond"):
         participant.handle(task(1, matrix(size)))
-    assert site.ledger.spending(DATASET, RUN).units == participant._problem.price.setup_units * bool(site.stored(0))
+    assert units_spent(site.ledger, DATASET, RUN) == participant._problem.price.setup_units * bool(site.stored(0))
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 5e-324, 0.99e-30, 1.01e30, np.inf, np.nan])
@@ -132,7 +133,7 @@ def test_scales_that_give_no_usable_residuals_are_refused_before_the_round_is_pa
     for scales in ((1.0, scale, 1.0), (1.0,), (1.0, 1.0)):
         with pytest.raises(RemoteProtocolError, match="expected 3 scales from 1e-30 to 1e\\+30; nothing was released"):
             participant.handle(asked(*scales))
-    assert site.ledger.spent(DATASET) == 0
+    assert units_spent(site.ledger, DATASET) == 0
     assert participant.handle(asked(1 / LARGEST, LARGEST, 1.0)).round == 2
 
 
@@ -147,7 +148,7 @@ def test_weights_that_no_calculation_could_use_are_refused_before_anything_is_pa
         asked = RoundTask(2, residual_moments.Task(matrix(weight), np.ones(3)), contributed=False)
     with pytest.raises(RemoteProtocolError, match=r"has a number beyond 1e\+30, or NaN: nothing was released"):
         site.start(plan, randbelow=no_more).handle(asked)
-    assert site.ledger.spent(DATASET) == 0
+    assert units_spent(site.ledger, DATASET) == 0
 
 
 @pytest.mark.parametrize("t", [0, -1])
@@ -155,20 +156,20 @@ def test_there_is_no_round_before_the_first_one(t: int, site: Site) -> None:
     """Round 0 is the setup's place in the ledger: an answer stored there would be read as second moments."""
     with pytest.raises((LocalProtocolError, StaleRoundError)):
         site.start(PLAN, randbelow=no_more).handle(task(t))
-    assert site.ledger.spent(DATASET) == 0
+    assert units_spent(site.ledger, DATASET) == 0
 
 
 @every_solver
 def test_the_same_round_with_another_w_gets_the_same_bytes_and_draws_nothing(plan: Plan, site: Site) -> None:
     """A coordinator that asks twice, for the difference of two noises, gets one."""
     first = site.start(plan).handle(task(1))
-    spent = site.ledger.spent(DATASET)
+    spent = units_spent(site.ledger, DATASET)
     participant = site.start(plan, randbelow=no_more)
     again = participant.handle(task(1, matrix(-3.0)))
     assert sent(again, plan) == sent(first, plan)
     assert again == first
     assert participant.handle(task(1, matrix(7.0), contributed=True)) is again
-    assert site.ledger.spent(DATASET) == spent
+    assert units_spent(site.ledger, DATASET) == spent
 
 
 @every_solver
@@ -185,7 +186,7 @@ def test_after_a_restart_a_site_replays_its_rounds_and_goes_on_with_its_old_setu
     third = restarted.handle(task(3, contributed=True))
     assert sent(third, plan) == site.stored(3)
     assert site.stored(0) == setup, "the moments are released once a run"
-    assert site.ledger.spent(DATASET) == price_of(plan, n_samples=ROWS, n_variables=3).units
+    assert units_spent(site.ledger, DATASET) == price_of(plan, n_samples=ROWS, n_variables=3).units
 
 
 @every_solver

@@ -10,11 +10,13 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol import codec
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.store import checkpoint
 from one_round import advance
+from private_site import units_spent
 
 GRAPH_FILES = ("weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json")
 
@@ -50,9 +52,9 @@ def budgets_held(remains: Remains, kills: Mapping[str, int] | None = None) -> No
     """No ledger over its cap, every chain verifies, and no more than one payment a kill of its site bought nothing."""
     for site in remains.sites:
         with site_folder.opened(remains.folder / site) as (policy, ledger):  # opening verifies it
-            [dataset], [table] = policy.datasets, ledger.datasets()
-            spent = ledger.spent(dataset.id)
-            assert dataset.cap.allows(ledger.spending(dataset.id))
+            [dataset], [table] = policy.datasets, ledger.registrations.all()
+            spent = units_spent(ledger, dataset.id)
+            assert dataset.cap.allows(ledger.payments.spending(dataset.id))
             assert ledger.mark.spent.get(dataset.id, 0) == spent
             reserved = Counter(_requests(ledger, "reserve"))
             stored = Counter(_requests(ledger, "store"))
@@ -98,7 +100,7 @@ def what_was_used_is_what_was_paid_for(remains: Remains) -> None:
 def _payloads(remains: Remains, site: str, run: int) -> dict[int, bytes]:
     with site_folder.opened(remains.folder / site) as (policy, ledger):
         rounds = range(1, remains.plan.rounds + 1)
-        kept = {t: ledger.stored(Request(policy.datasets[0].id, run, t, site)) for t in rounds}
+        kept = {t: ledger.payments.stored(Request(policy.datasets[0].id, run, t, site)) for t in rounds}
     return {t: payload for t, payload in kept.items() if payload is not None}
 
 

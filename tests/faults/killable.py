@@ -47,7 +47,7 @@ class Blow:
     Attributes
     ----------
     step
-        Dotted name of a function or method, such as fedbnsl_client.budget.ledger.Ledger.reserve.
+        Dotted name of a function or method, such as fedbnsl_client.budget.payments.Payments.reserve.
     when
         Before the step does anything, or after it has returned.
     occurrence

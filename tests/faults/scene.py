@@ -71,7 +71,7 @@ class Scene:
             if plan.privacy is not None:
                 make_site(folder / site, table=table, site=site, max_epsilon=max_epsilon)
                 with site_folder.opened(folder / site) as (_, ledger):
-                    ledger.approve(plan.digest(), plan.name)
+                    ledger.approvals.approve(plan.digest(), plan.name)
 
     def __enter__(self) -> Self:
         return self

@@ -31,18 +31,18 @@ _PUBLIC = [
 ]
 _PRIVATE = [
     "fedbnsl_client.budget.journal.RunJournal.check:after:1",
-    "fedbnsl_client.budget.ledger.Ledger.check_table:after:1",
-    "fedbnsl_client.budget.ledger.Ledger.reserve:before:1",
-    "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
-    "fedbnsl_client.budget.ledger.Ledger.reserve:after:2",
-    "fedbnsl_client.budget.ledger.Ledger.reserve:after:3",
+    "fedbnsl_client.budget.registrations.Registrations.check_table:after:1",
+    "fedbnsl_client.budget.payments.Payments.reserve:before:1",
+    "fedbnsl_client.budget.payments.Payments.reserve:after:1",
+    "fedbnsl_client.budget.payments.Payments.reserve:after:2",
+    "fedbnsl_client.budget.payments.Payments.reserve:after:3",
     "fedbnsl_client.rounds.kinds.release_setup:before:1",
     "fedbnsl_client.rounds.kinds.release_setup:after:1",
-    "fedbnsl_client.budget.ledger.Ledger.store:before:1",
-    "fedbnsl_client.budget.ledger.Ledger.store:after:1",
-    "fedbnsl_client.budget.ledger.Ledger.store:before:2",
-    "fedbnsl_client.budget.ledger.Ledger.store:after:2",
-    "fedbnsl_client.budget.ledger.Ledger.store:before:4",
+    "fedbnsl_client.budget.payments.Payments.store:before:1",
+    "fedbnsl_client.budget.payments.Payments.store:after:1",
+    "fedbnsl_client.budget.payments.Payments.store:before:2",
+    "fedbnsl_client.budget.payments.Payments.store:after:2",
+    "fedbnsl_client.budget.payments.Payments.store:before:4",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append:after:1",
     "fedbnsl_client.budget.ledger_file.LedgerFile.append_with_payload:after:2",
     "fedbnsl_client.budget.high_water_mark.write:before:1",
@@ -104,10 +104,10 @@ def test_a_site_killed_after_the_end_finds_nobody_or_its_result(step: str, undis
 
 def test_a_site_that_is_killed_in_every_life_pays_once_more_for_each_and_gets_there(tmp_path: Path) -> None:
     lives = [
-        "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
-        "fedbnsl_client.budget.ledger.Ledger.store:before:1",
-        "fedbnsl_client.budget.ledger.Ledger.store:after:1",
-        "fedbnsl_client.budget.ledger.Ledger.reserve:after:1",
+        "fedbnsl_client.budget.payments.Payments.reserve:after:1",
+        "fedbnsl_client.budget.payments.Payments.store:before:1",
+        "fedbnsl_client.budget.payments.Payments.store:after:1",
+        "fedbnsl_client.budget.payments.Payments.reserve:after:1",
         "fedbnsl_client.session.Session.push:before:1",
         "fedbnsl_client.session.Session.push:after:2",
     ]

@@ -14,7 +14,7 @@ from command_line import Outcome
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_workbench.localnet import LocalNetwork
 from free_port import free_port
-from private_site import DATASET, ROWS
+from private_site import DATASET, ROWS, units_spent
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_approval_of_the_plan_without_the_names_of_its_sites_is_none_for_an_a
     agent = federated.start_agent("east")
     federated.await_text(agent, "run: not joined: the plan with digest")
     with site_folder.opened(federated.sites["east"]) as (_, ledger):
-        assert not ledger.spent("ward-7")
+        assert not units_spent(ledger, "ward-7")
 
 
 def test_an_approval_can_be_withdrawn_while_the_agent_waits_and_while_a_run_goes_on(federated: Federated) -> None:

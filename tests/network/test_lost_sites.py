@@ -28,14 +28,14 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence
 from fedbnsl.protocol.messages import LocalUpdate, Loss, MaskedSum, Membership, RoundTask, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_aggregation import masks
-from fedbnsl_client.secure_aggregation.attestation import Unattested
+from fedbnsl_client.secure_aggregation.attestation import Attestation
 from fedbnsl_client.secure_aggregation.member import Member
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.algorithm import admm
@@ -47,7 +47,7 @@ from fedbnsl_server.store import checkpoint, operator_commands
 from fedbnsl_server.store.history import read_past
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from federation_folder import make_federation
-from private_site import DATASET
+from private_site import DATASET, units_spent
 from secure_sites import (
     FEDERATION,
     GONE,
@@ -80,8 +80,10 @@ def journals_of(folder: Path, plan: Plan = PLAN) -> tuple[dict[str, RunJournal],
     )
     ledgers = {site: Ledger.create(folder / f"{site}.db") for site in SITES}
     for ledger in ledgers.values():
-        ledger.register(DATASET, FEDERATION.variables, TABLES["east"])
-    return {site: RunJournal(ledger, rule, plan, price, run=1, site=site) for site, ledger in ledgers.items()}, ledgers
+        ledger.registrations.register(DATASET, FEDERATION.variables, TABLES["east"])
+    return {
+        site: RunJournal(ledger.payments, rule, plan, price, RunHere(1, site)) for site, ledger in ledgers.items()
+    }, ledgers
 
 
 def memberships_are_those_of(exchange: LossyExchange, t: int, attempt: int) -> set[str]:
@@ -125,11 +127,13 @@ def test_a_round_that_is_answered_anew_is_paid_again_within_the_price(lost_in: i
     for site, ledger in ledgers.items():
         ledger.verify()
         if site == GONE:
-            assert ledger.spent(DATASET) == sum(map(PRICE.units_of, range(lost_in))) - PRICE.setup_units * (lost_in < 3)
+            assert units_spent(ledger, DATASET) == sum(map(PRICE.units_of, range(lost_in))) - PRICE.setup_units * (
+                lost_in < 3
+            )
         else:
-            assert ledger.spent(DATASET) == sum(map(PRICE.units_of, range(PRICE.last_round + 1))) + again
-            assert ledger.spent(DATASET) <= PRICE.units
-            assert ledger.spending_against_all(DATASET).units <= PRICE.share_units
+            assert units_spent(ledger, DATASET) == sum(map(PRICE.units_of, range(PRICE.last_round + 1))) + again
+            assert units_spent(ledger, DATASET) <= PRICE.units
+            assert units_spent(ledger, DATASET, against_all=True) <= PRICE.share_units
 
 
 @pytest.mark.parametrize("lost_in", [1, 2, 3, PRICE.last_round])
@@ -151,7 +155,7 @@ def test_the_result_counts_what_sites_paid_for_a_round_that_was_given_up(lost_in
         no_guarantee=[],
     )
     for site, ledger in ledgers.items():
-        counted, paid = told["sites"][site]["contributed_zcdp"], zcdp.zcdp_of(ledger.spent(DATASET))
+        counted, paid = told["sites"][site]["contributed_zcdp"], zcdp.zcdp_of(units_spent(ledger, DATASET))
         assert counted >= paid * (1 - 1e-12) if site == GONE else counted == pytest.approx(paid, rel=1e-12), site
 
 
@@ -196,15 +200,15 @@ class Restarted:
 
 def test_a_coordinator_that_invents_losses_gets_no_more_than_the_price_includes(tmp_path: Path) -> None:
     site = Restarted(tmp_path)
-    before = site.ledgers["east"].spent(DATASET)
+    before = site.ledgers["east"].payments.spending(DATASET).units
     first = site.asked_anew(3, Loss("north", 3))
-    assert site.ledgers["east"].spent(DATASET) == before + PRICE.moments_units == PRICE.units
+    assert site.ledgers["east"].payments.spending(DATASET).units == before + PRICE.moments_units == PRICE.units
     # The same round without another site: what was drawn is sent as it was, under the masks that it had.
     assert site.asked_anew(3, Loss("south", 3)) == first
     for t in (2, 4):
         with pytest.raises(BudgetExhaustedError, match="the price of the run includes 1 such rounds"):
             site.asked_anew(t, Loss("south", t))
-    assert site.ledgers["east"].spent(DATASET) == PRICE.units
+    assert site.ledgers["east"].payments.spending(DATASET).units == PRICE.units
 
 
 @pytest.mark.parametrize(
@@ -219,10 +223,10 @@ def test_losses_that_cannot_be_are_refused_before_anything_is_paid(
     lost: tuple[Loss, ...], why: str, tmp_path: Path
 ) -> None:
     site = Restarted(tmp_path)
-    before = site.ledgers["east"].spent(DATASET)
+    before = site.ledgers["east"].payments.spending(DATASET).units
     with pytest.raises(PeerRefusedError, match=why):
         site.asked_anew(3, *lost)
-    assert site.ledgers["east"].spent(DATASET) == before
+    assert site.ledgers["east"].payments.spending(DATASET).units == before
 
 
 def test_a_coordinator_that_brings_a_lost_site_back_is_refused() -> None:
@@ -235,7 +239,7 @@ def test_a_coordinator_that_brings_a_lost_site_back_is_refused() -> None:
 def test_losing_a_confirmed_site_is_refused_if_the_rest_are_too_few() -> None:
     """Three of four share the noise, so that two others must be real; 'west' is nobody's."""
 
-    class Confirming(Unattested):
+    class Confirming(Attestation):
         def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
             if sum(membership.site in ("north", "south") for membership in memberships) < least:
                 raise PeerRefusedError("too few are confirmed")
@@ -260,9 +264,9 @@ def test_a_run_is_not_gone_on_with_under_another_plan(tmp_path: Path) -> None:
     price = price_of(alone, n_samples=400, n_variables=5)
     rule = journals["east"]._dataset
     with pytest.raises(PlanMismatchError, match="under another plan"):
-        RunJournal(ledgers["east"], rule, alone, price, run=1, site="east").check()
-    RunJournal(ledgers["east"], rule, PLAN, PRICE, run=1, site="east").check()
-    RunJournal(ledgers["east"], rule, alone, price, run=2, site="east").check()
+        RunJournal(ledgers["east"].payments, rule, alone, price, RunHere(1, "east")).check()
+    RunJournal(ledgers["east"].payments, rule, PLAN, PRICE, RunHere(1, "east")).check()
+    RunJournal(ledgers["east"].payments, rule, alone, price, RunHere(2, "east")).check()
 
 
 @pytest.mark.parametrize("lost_in", [2, 3, 5])
@@ -285,8 +289,10 @@ def test_sites_of_prepared_columns_know_their_means_after_a_loss_and_a_restart(l
     played(Restarting(sites, lost_in=lost_in, plan=plan), plan)
     for site in set(SITES) - {GONE}:
         again = sum(map(price.units_of, range(price.last_round + 1)))
-        assert ledgers[site].spent(DATASET) == again + (price.units_of(0) if lost_in == 2 else price.units_of(lost_in))
-        assert ledgers[site].spent(DATASET) <= price.units
+        assert ledgers[site].payments.spending(DATASET).units == again + (
+            price.units_of(0) if lost_in == 2 else price.units_of(lost_in)
+        )
+        assert ledgers[site].payments.spending(DATASET).units <= price.units
 
 
 def test_the_noise_of_the_scales_is_that_of_the_sites_that_told_them() -> None:
@@ -355,7 +361,7 @@ def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wir
             ledger.verify()
             whole = sum(map(price.units_of, range(price.last_round + 1)))
             answered_twice = len(wire.updates[site, given_up]) == 2
-            assert ledger.spent(DATASET) == whole + (price.units_of(given_up) if answered_twice else 0)
+            assert units_spent(ledger, DATASET) == whole + (price.units_of(given_up) if answered_twice else 0)
 
 
 def test_no_second_site_is_taken_out_and_none_from_an_earlier_round() -> None:

@@ -20,7 +20,7 @@ from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client import join_run
-from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.budget.payments import Request
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments
@@ -32,7 +32,7 @@ from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench.simulate import simulate
 from network import test_resume
 from network.test_resume import LONG_S, Federation, assert_same_run, coordinate_until
-from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, units_spent, write_table
 from taken_part import take_part
 
 LEAN = Plan(
@@ -153,7 +153,7 @@ class Wards:
         for k, (name, of_it) in enumerate(self.folders.items()):
             make_site(of_it, table=write_table(of_it / "table.csv", rows(k)), site=name)
             with site_folder.opened(of_it) as (_, ledger):
-                ledger.approve(plan.digest(), plan.name)
+                ledger.approvals.approve(plan.digest(), plan.name)
 
     def start(self) -> None:
         for name in self.folders:
@@ -187,10 +187,10 @@ class Wards:
                 entries = ledger.entries()
                 for kind in ("reserve", "store"):
                     assert sorted(e.content["round"] for e in entries if e.kind == kind) == sorted(expected), kind
-                assert ledger.spent(DATASET) == sum(map(price.units_of, expected)) <= price.units
+                assert units_spent(ledger, DATASET) == sum(map(price.units_of, expected)) <= price.units
                 assert price.units <= policy.datasets[0].run_cap.units
                 for t in expected - {0}:
-                    kept = ledger.stored(Request(DATASET, run, t, name))
+                    kept = ledger.payments.stored(Request(DATASET, run, t, name))
                     assert kept is not None
             assert result["privacy"]["sites"][name]["contributed_zcdp"] == pytest.approx(
                 sum(map(price.units_of, expected)) / 1e12, rel=1e-12

@@ -18,7 +18,7 @@ from fedbnsl_client.site import folder as site_folder
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.tables.synthetic import synthesise
 from free_port import free_port
-from private_site import NAMES, make_site, private_plan, rows, write_table
+from private_site import NAMES, make_site, private_plan, rows, units_spent, write_table
 
 HOSTILE = ("<script>alert(1)</script>", 'a"><img src=x onerror=alert(2)>', "c & d", "{{ 7*7 }}", "e'f", "../g")
 
@@ -166,7 +166,7 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
         table = write_table(tmp_path / site / "table.csv", rows(k))
         make_site(tmp_path / site, table=table, site=site, dataset_id=f"ward-{k}")
         with site_folder.opened(tmp_path / site) as (_, ledger):
-            ledger.approve(plan.digest(), plan.name)
+            ledger.approvals.approve(plan.digest(), plan.name)
     with localnet.LocalNetwork(tmp_path / "logs") as network:
         address = localnet.start_coordinator(network, plan, tmp_path / "run", seeds={}, web="127.0.0.1:0")
         pages = {site: f"http://127.0.0.1:{free_port()}/" for site in ("north", "south")}
@@ -199,7 +199,7 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
         kept = [entry for entry in ledger.entries() if entry.kind == "store"]
         answers = [entry for entry in kept if entry.content["round"] > 0]
         assert len(answers) == sent, "what the page has counted is what was released"
-        assert ledger.spending("ward-0").units == pytest.approx(paid * 1e12, rel=1e-3)
+        assert units_spent(ledger, "ward-0") == pytest.approx(paid * 1e12, rel=1e-3)
 
 
 def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):

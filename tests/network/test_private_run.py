@@ -20,13 +20,15 @@ import pytest
 from fedbnsl.errors import FedbnslError, InterruptedRunError, LedgerError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench import localnet
-from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, make_site, private_plan, rows, units_spent, write_table
 
 SITES = ("north", "south")
 SEEDS = {"north": 1, "south": 2}
@@ -36,7 +38,7 @@ def site(folder: Path, name: str, plan: Plan, **settings: Any) -> Path:
     table = write_table(folder / name / "table.csv", rows(SEEDS[name]))
     make_site(folder / name, table=table, site=name, **settings)
     with site_folder.opened(folder / name) as (_, ledger):
-        ledger.approve(plan.digest(), plan.name)
+        ledger.approvals.approve(plan.digest(), plan.name)
     return folder / name
 
 
@@ -111,7 +113,7 @@ def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_p
     for name, spent in localnet.read_ledgers(tmp_path / "run", SITES).items():
         with Ledger.open(tmp_path / "run" / "sites" / name / "guard" / "ledger.db") as ledger:
             ledger.verify()
-            assert ledger.spent(name) == price.units
+            assert units_spent(ledger, name) == price.units
             assert sum(entry.kind == "store" for entry in ledger.entries()) == plan.rounds + 1
         assert spent["spent"]["epsilon"] <= 4.0
         assert result["privacy"]["sites"][name]["contributed_zcdp"] == pytest.approx(spent["spent"]["zcdp"], rel=1e-12)
@@ -162,11 +164,11 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     for name, folder in (("north", north), ("south", south)):
         with site_folder.opened(folder) as (policy, ledger):
             ledger.verify()
-            spent, entries = ledger.spent(DATASET), ledger.entries()
+            spent, entries = units_spent(ledger, DATASET), ledger.entries()
             assert spent <= policy.datasets[0].cap.units
-            assert ledger.head(DATASET).spent_units == spent
+            assert ledger.payments.head(DATASET).spent_units == spent
             for t in range(1, plan.rounds + 1):
-                kept = ledger.stored(Request(DATASET, run, t, name))
+                kept = ledger.payments.stored(Request(DATASET, run, t, name))
                 assert wire.updates[name, t] == {kept}, "whatever was sent, however often, is what the ledger keeps"
         reserved = [entry.content["round"] for entry in entries if entry.kind == "reserve"]
         surcharges = reserved.count(1) * price.surcharge_units  # whether its noise was seen, nobody knows
@@ -225,8 +227,8 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
     assert "above `max_epsilon` = 1" in said
     assert error is None, "the others go on without it"
     with site_folder.opened(north) as (policy, ledger):
-        assert policy.datasets[0].cap.allows(ledger.spending(DATASET))
-        assert ledger.spending(DATASET).epsilon(1e-6) <= 1.0
+        assert policy.datasets[0].cap.allows(ledger.payments.spending(DATASET))
+        assert ledger.payments.spending(DATASET).epsilon(1e-6) <= 1.0
     hears_only_the_class(wire, "north")
 
 
@@ -234,7 +236,9 @@ def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wi
     plan = private_plan(variables=NAMES)
     north = site(tmp_path, "north", plan)
     with site_folder.opened(north) as (policy, ledger):
-        ledger.reserve(Request(DATASET, 1, 1, "north"), policy.datasets[0].cap.units, cap_units=10**18, recipe={})
+        ledger.payments.reserve(
+            Request(DATASET, 1, 1, "north"), Payment(policy.datasets[0].cap.units, {}), Cap(10**18, 0)
+        )
     (north / "table.csv").unlink()
     ended: list[tuple[int, str]] = []
 

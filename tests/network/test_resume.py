@@ -42,7 +42,7 @@ from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
 from free_port import free_port
-from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, units_spent, write_table
 from taken_part import take_part
 
 SITES = ("a", "b", "c")
@@ -694,7 +694,7 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
     for k, (name, folder) in enumerate(folders.items()):
         make_site(folder, table=write_table(folder / "table.csv", rows(k)), site=name)
         with site_folder.opened(folder) as (_, ledger):
-            ledger.approve(plan.digest(), plan.name)
+            ledger.approvals.approve(plan.digest(), plan.name)
     with ThreadPoolExecutor(len(folders)) as threads:
         ends = [threads.submit(take_part_from, name) for name in folders]
         assert coordinate_until(WINDOWS[window], plan, tmp_path / "run", address) == 9
@@ -711,8 +711,8 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
     for name, folder in folders.items():
         with site_folder.opened(folder) as (_, ledger):
             ledger.verify()
-            assert ledger.spent(DATASET) == price.units
-            head = ledger.head(DATASET)
+            assert units_spent(ledger, DATASET) == price.units
+            head = ledger.payments.head(DATASET)
         told, told_before = (each.get(name, {"datasets": {}})["datasets"] for each in (after, before))
         assert told[head.dataset.hex()]["spent_units"] == head.spent_units
         assert (

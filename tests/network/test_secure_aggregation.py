@@ -17,7 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import MaskedSum, Membership
-from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.budget.payments import Request
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -31,7 +31,7 @@ from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import InProcessExchange, simulate
 from federation_folder import make_federation
-from private_site import DATASET
+from private_site import DATASET, units_spent
 from secure_sites import FEDERATION, PLAN, SITES, TABLES, Wire, join, make_sites, once, play, tap
 
 
@@ -98,12 +98,14 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
         with site_folder.opened(folder) as (_, ledger):
             ledger.verify()
             reserved = [entry.content["round"] for entry in ledger.entries() if entry.kind == "reserve"]
-            assert ledger.spent(DATASET) == sum(map(price.units_of, reserved))
-            assert ledger.spending_against_all(DATASET) == Spending(sum(map(price.share_units_of, reserved)))
+            assert units_spent(ledger, DATASET) == sum(map(price.units_of, reserved))
+            assert ledger.payments.spending(DATASET, against_all=True) == Spending(
+                sum(map(price.share_units_of, reserved))
+            )
             for t in range(1, price.last_round + 1):
                 (sent,) = wire.updates[site, t]
                 update = codec.update_from_bytes(sent, n_variables=5)
-                kept = ledger.stored(Request(DATASET, run, t, site))
+                kept = ledger.payments.stored(Request(DATASET, run, t, site))
                 assert kept is not None
                 if t == 1:
                     assert codec.release_from_bytes(kept, n_variables=5)[1] == update
@@ -129,7 +131,7 @@ def test_sites_that_confirmed_nobody_send_nothing_but_their_farewell(wire: Wire,
         assert "fedbnsl participant peers" in said
     for folder in folders.values():
         with site_folder.opened(folder) as (_, ledger):
-            assert ledger.spent(DATASET) == 0
+            assert units_spent(ledger, DATASET) == 0
 
 
 @ended_once_all_have_left
@@ -153,7 +155,7 @@ def test_a_coordinator_that_passes_on_a_key_of_its_own_is_refused_before_anythin
         assert ("another key for this site" if site == "east" else "was not signed by it") in said
     for folder in folders.values():
         with site_folder.opened(folder) as (_, ledger):
-            assert ledger.spent(DATASET) == 0
+            assert units_spent(ledger, DATASET) == 0
 
 
 # ---- in one process, where noise can have a seed ------------------------------------------------------------------

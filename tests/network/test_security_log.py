@@ -29,7 +29,7 @@ from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import ServerSettings
 from federation_folder import enrol, make_federation
-from private_site import DATASET, NAMES, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, make_site, private_plan, rows, units_spent, write_table
 
 __all__ = ["start"]  # a fixture
 
@@ -174,7 +174,7 @@ def make_private_site(members: Federation, folder: Path, name: str, plan: Plan) 
     make_site(folder, site=name, table=write_table(folder / "table.csv", rows(SITES[name])))
     enrol(members, folder, name)
     with site_folder.opened(folder) as (_, ledger):
-        ledger.approve(plan.digest(), plan.name)
+        ledger.approvals.approve(plan.digest(), plan.name)
 
 
 def live(folder: Path, address: str) -> FedbnslError | None:
@@ -242,7 +242,7 @@ def test_both_sides_keep_a_record_of_a_private_run_without_a_value_of_a_table(me
         released = [entry for entry in own if entry["event"] == "released"]
         assert [entry["round"] for entry in released] == list(range(plan.rounds + 1))
         with Ledger.open(tmp_path / name / "ledger.db") as ledger:
-            spent = ledger.spent(DATASET)
+            spent = units_spent(ledger, DATASET)
         assert sum(entry["zcdp"] for entry in released) == pytest.approx(spent * 1e-12)
         known = {"n", "time", "event", "previous", "dataset", "run", "round", "attempt", "zcdp", "sha256"}
         assert all(set(entry) <= known for entry in released)

@@ -39,7 +39,7 @@ def make_sites(tables: dict[str, Path], plan: Plan) -> None:
             warnings.simplefilter("ignore", DataWarning)
             make_site(path.parent, table=path, site=name)
         with site_folder.opened(path.parent) as (_, ledger):
-            ledger.approve(plan.digest(), plan.name)
+            ledger.approvals.approve(plan.digest(), plan.name)
 
 
 def findings(result: dict[str, Any]) -> list[Any]:

@@ -320,7 +320,7 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
             max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_aggregation else None,
         )
     with site_folder.opened(folder) as (_, ledger):
-        ledger.approve(plan.digest(), plan.name)
+        ledger.approvals.approve(plan.digest(), plan.name)
     return folder
 
 

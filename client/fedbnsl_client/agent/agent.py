@@ -1,7 +1,7 @@
 """A site's agent: waits for runs that its operator has approved, or the policy allows, and takes part in them.
 
 Whatever it may do stands in the site's folder, which it reads anew for each decision: policy, approvals, certificate.
-It never joins a run whose plan, price or sites differ from what was approved (`GuardedTable`, with `unattended`), and
+It never joins a run whose plan, price or sites differ from what was approved (`UnattendedTable`), and
 leaves one whose approval is taken back. It keeps nothing in memory that a restart would need: runs that go on are
 joined again, results that were missed are fetched.
 """
@@ -83,7 +83,7 @@ class _Rules:
             self.close()
             self.policy, self.ledger = self._open.enter_context(site_folder.opened(self._folder))
             self._seen = now
-        return self.ledger.approvals()
+        return self.ledger.approvals.current()
 
     def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> object:
         """What decides about a run, to compare."""
@@ -232,7 +232,7 @@ class Agent:
         rules = self._rules.for_run(offer, approvals)
         known = approvals.get(offer.plan_digest.hex())
         number = 0 if known is None else known.number
-        if offer.state == "finished" and not self._rules.ledger.agent_was_in(offer.run, offer.plan_digest):
+        if offer.state == "finished" and not self._rules.ledger.approvals.agent_was_in(offer.run, offer.plan_digest):
             self._decided[offer.run] = _Decided("it was over before this agent could take part", rules)
             return
         if results.left_under(results.folder_of(self._site.out, offer)) == number:

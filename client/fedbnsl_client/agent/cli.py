@@ -208,7 +208,7 @@ def runs(
     link = _link(folder, coordinator, insecure, passphrases)()
     with site_folder.opened(folder) as (policy, ledger):
         policy.check_coordinator(link.address, authority=link.authority)
-        approvals = ledger.approvals()
+        approvals = ledger.approvals.current()
     session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: None)
     try:
         _, offers = session.offers()

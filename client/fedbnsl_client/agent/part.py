@@ -17,7 +17,7 @@ from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.admission import GuardedTable
+from fedbnsl_client.site.admission import UnattendedTable
 from fedbnsl_client.site.identity import Link
 
 _log = logging.getLogger(__name__)
@@ -124,9 +124,7 @@ class Part:
             self._still_allowed = lambda: is_allowed(Policy.load(site.folder / site_folder.POLICY), ledger, self.offer)
             policy.check_coordinator(link.address, authority=link.authority)
             record = once_each(site_folder.security_log(site.folder).enter)
-            table = GuardedTable(
-                site.folder, policy, ledger, self._dataset, authority=link.authority, record=record, unattended=True
-            )
+            table = UnattendedTable(site.folder, policy, ledger, self._dataset, authority=link.authority, record=record)
             take_part(
                 table,
                 address=link.address,
@@ -180,5 +178,5 @@ class Part:
 
 def is_allowed(policy: Policy, ledger: Ledger, offer: RunOffer) -> bool:
     """Whether a run's very plan is listed in the policy, or approved for an agent."""
-    known = ledger.approvals().get(offer.plan_digest.hex())
+    known = ledger.approvals.current().get(offer.plan_digest.hex())
     return policy.lists_exactly(offer.plan_digest) or (known is not None and known.terms is not None)

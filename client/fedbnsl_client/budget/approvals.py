@@ -4,13 +4,15 @@ The ledger holds `approve`, `withdraw` and `agent` entries, in their order. The 
 counts. An agent enters each run that it takes part in, before it does, and these runs are counted from the approval on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from fedbnsl.errors import PolicyRefusal
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger_chain import Entry
+from fedbnsl_client.budget.ledger_file import LedgerFile, run_text
 
 APPROVE, WITHDRAW, AGENT = "approve", "withdraw", "agent"
 
@@ -26,7 +28,7 @@ class Terms:
     sites
         All sites of the run, as the plan names them, in the order of their names.
     units, units_against_all
-        The price of a run for this site, in units of 1e-12 zCDP; the latter if the coordinator and all others collude.
+        The privacy cost of a run here, in units of 1e-12 zCDP; the latter if the coordinator and all others collude.
     runs
         How many runs.
     """
@@ -53,13 +55,8 @@ class Terms:
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> Self:
         """From an entry of the ledger."""
-        return cls(
-            dataset=told["dataset"],
-            sites=tuple(told["sites"]),
-            units=told["units"],
-            units_against_all=told["units_against_all"],
-            runs=told["runs"],
-        )
+        terms: dict[str, Any] = {**told, "sites": tuple(told["sites"])}
+        return cls(**terms)
 
     def why_other(self, other: Self) -> str:
         """How the terms of a run differ from these; empty: they do not, but for the number of runs."""
@@ -93,18 +90,76 @@ class Approval:
     taken: tuple[str, ...] = ()
 
 
-def current(entries: Iterable[Entry]) -> dict[str, Approval]:
-    """The approvals that count, by digest, from all entries of a ledger."""
-    found: dict[str, Approval] = {}
-    for entry in entries:
-        content = entry.content
-        if entry.kind == APPROVE:
-            told: dict[str, Any] | None = content.get("terms")
-            terms = None if told is None else Terms.from_plain(told)
-            found[content["digest"]] = Approval(content["digest"], content["name"], terms, entry.number)
-        elif entry.kind == WITHDRAW:
-            found.pop(content["digest"], None)
-        elif entry.kind == AGENT and content["digest"] in found:
-            known = found[content["digest"]]
-            found[known.digest] = replace(known, taken=(*known.taken, content["run"]))
-    return found
+class Approvals:
+    """The entries of a ledger that say which plans may run here."""
+
+    def __init__(self, file: LedgerFile) -> None:
+        self._file = file
+
+    def current(self) -> dict[str, Approval]:
+        """What is approved, by the plans' digests in hexadecimal digits."""
+        found: dict[str, Approval] = {}
+        with self._file.transaction():
+            entries = [Entry.read(number, text) for number, text in self._file.texts(APPROVE, WITHDRAW, AGENT)]
+        for entry in entries:
+            content = entry.content
+            if entry.kind == APPROVE:
+                told: dict[str, Any] | None = content.get("terms")
+                terms = None if told is None else Terms.from_plain(told)
+                found[content["digest"]] = Approval(content["digest"], content["name"], terms, entry.number)
+            elif entry.kind == WITHDRAW:
+                found.pop(content["digest"], None)
+            elif content["digest"] in found:
+                known = found[content["digest"]]
+                found[known.digest] = replace(known, taken=(*known.taken, content["run"]))
+        return found
+
+    def approve(self, digest: bytes, name: str, terms: Terms | None = None) -> None:
+        """Record that the site's owner approved the plan with this digest.
+
+        Repeating this changes nothing, but with terms: the runs of an agent are then counted from zero.
+
+        Parameters
+        ----------
+        terms
+            On which an agent may take part; None: none may.
+        """
+        with self._file.transaction():
+            if terms is not None:
+                self._file.append(APPROVE, digest=digest.hex(), name=name, terms=terms.to_plain())
+            elif (known := self.current().get(digest.hex())) is None or known.terms is not None:
+                self._file.append(APPROVE, digest=digest.hex(), name=name)
+
+    def withdraw(self, digest: bytes) -> None:
+        """Take the approval of a plan back, if there is one."""
+        with self._file.transaction():
+            if digest.hex() in self.current():
+                self._file.append(WITHDRAW, digest=digest.hex())
+                self._file.refuse_older()
+
+    def note_agent(self, run: int, digest: bytes, *, most: int | None) -> None:
+        """Record that an agent is about to take part in a run; once for each run.
+
+        Parameters
+        ----------
+        most
+            In how many runs of the plan it may since the approval; None: in any number.
+
+        Raises
+        ------
+        PolicyRefusal
+            If it has taken part in so many already, or the approval was taken back since it was looked at.
+        """
+        with self._file.transaction():
+            if self.agent_was_in(run, digest):
+                return
+            known = self.current().get(digest.hex())
+            if most is not None and (known is None or len(known.taken) >= most):
+                raise PolicyRefusal("the plan was approved for fewer runs of an agent, or is approved no more")
+            self._file.append(AGENT, run=run_text(run), digest=digest.hex())
+
+    def agent_was_in(self, run: int, digest: bytes) -> bool:
+        """Whether an agent has ever taken part in a run of the plan with this digest."""
+        noted = run_text(run), digest.hex()
+        with self._file.transaction():
+            return any((entry["run"], entry["digest"]) == noted for entry in self._file.contents(AGENT))

@@ -1,7 +1,8 @@
-"""The payments of one private run. For each release: reserve its price, draw the noise, store the answer."""
+"""The payments of one private run. For each release: reserve its cost, draw the noise, store the answer."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedbnsl.errors import BudgetExhaustedError, PlanMismatchError, PolicyRefusal, SchemaMismatchError
@@ -10,9 +11,28 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, has_price_of, recipe
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
-from fedbnsl_client.budget.ledger import Ledger, Request
-from fedbnsl_client.budget.policy import DatasetPolicy, check_price, check_price_against_all
+from fedbnsl_client.budget.ledger_file import run_text
+from fedbnsl_client.budget.payments import Payment, Payments, Request
+from fedbnsl_client.budget.policy import DatasetPolicy, check_cost, check_cost_against_all
 from fedbnsl_client.budget.spending import Spending
+
+
+@dataclass(frozen=True)
+class RunHere:
+    """One run at one site.
+
+    Attributes
+    ----------
+    variables
+        d names, in the order of the run.
+    authority
+        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
+    """
+
+    run: int
+    site: str
+    variables: tuple[str, ...] = ()
+    authority: str = ""
 
 
 class RunJournal:
@@ -24,45 +44,34 @@ class RunJournal:
         The policy's rules for the dataset.
     plan, price
         The run's settings and what they cost here.
-    variables
-        d names, in the order of the run.
-    authority
-        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
     record
-        Told of every release: its round, its price, and the SHA-256 of its bytes, which are noise already.
+        Told of every release: its round, its cost, and the SHA-256 of its bytes, which are noise already.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
+        payments: Payments,
         dataset: DatasetPolicy,
         plan: Plan,
         price: Price,
-        *,
-        run: int,
-        site: str,
-        variables: Sequence[str] = (),
-        authority: str = "",
+        here: RunHere,
         record: Record = unrecorded,
     ) -> None:
-        self._ledger = ledger
+        self._payments = payments
         self._dataset = dataset
         self._price = price
+        self._here = here
+        self._record = record
         self._recipe: Mapping[str, Any] = {
             **recipe(plan, price),
-            "variables": list(variables),
+            "variables": list(here.variables),
             "plan": plan.digest().hex(),
         }
-        self._run = run
-        self._site = site
-        self._variables = tuple(variables)
-        self._authority = authority
-        self._record = record
 
     @property
     def head(self) -> LedgerHead:
         """What the coordinator may know of the ledger."""
-        return self._ledger.head(self._dataset.id, self._authority)
+        return self._payments.head(self._dataset.id, self._here.authority)
 
     def check(self) -> None:
         """Refuse the run if policy or budget do not allow the rounds not yet paid for; reads no record of the table.
@@ -74,41 +83,36 @@ class RunJournal:
         PolicyRefusal, BudgetExhaustedError
             With the numbers.
         PolicyRefusal
-            Also if this site began this run at another price.
+            Also if this site began this run at another cost.
         SchemaMismatchError, PlanMismatchError
             If this site began this run with other variables, or in another order, or under another plan: its stored
-            answers are for those, and may have noise that only that plan's price allows.
+            answers are for those, and may have noise that only that plan's cost allows.
         """
-        with self._ledger.undivided():  # two runs that begin at once must see each other
+        with self._payments.undivided():  # two runs that begin at once must see each other
             self._check()
 
     def _check(self) -> None:
         self._refuse_another_beginning()
-        self._ledger.require_protected(self._dataset.id)
-        ledger, run, dataset = self._ledger, self._run, self._dataset.id
-        promised, promised_in_all = ledger.promised(dataset, but=run)
+        self._payments.require_protected(self._dataset.id)
+        payments, run, dataset = self._payments, self._here.run, self._dataset.id
+        promised, promised_in_all = payments.promised(dataset, but=run)
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         left = self._left(self._price.units, paid, self._price.units_of)
         left_in_all = self._left(self._price.share_units, paid, self._price.share_units_of)
-        spent_in_run = ledger.spending(dataset, run)
+        spent, spent_in_run = payments.spending(dataset) + promised, payments.spending(dataset, run)
+        spent_in_all = payments.spending(dataset, against_all=True) + promised_in_all
         try:
-            check_price(
-                self._dataset,
-                self._price,
-                to_pay=left,
-                spent=ledger.spending(dataset) + promised,
-                spent_in_run=spent_in_run,
-            )
-            spent_in_all = ledger.spending_against_all(dataset) + promised_in_all
-            check_price_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
+            check_cost(self._dataset, self._price, to_pay=left, spent=spent, spent_in_run=spent_in_run)
+            check_cost_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
         except BudgetExhaustedError as error:
             if not promised_in_all.units:
                 raise
             raise BudgetExhaustedError(
                 f"{error}; what other runs that go on here are still to pay is counted"
             ) from None
-        ledger.take_run(run)
-        ledger.promise(run, dataset, spent_in_run + left, ledger.spending_against_all(dataset, run) + left_in_all)
+        payments.take_run(run)
+        whole_in_all = payments.spending(dataset, run, against_all=True) + left_in_all
+        payments.promise(run, dataset, spent_in_run + left, whole_in_all)
 
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
@@ -121,49 +125,47 @@ class RunJournal:
         Raises
         ------
         BudgetExhaustedError
-            If the dataset's budget does not hold it, or more rounds are asked anew than the price includes.
+            If the dataset's budget does not hold it, or more rounds are asked again than the cost of the run includes.
         LedgerError
             If the ledger cannot be written.
         """
         request = self._request(t, attempt)
-        kept = self._ledger.stored(request)
+        kept = self._payments.stored(request)
         if kept is not None:
             self._note(t, kept, event="released again", units=0, attempt=attempt)
             return kept
         self._refuse_too_many(t, attempt)
         surcharge = self._surcharge(t)
         # Reserve before drawing: a crash may waste budget, never overspend it.
-        self._ledger.reserve(
-            request,
+        payment = Payment(
             self._price.units_of(t) + surcharge,
-            cap_units=self._dataset.cap.units,
-            recipe={"round": t, "attempt": attempt, **self._recipe},
+            {"round": t, "attempt": attempt, **self._recipe},
             gaussian=self._price.gaussian,
-            gaussian_cap_units=self._dataset.cap.gaussian_units,
-            against_all=(self._price.share_units_of(t) + surcharge, self._dataset.cap_against_all),
-            authority=self._authority,
+            units_against_all=self._price.share_units_of(t) + surcharge,
+            authority=self._here.authority,
         )
+        self._payments.reserve(request, payment, self._dataset.cap, self._dataset.cap_against_all)
         payload = draw()
-        self._ledger.store(request, payload)
-        self._note(t, payload, event="released", units=self._price.units_of(t) + surcharge, attempt=attempt)
+        self._payments.store(request, payload)
+        self._note(t, payload, event="released", units=payment.units, attempt=attempt)
         return payload
 
     def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
         """The stored answer of round t, or None; pays for nothing."""
-        return self._ledger.stored(self._request(t, attempt))
+        return self._payments.stored(self._request(t, attempt))
 
     def _attempts(self, t: int) -> list[int]:
         """Those at round t that are paid for and answered."""
-        return [k for k in range(self._price.retries + 1) if self._ledger.stored(self._request(t, k)) is not None]
+        return [k for k in range(self._price.retries + 1) if self._payments.stored(self._request(t, k)) is not None]
 
     def _refuse_too_many(self, t: int, attempt: int) -> None:
-        """Whatever the coordinator says was lost, no more is released than the price of the run includes."""
+        """Whatever the coordinator says was lost, no more is released than the cost of the run includes."""
         if not self._price.units_of(t) or set(self._attempts(t)) <= {attempt}:
             return
         paid = [one for one in range(self._price.last_round + 1) if self._price.units_of(one)]
         if sum(max(len(self._attempts(one)) - 1, 0) for one in paid) >= self._price.retries:
             raise BudgetExhaustedError(
-                f"the coordinator asks for round {t} anew, and the price of the run includes {self._price.retries} "
+                f"the coordinator asks for round {t} again, and the price of the run includes {self._price.retries} "
                 "such rounds: nothing more is released"
             )
 
@@ -173,19 +175,19 @@ class RunJournal:
         return 0 if due and any(self._attempts(one) for one in self._price.step_rounds) else due
 
     def _refuse_another_beginning(self) -> None:
-        """One run has one plan and one price: the surcharge that was paid does not cover the steps of another."""
+        """One run has one plan and one cost: the surcharge that was paid does not cover the steps of another."""
         ours = self._recipe
-        begun_with = self._ledger.begun_with(self._run, self._site) or ours
+        begun_with = self._payments.begun_with(self._here.run, self._here.site) or ours
         if begun_with["variables"] != ours["variables"]:
             raise SchemaMismatchError(
                 f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "
-                f"do not fit {', '.join(self._variables)}"
+                f"do not fit {', '.join(self._here.variables)}"
             )
         if begun_with.get("plan", ours["plan"]) != ours["plan"]:  # earlier versions kept none
             raise PlanMismatchError("this site began this run under another plan; its stored answers are for that one")
         if not has_price_of(self._price, begun_with):
             raise PolicyRefusal(
-                f"this site began this run at another price, by fedbnsl {begun_with.get('version')}",
+                f"this site began this run at another cost, by fedbnsl {begun_with.get('version')}",
                 remedy="Begin another run, or go on with the version that this one was begun with.",
             )
 
@@ -197,7 +199,7 @@ class RunJournal:
         self._record(
             event,
             dataset=self._dataset.id,
-            run=f"{self._run:016x}",
+            run=run_text(self._here.run),
             round=t,
             attempt=attempt,
             zcdp=zcdp_of(units),
@@ -207,4 +209,4 @@ class RunJournal:
     def _request(self, t: int, attempt: int) -> Request:
         """An attempt counts as a round of its own, beyond the last one."""
         number = t + attempt * (self._price.last_round + 1)
-        return Request(dataset=self._dataset.id, run=self._run, round=number, site=self._site)
+        return Request(self._dataset.id, self._here.run, number, self._here.site)

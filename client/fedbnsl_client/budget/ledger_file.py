@@ -54,7 +54,7 @@ class LedgerFile:
         self._mark: Mark | None = None  # as this process last read or wrote it
         self._charged_for: Mark | None = None  # of a newer copy that is lost
         self._has_grown = False
-        self._is_locked = False
+        self._is_locked = self._in_transaction = False
         self._runs: dict[int, OwnerLock] = {}  # in which this ledger takes part here
 
     @classmethod
@@ -159,10 +159,10 @@ class LedgerFile:
         if run in self._runs:
             return
         try:
-            lock = OwnerLock.of(self.path.with_name(f"{self.path.name}.run-{run:016x}"), passing=True)
+            lock = OwnerLock.of(self.path.with_name(f"{self.path.name}.run-{run_text(run)}"), passing=True)
         except LedgerBusyError:
             raise LedgerBusyError(
-                f"another process of this site takes part in run {run:016x}: each round would be paid for twice"
+                f"another process of this site takes part in run {run_text(run)}: each round would be paid for twice"
             ) from None
         self._resources.callback(lock.release)
         self._runs[run] = lock
@@ -173,7 +173,7 @@ class LedgerFile:
 
     def promises(self, *, but: int) -> list[Mapping[str, Any]]:
         """What the runs that go on have promised, but one; that of a process that is gone counts no more."""
-        own = self.path.with_name(f"{self.path.name}.run-{but:016x}.lock")
+        own = self.path.with_name(f"{self.path.name}.run-{run_text(but)}.lock")
         others = [file for file in self.path.parent.glob(f"{self.path.name}.run-*.lock") if file != own]
         return [json.loads(text) for text in OwnerLock.notes(others).values() if text]
 
@@ -184,7 +184,7 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Commit all changes to the disk at the end; discard them after an exception.
+        """Commit all changes to the disk at the end of the outermost one; discard them after an exception.
 
         Raises
         ------
@@ -193,12 +193,16 @@ class LedgerFile:
         """
         if os.getpid() != self._process:
             raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it must not use it")
+        if self._in_transaction:  # a part of a larger one
+            yield
+            return
         with self.locked():
             yield from self._transaction()
 
     def _transaction(self) -> Generator[None]:
         try:
             self._database.execute("BEGIN IMMEDIATE")
+            self._in_transaction = True
             try:
                 yield
                 mark = self._next_mark() if self._has_grown else None
@@ -208,7 +212,7 @@ class LedgerFile:
                     self._database.execute("ROLLBACK")
                 raise
             finally:
-                self._has_grown = False
+                self._in_transaction = self._has_grown = False
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self.path}: {error}") from None
         if mark is not None:  # after the commit: a crash between the two leaves a mark that is behind
@@ -236,10 +240,9 @@ class LedgerFile:
             "SELECT number, CAST(content AS BLOB), CAST(link AS BLOB) FROM entries ORDER BY number"
         )
 
-    def contents(self, kind: str) -> Iterator[Mapping[str, Any]]:
+    def contents(self, kind: str) -> list[Mapping[str, Any]]:
         """The contents of all entries of a kind in order."""
-        rows = self._database.execute("SELECT content FROM entries WHERE kind = ? ORDER BY number", (kind,))
-        return (json.loads(text) for (text,) in rows)
+        return [json.loads(text) for _, text in self.texts(kind)]
 
     def texts(self, *kinds: str) -> list[tuple[int, bytes]]:
         """Number and canonical text of all entries of some kinds, in their order."""
@@ -247,16 +250,21 @@ class LedgerFile:
         sql = f"SELECT number, CAST(content AS BLOB) FROM entries WHERE kind IN ({marks}) ORDER BY number"  # noqa: S608
         return [*self._database.execute(sql, kinds)]
 
+    def one(self, sql: str, *values: object) -> Any:
+        """The first value that a query finds; None if there is none."""
+        row = self._database.execute(sql, values).fetchone()
+        return None if row is None else row[0]
+
     def tip(self) -> tuple[int, bytes]:
         """Number and link of the last entry; 0 and the first link if there is none."""
-        number: int = self._one("SELECT COALESCE(MAX(number), 0) FROM entries")
+        number: int = self.one("SELECT COALESCE(MAX(number), 0) FROM entries")
         return number, self.link_of(number)
 
     def link_of(self, number: int) -> bytes:
         """The link of an entry, of 0 the first link; empty if there is no such entry."""
         if number == 0:
             return first_link(*astuple(self.origin()))
-        link: bytes | None = self._one("SELECT link FROM entries WHERE number = ?", number)
+        link: bytes | None = self.one("SELECT link FROM entries WHERE number = ?", number)
         return link or b""
 
     def append(self, kind: str, **content: object) -> int:
@@ -281,41 +289,11 @@ class LedgerFile:
 
     def payload(self, number: int) -> bytes:
         """The payload of an entry, checked against the hash in the entry."""
-        content = json.loads(self._one("SELECT content FROM entries WHERE number = ?", number))
-        payload: bytes | None = self._one("SELECT CAST(payload AS BLOB) FROM outbox WHERE number = ?", number)
+        content = json.loads(self.one("SELECT content FROM entries WHERE number = ?", number))
+        payload: bytes | None = self.one("SELECT CAST(payload AS BLOB) FROM outbox WHERE number = ?", number)
         if payload is None or hashlib.sha256(payload).hexdigest() != content["sha256"]:
             raise LedgerError(f"ledger {self.path}: the payload of entry {number} is not what was stored")
         return payload
-
-    def payer(self, run: str, round_: int, site: str) -> str | None:
-        """The dataset that a request was reserved for."""
-        sql = "SELECT dataset FROM entries WHERE kind = 'reserve' AND run = ? AND round = ? AND site = ? LIMIT 1"
-        payer: str | None = self._one(sql, run, round_, site)
-        return payer
-
-    def stored_as(self, run: str, round_: int, site: str) -> int | None:
-        """Number of the entry that a request's payload belongs to."""
-        sql = "SELECT number FROM entries WHERE kind = 'store' AND run = ? AND round = ? AND site = ?"
-        number: int | None = self._one(sql, run, round_, site)
-        return number
-
-    def begun_with(self, run: str, site: str) -> Mapping[str, Any] | None:
-        """The recipe of a site's first reservation in a run; None before it."""
-        sql = (
-            "SELECT json_extract(content, '$.recipe') FROM entries "
-            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
-        )
-        recipe: str | None = self._one(sql, run, site)
-        return None if recipe is None else json.loads(recipe)
-
-    def spent_at(self, dataset: str, authority: str) -> tuple[int, int, bytes]:
-        """Count, units and last link of the reservations of a dataset in the runs of one federation."""
-        sql = (
-            "SELECT COUNT(*), COALESCE(SUM(units), 0), MAX(number) FROM entries "
-            "WHERE kind = 'reserve' AND dataset = ? AND json_extract(content, '$.authority') = ?"
-        )
-        number, units, last = self._database.execute(sql, (dataset, authority)).fetchone()
-        return number, units, self.link_of(last or 0)
 
     def spending(self, run: str | None = None, *, against_all: bool = False) -> dict[str, int]:
         """Units reserved for each dataset in one run or in all; lost units may be of any run, and always count.
@@ -331,18 +309,6 @@ class LedgerFile:
             "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
         )
         return dict(self._database.execute(sql, (run, run)))
-
-    def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
-        """Whether all that `spending` counts for a dataset was priced by Gaussian DP; of lost units nobody knows.
-
-        An older fedbnsl did not say what it reserved for, and added discrete noise.
-        """
-        sql = (
-            "SELECT EXISTS (SELECT 1 FROM entries WHERE dataset = ? AND (units > 0 OR "
-            "json_extract(content, '$.units_against_all') > 0) AND (kind = 'lost' "
-            "OR kind = 'reserve' AND (? IS NULL OR run = ?) AND json_extract(content, '$.gaussian') IS NOT TRUE))"
-        )
-        return not self._one(sql, dataset, run, run)
 
     def state(self) -> Mark:
         """The state that the mark notes."""
@@ -408,7 +374,7 @@ class LedgerFile:
             Naming the first entry that is wrong.
         """
         with self.transaction():
-            damage = self._one("PRAGMA integrity_check(1)")
+            damage = self.one("PRAGMA integrity_check(1)")
             if damage != "ok":
                 raise LedgerError(f"ledger {self.path} is damaged: {damage}")
             expected, link = 0, first_link(*astuple(self.origin()))
@@ -428,9 +394,9 @@ class LedgerFile:
                     against_all[dataset] = against_all.get(dataset, 0) + in_all
                 elif entry["kind"] == "store":
                     self.payload(number)
-            if self._one("SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'entries'") != expected:
+            if self.one("SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'entries'") != expected:
                 raise LedgerError(f"ledger {self.path}: entry {expected + 1} is missing")
-            stray = self._one(
+            stray = self.one(
                 "SELECT MIN(number) FROM outbox WHERE number NOT IN (SELECT number FROM entries WHERE kind = 'store')"
             )
             if stray is not None:
@@ -438,9 +404,10 @@ class LedgerFile:
             if spending != self.spending() or against_all != self.spending(against_all=True):
                 raise LedgerError(f"ledger {self.path}: its sums do not match its entries")
 
-    def _one(self, sql: str, *values: object) -> Any:
-        row = self._database.execute(sql, values).fetchone()
-        return None if row is None else row[0]
+
+def run_text(run: int) -> str:
+    """A run's number as entries have it."""
+    return f"{run:016x}"
 
 
 def _older(path: Path, here: Mark, known: Mark) -> LedgerError:

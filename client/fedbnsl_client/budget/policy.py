@@ -204,7 +204,7 @@ class Policy(BaseModel):
         return any(approvable.hex() in self.auto_approve for approvable in plan.approvable_digests())
 
     def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
-        """Refuse a plan against the rules, before any record is read; `check_price` checks the budget.
+        """Refuse a plan against the rules, before any record is read; `check_cost` checks the budget.
 
         Raises
         ------
@@ -275,13 +275,13 @@ def _in_words(problem: Any) -> str:
 _MIXED = "; only where all runs of a table are priced by Gaussian DP are they counted so, and here not all are"
 
 
-def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
+def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
     """Refuse a run that costs more than the policy allows if the coordinator and all other sites collude.
 
     Parameters
     ----------
     to_pay, spent
-        As in `check_price`, against all of them together.
+        As in `check_cost`, against all of them together.
 
     Raises
     ------
@@ -308,7 +308,7 @@ def check_price_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spe
         )
 
 
-def check_price(
+def check_cost(
     dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending, spent_in_run: Spending
 ) -> None:
     """Refuse a run whose delta, epsilon or remaining cost exceeds what the policy allows its dataset.

@@ -12,15 +12,16 @@ from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.rounds.kinds import n_rounds
-from fedbnsl_client.budget.ledger import Ledger, Registration
+from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
-from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price, check_price_against_all, not_registered
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
+from fedbnsl_client.budget.registrations import Registration
 from fedbnsl_client.budget.spending import Spending
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     """Spent and left of a dataset; epsilon is derived, never stored."""
-    spent, unprotected = ledger.spending(dataset.id), ledger.unprotected(dataset.id)
+    spent, unprotected = ledger.payments.spending(dataset.id), ledger.payments.unprotected(dataset.id)
 
     def told(spending: Spending) -> dict[str, float]:
         return {"zcdp": zcdp.zcdp_of(spending.units), "epsilon": spending.epsilon(dataset.max_delta)}
@@ -29,7 +30,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         """Epsilons do not add up, zCDP does: the epsilon is that of one more run that spends all that is left."""
         return told(Spending() if unprotected else dataset.cap.left(spent, gaussian=gaussian))
 
-    in_all = ledger.spending_against_all(dataset.id)
+    in_all = ledger.payments.spending(dataset.id, against_all=True)
     of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
     return {
         **of_all,
@@ -37,7 +38,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "delta": dataset.max_delta,
         "max_epsilon": dataset.max_epsilon,
         "unprotected": unprotected,
-        "one_budget_with": sorted(ledger.account(dataset.id) - {dataset.id}),
+        "one_budget_with": sorted(ledger.registrations.account(dataset.id) - {dataset.id}),
         "accounting": "Gaussian" if spent.gaussian else "zCDP",
         "spent": told(spent),
         "left": left(gaussian=True),
@@ -68,10 +69,10 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
                 f"the mean products of {pairs}"
             )
-    elif (registered := ledger.registered(dataset.id)) is None:
+    elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no price can be given"]
     else:
-        lines = _price(plan, dataset, registered, ledger.spending(dataset.id))
+        lines = _price(plan, dataset, registered, ledger.payments.spending(dataset.id))
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
@@ -132,17 +133,18 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
     PolicyRefusal, BudgetExhaustedError
         As on joining a run.
     """
-    registered = ledger.registered(dataset.id)
+    registered = ledger.registrations.find(dataset.id)
     if registered is None:
         raise not_registered(folder, dataset.id)
     policy.check_plan(plan, dataset, n_samples=registered.n_samples, approved=True)
     if plan.privacy is not None:
-        ledger.require_protected(dataset.id)
+        payments = ledger.payments
+        payments.require_protected(dataset.id)
         price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
-        cost = Spending(price.units, price.gaussian)
-        check_price(dataset, price, to_pay=cost, spent=ledger.spending(dataset.id), spent_in_run=Spending())
-        in_all = Spending(price.share_units, price.gaussian)
-        check_price_against_all(dataset, price, to_pay=in_all, spent=ledger.spending_against_all(dataset.id))
+        cost, in_all = (Spending(units, price.gaussian) for units in (price.units, price.share_units))
+        check_cost(dataset, price, to_pay=cost, spent=payments.spending(dataset.id), spent_in_run=Spending())
+        spent = payments.spending(dataset.id, against_all=True)
+        check_cost_against_all(dataset, price, to_pay=in_all, spent=spent)
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class AgentCollector(Collector):
             if now != self._seen:
                 with site_folder.opened(self._folder) as (policy, ledger):
                     self._budgets = {
-                        one.id: (one.max_epsilon, ledger.spending(one.id).epsilon(one.max_delta))
+                        one.id: (one.max_epsilon, ledger.payments.spending(one.id).epsilon(one.max_delta))
                         for one in policy.datasets
                     }
                 self._seen = now

@@ -27,6 +27,7 @@ from fedbnsl.identity.certificates import (
     why_unusable,
 )
 from fedbnsl.protocol.messages import Membership
+from fedbnsl_client.secure_aggregation.attestation import Attestation
 
 _DOMAIN = "fedbnsl secure aggregation, key of a site/1"
 _CURVE = ec.ECDSA(hashes.SHA256())
@@ -50,14 +51,11 @@ def digest(*parts: object) -> bytes:
 
 def memberships_digest(memberships: Iterable[Membership], *, with_keys: bool) -> bytes:
     """32 bytes that stand for these memberships in the order of their names."""
-    named = sorted(memberships, key=lambda membership: membership.site)
-    keys = [
-        membership.public_key if with_keys else b"" for membership in named
-    ]  # a signature can be written in two ways
+    # Without the signatures: one can be written in two ways.
     return digest(
         [
-            (membership.site, membership.n_samples, membership.certificate, key)
-            for membership, key in zip(named, keys, strict=True)
+            (one.site, one.n_samples, one.certificate, one.public_key if with_keys else b"")
+            for one in sorted(memberships, key=lambda one: one.site)
         ]
     )
 
@@ -69,7 +67,7 @@ def statement(
     return digest(_DOMAIN, authority, run, plan_digest, memberships_digest(memberships, with_keys=False), site, key)
 
 
-class Enrolled:
+class Enrolled(Attestation):
     """A site with a certificate of its federation.
 
     Parameters
@@ -136,9 +134,8 @@ class Enrolled:
             certificate = load_der_x509_certificate(membership.certificate)
             wrong = why_unusable(certificate, self._ca) or _other_name(certificate, membership.site)
         except (ValueError, IdentityError) as error:
-            wrong = str(error)
-            raise PeerRefusedError(f"the certificate of site {membership.site!r} cannot be used: {wrong}") from None
-        if wrong:
+            certificate, wrong = None, str(error)
+        if certificate is None or wrong:
             raise PeerRefusedError(f"the certificate of site {membership.site!r} cannot be used: {wrong}")
         return certificate
 

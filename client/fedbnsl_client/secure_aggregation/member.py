@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fedbnsl.errors import PeerRefusedError
 from fedbnsl.protocol.messages import DIGEST_BYTES, Loss, MaskedSum, Membership
-from fedbnsl_client.secure_aggregation.attestation import Attestation, Unattested
+from fedbnsl_client.secure_aggregation.attestation import Attestation
 from fedbnsl_client.secure_aggregation.keys import digest, memberships_digest, public_key, statement
 from fedbnsl_client.secure_aggregation.masks import check_key, masked
 
@@ -34,7 +34,7 @@ class Member:
     plan_digest: bytes
     n_sites: int
     n_honest: int
-    attestation: Attestation = field(default_factory=Unattested)
+    attestation: Attestation = field(default_factory=Attestation)
     retries: int = 0
 
     def signature(self, memberships: Sequence[Membership], key: bytes) -> bytes:

@@ -1,9 +1,10 @@
 """The table that a site brings to a run: a public one, or one guarded by its policy and its ledger."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.events.security_log import Record, unrecorded
@@ -13,7 +14,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.approvals import Terms
-from fedbnsl_client.budget.journal import RunJournal
+from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.budget.spending import Spending
@@ -22,7 +23,7 @@ from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dict
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.secure_aggregation import peers
-from fedbnsl_client.secure_aggregation.attestation import Attestation, Unattested
+from fedbnsl_client.secure_aggregation.attestation import Attestation
 from fedbnsl_client.site import folder as site_folder
 
 if TYPE_CHECKING:
@@ -46,55 +47,59 @@ class Budget:
     delta: float
 
 
-class Admission(Protocol):
-    """What a site offers to a run, and under which conditions."""
+class Admission(ABC):
+    """What a site offers to a run, and under which conditions; by default nothing is counted.
 
-    @property
-    def site(self) -> str:
-        """Name of the site."""
-        ...
+    Attributes
+    ----------
+    variables
+        Columns that it offers.
+    n_samples
+        Rows of its table (public).
+    dictionary
+        What it takes its variables for; empty: all columns are numbers.
+    """
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Columns that it offers."""
-        ...
-
-    @property
-    def n_samples(self) -> int:
-        """Rows of its table (public)."""
-        ...
-
-    @property
-    def dictionary(self) -> Dictionary:
-        """What it takes its variables for; empty: all columns are numbers."""
-        ...
+    site: str
+    variables: tuple[str, ...]
+    n_samples: int
+    dictionary: Dictionary
 
     @property
     def ledger_head(self) -> LedgerHead | None:
         """Where its ledger stands, if it has one."""
-        ...
+        return None
 
     @property
     def dataset_id(self) -> str:
         """Under which name its ledger counts the table; empty: it is not counted."""
-        ...
+        return ""
 
     def paid_units(self, run: int) -> int | None:
         """What it has paid in a run, by its number, in units of 1e-12 zCDP; None: nothing is counted."""
-        ...
+        return None
 
-    def budget(self) -> "Budget | None":
+    def budget(self) -> Budget | None:
         """What its table has spent in all, and may spend; None: nothing is counted."""
-        ...
+        return None
 
     def price(self, plan: Plan) -> Mapping[str, float] | None:
         """What a whole run of a plan costs its table: epsilon, delta and zcdp; None: nothing is counted."""
-        ...
+        return None
 
     def attestation(self, credentials: "Credentials | None") -> Attestation:
         """How it signs its keys for secure aggregation and checks those of the other sites."""
-        ...
+        if credentials is None:
+            return Attestation()
+        from fedbnsl_client.secure_aggregation.keys import Enrolled  # here: plaintext needs no cryptography
 
+        return Enrolled(credentials, self._confirmed_peers())
+
+    def _confirmed_peers(self) -> Mapping[str, str] | None:
+        """As `peers.confirmed`; None: nobody need be confirmed, as nothing is protected."""
+        return None
+
+    @abstractmethod
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """The table for a plan, and the journal that pays for its releases; refuses before a record is read.
 
@@ -103,14 +108,10 @@ class Admission(Protocol):
         variables
             What the site offers, in the order of the run.
         """
-        ...
 
 
-class PublicTable:
+class PublicTable(Admission):
     """A table that anybody may see: nothing is refused and nothing is counted."""
-
-    ledger_head = None
-    dataset_id = ""
 
     def __init__(self, site: str, dataset: Dataset) -> None:
         self.site = site
@@ -118,23 +119,6 @@ class PublicTable:
         self.dictionary = dataset.dictionary
         self.n_samples = dataset.n_samples
         self._dataset = dataset
-
-    def paid_units(self, run: int) -> None:
-        """See `Admission.paid_units`."""
-
-    def budget(self) -> None:
-        """See `Admission.budget`."""
-
-    def price(self, plan: Plan) -> None:
-        """See `Admission.price`."""
-
-    def attestation(self, credentials: "Credentials | None") -> Attestation:
-        """See `Admission.attestation`: nobody need be confirmed, as nothing is protected."""
-        if credentials is None:
-            return Unattested()
-        from fedbnsl_client.secure_aggregation.keys import Enrolled  # here: plaintext needs no cryptography
-
-        return Enrolled(credentials)
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
@@ -152,7 +136,7 @@ class PublicTable:
         return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
 
 
-class GuardedTable:
+class GuardedTable(Admission):
     """A table that is used as its site's policy says, and paid for from the site's ledger.
 
     Rows and columns are those that were registered: no record is read before the run is admitted.
@@ -169,9 +153,6 @@ class GuardedTable:
         Fingerprint of the authority that attests the coordinator; empty: none, the wire is plaintext.
     record
         Told of every release that is paid for.
-    unattended
-        Whether an agent brings it: the very plan must be approved, with its sites and its price, or listed in the
-        policy; otherwise names of sites and variables may be added to an approved plan.
 
     Raises
     ------
@@ -190,12 +171,10 @@ class GuardedTable:
         max_file_bytes: int | None = None,
         authority: str = "",
         record: Record = unrecorded,
-        unattended: bool = False,
     ) -> None:
-        self._unattended = unattended
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
-        registered = ledger.registered(self._dataset.id)
+        registered = ledger.registrations.find(self._dataset.id)
         if registered is None:
             raise not_registered(folder, self._dataset.id)
         self.dictionary, _ = site_folder.described(folder)
@@ -215,7 +194,7 @@ class GuardedTable:
     @property
     def ledger_head(self) -> LedgerHead:
         """See `Admission.ledger_head`."""
-        return self._ledger.head(self._dataset.id, self._authority)
+        return self._ledger.payments.head(self._dataset.id, self._authority)
 
     @property
     def dataset_id(self) -> str:
@@ -224,11 +203,11 @@ class GuardedTable:
 
     def paid_units(self, run: int) -> int:
         """See `Admission.paid_units`."""
-        return self._ledger.spending(self._dataset.id, run).units
+        return self._ledger.payments.spending(self._dataset.id, run).units
 
-    def budget(self) -> "Budget":
+    def budget(self) -> Budget:
         """See `Admission.budget`."""
-        spent, delta = self._ledger.spending(self._dataset.id), self._dataset.max_delta
+        spent, delta = self._ledger.payments.spending(self._dataset.id), self._dataset.max_delta
         left = self._dataset.cap.left(spent, gaussian=True).epsilon(delta)
         return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta)
 
@@ -240,13 +219,8 @@ class GuardedTable:
         cost, delta = Spending(price.units, price.gaussian), self._dataset.max_delta
         return {"epsilon": cost.epsilon(delta), "delta": delta, "zcdp": zcdp_of(price.units)}
 
-    def attestation(self, credentials: "Credentials | None") -> Attestation:
-        """See `Admission.attestation`: with the sites that the operator has confirmed."""
-        if credentials is None:
-            return Unattested()
-        from fedbnsl_client.secure_aggregation.keys import Enrolled  # as above
-
-        return Enrolled(credentials, peers.confirmed(self._folder))
+    def _confirmed_peers(self) -> Mapping[str, str]:
+        return peers.confirmed(self._folder)
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
@@ -261,11 +235,9 @@ class GuardedTable:
         """
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_columns(plan, variables)
-        self._ledger.take_run(run)
-        approved = self._unattended or any(map(self._ledger.approved, plan.approvable_digests()))
-        self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=approved)
-        if self._unattended:
-            self._check_unattended(plan, run)
+        self._ledger.payments.take_run(run)
+        self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=self._is_approved(plan))
+        self._note_part(plan, run)
         journal: Journal = Unaccounted()
         if plan.privacy is not None:
             if plan.secure_aggregation and not self._authority:
@@ -276,30 +248,35 @@ class GuardedTable:
                     "more noise: --set privacy.secure_aggregation=false.",
                 )
             price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
-            paying = RunJournal(
-                self._ledger,
-                self._dataset,
-                plan,
-                price,
-                run=run,
-                site=self.site,
-                variables=variables,
-                authority=self._authority,
-                record=self._record,
-            )
+            here = RunHere(run, self.site, tuple(variables), self._authority)
+            paying = RunJournal(self._ledger.payments, self._dataset, plan, price, here, self._record)
             paying.check()
             journal = paying
         table = site_folder.read_table(
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
-        self._ledger.check_table(self._dataset.id, table.variables, table.X)
+        self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
         table = rows_for(table.reordered(variables), plan)
         if plan.privacy is None and not self._dataset.public:
             # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
-            self._ledger.note_unprotected(self._dataset.id, run, plan.digest())
+            self._ledger.payments.note_unprotected(self._dataset.id, run, plan.digest())
         return table, journal
 
-    def _check_unattended(self, plan: Plan, run: int) -> None:
+    def _is_approved(self, plan: Plan) -> bool:
+        """Whether a plan is approved, perhaps without the names of sites and variables."""
+        return not self._ledger.approvals.current().keys().isdisjoint(map(bytes.hex, plan.approvable_digests()))
+
+    def _note_part(self, plan: Plan, run: int) -> None:
+        """A person who joins takes part in as many runs as the budget holds."""
+
+
+class UnattendedTable(GuardedTable):
+    """A table that an agent brings: the very plan must be approved, with its sites and its cost, or be listed."""
+
+    def _is_approved(self, plan: Plan) -> bool:
+        return True  # `_note_part` is stricter
+
+    def _note_part(self, plan: Plan, run: int) -> None:
         """Refuse an agent what its operator has not approved, or the policy does not list; note what it takes part in.
 
         Raises
@@ -307,16 +284,14 @@ class GuardedTable:
         PolicyRefusal
             Saying what differs.
         """
-        if self._policy.lists_exactly(plan.digest()):
-            self._ledger.note_agent(run, plan.digest(), most=None)
-            return
-        terms = approved_terms(self._ledger, plan, run)
-        here = Terms.of(
-            plan, self._dataset.id, n_samples=self.n_samples, n_variables=len(self.variables), runs=terms.runs
-        )
-        if why := terms.why_other(here):
-            raise PolicyRefusal(f"the run is not the one that was approved: {why}")
-        self._ledger.note_agent(run, plan.digest(), most=terms.runs)
+        most: int | None = None
+        if not self._policy.lists_exactly(plan.digest()):
+            terms = approved_terms(self._ledger, plan, run)
+            sizes = {"n_samples": self.n_samples, "n_variables": len(self.variables)}
+            if why := terms.why_other(Terms.of(plan, self._dataset.id, **sizes, runs=terms.runs)):
+                raise PolicyRefusal(f"the run is not the one that was approved: {why}")
+            most = terms.runs
+        self._ledger.approvals.note_agent(run, plan.digest(), most=most)
 
 
 def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
@@ -327,7 +302,7 @@ def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
     PolicyRefusal
         If none may, or only in fewer runs than it has taken part in already.
     """
-    known = ledger.approvals().get(plan.digest().hex())
+    known = ledger.approvals.current().get(plan.digest().hex())
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
     if known is None:
         raise PolicyRefusal(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
@@ -339,7 +314,7 @@ def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
     if known.terms is None:
         raise PolicyRefusal("the plan is approved, but for no run of an agent", remedy=remedy)
     most, taken = known.terms.runs, len(known.taken)
-    if taken >= most and not ledger.agent_was_in(run, plan.digest()):
+    if taken >= most and not ledger.approvals.agent_was_in(run, plan.digest()):
         raise PolicyRefusal(
             f"the plan is approved for {most} run(s) of an agent, and it has taken part in {taken}",
             remedy="Approve it again for more: fedbnsl participant approve PLAN FOLDER --runs N.",

@@ -87,7 +87,7 @@ def approve(
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         terms = _terms(plan, dataset.id, ledger, n_runs)
-        ledger.approve(plan.digest(), plan.name, terms)
+        ledger.approvals.approve(plan.digest(), plan.name, terms)
         site_folder.security_log(folder).enter(
             "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
         )
@@ -107,7 +107,7 @@ def _terms(plan: "Plan", dataset: str, ledger: "Ledger", n_runs: int) -> "Terms 
     """For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part."""
     from fedbnsl_client.budget.approvals import Terms
 
-    registered = ledger.registered(dataset)
+    registered = ledger.registrations.find(dataset)
     if not n_runs or not plan.sites or registered is None:
         return None
     sizes = {"n_samples": registered.n_samples, "n_variables": len(registered.variables)}
@@ -126,11 +126,11 @@ def withdraw(folder: Path, digest: str) -> None:
     from fedbnsl_client.site import folder as site_folder
 
     with site_folder.opened(folder) as (_, ledger):
-        known = [one for one in ledger.approvals() if one.startswith(digest.lower())]
+        known = [one for one in ledger.approvals.current() if one.startswith(digest.lower())]
         if len(digest) < _SHORTEST_DIGEST:
             raise SetupError(f"{digest!r} is too short; give at least {_SHORTEST_DIGEST} characters of the digest")
         if len(known) != 1:
             raise SetupError(f"{digest!r} is the beginning of {len(known)} approved digests; expected that of one")
-        ledger.withdraw(bytes.fromhex(known[0]))
+        ledger.approvals.withdraw(bytes.fromhex(known[0]))
         site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0])
     tell(f"withdrawn: {known[0]}")

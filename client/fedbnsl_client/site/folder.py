@@ -254,7 +254,7 @@ def refuse_as_public(data: Path, table: Dataset, own_folder: Path | None) -> Non
     held = list(high_water_mark.folders_with(data).items())
     if own_folder is not None and (own_folder / LEDGER).exists():
         with Ledger.open(own_folder / LEDGER) as ledger:
-            known = ledger.known_as(table.variables, table.X, file_identity(data))
+            known = ledger.registrations.known_as(table.variables, table.X, file_identity(data))
         held += [(str(own_folder), dataset_id) for dataset_id in known]
     for folder, dataset_id in held:
         policy = Path(folder, POLICY)
@@ -270,7 +270,7 @@ def refuse_as_public(data: Path, table: Dataset, own_folder: Path | None) -> Non
 def register(
     folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
 ) -> None:
-    """Enter in the ledger the table that the policy names; see `Ledger.register`."""
+    """Enter in the ledger the table that the policy names; see `Registrations.register`."""
     _register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
     security_log(folder).enter("registered", dataset=dataset_id, supersedes=supersedes)
 
@@ -279,7 +279,7 @@ def _register(
     folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool
 ) -> None:
     file = file_identity(folder / policy.dataset(dataset_id).path)
-    ledger.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
+    ledger.registrations.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
 
 
 def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:

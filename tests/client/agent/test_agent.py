@@ -17,8 +17,7 @@ from fedbnsl_client.agent import agent as agent_module
 from fedbnsl_client.agent import results
 from fedbnsl_client.agent.agent import Agent
 from fedbnsl_client.agent.part import Part, Site, is_allowed
-from fedbnsl_client.budget.approvals import Terms
-from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.approvals import Approvals, Terms
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
@@ -35,7 +34,7 @@ def offer(number: int = 1, plan: Plan = PLAN, *, name: str = "run", state: str =
 def approve(folder: Path, plan: Plan = PLAN, runs: int = 5) -> None:
     with site_folder.opened(folder) as (_, ledger):
         terms = Terms.of(plan, DATASET, n_samples=ROWS, n_variables=len(NAMES), runs=runs) if runs else None
-        ledger.approve(plan.digest(), plan.name, terms)
+        ledger.approvals.approve(plan.digest(), plan.name, terms)
 
 
 class Started:
@@ -123,7 +122,7 @@ def test_a_run_is_left_once_neither_policy_nor_approval_allow_it(started: Starte
         approve(started.folder, runs=0)
         assert not is_allowed(policy, ledger, offer()), "a person may join, no agent"
         approve(started.folder)
-        ledger.withdraw(PLAN.digest())
+        ledger.approvals.withdraw(PLAN.digest())
         assert not is_allowed(policy, ledger, offer())
 
 
@@ -140,7 +139,7 @@ def test_why_a_run_must_be_left_is_asked_before_each_answer() -> None:
 def test_a_run_that_was_left_for_good_is_not_joined_after_a_restart(started: Started) -> None:
     approve(started.folder)
     with site_folder.opened(started.folder) as (_, ledger):
-        number = ledger.approvals()[PLAN.digest().hex()].number
+        number = ledger.approvals.current()[PLAN.digest().hex()].number
     place = results.folder_of(started.folder / "results", offer())
     results.keep_outcome(place, offer(), "LeftError", "left", left_under=number)
     assert (place / "outcome.json").stat().st_mode & 0o777 == 0o600
@@ -183,7 +182,7 @@ def asked_once_to_end() -> Callable[..., None]:
     [
         (Session, "offers"),
         (site_folder, "opened"),  # by `_look`, of policy and ledger
-        (Ledger, "approvals"),  # by `_look`
+        (Approvals, "current"),  # by `_look`
         (Session, "plan_of"),  # by `_consider`
         (agent_module, "approved_terms"),  # by `_consider`, of the ledger
     ],

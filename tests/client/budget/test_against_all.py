@@ -8,13 +8,14 @@ import pytest
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.budget.journal import RunJournal
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.journal import RunHere, RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
 from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.site import folder as site_folder
-from private_site import NAMES, private_plan, rows, write_table
+from private_site import NAMES, private_plan, rows, units_spent, write_table
 
 PLAN = Plan.load(
     "private-moments",
@@ -38,7 +39,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger.create(tmp_path / "ledger.db")
-    ledger.register(DATASET, NAMES, rows())
+    ledger.registrations.register(DATASET, NAMES, rows())
     return ledger
 
 
@@ -51,7 +52,7 @@ def policy(*, against_all: float | None, epsilon: float = 100.0) -> DatasetPolic
 
 def journal(ledger: Ledger, dataset: DatasetPolicy, *, run: int = 1, plan: Plan = PLAN) -> RunJournal:
     price = price_of(plan, n_samples=120, n_variables=3)
-    return RunJournal(ledger, dataset, plan, price, run=run, site="north", variables=NAMES)
+    return RunJournal(ledger.payments, dataset, plan, price, RunHere(run, "north", NAMES))
 
 
 def play(journal: RunJournal, *, last: int = PRICE.last_round) -> None:
@@ -71,11 +72,13 @@ def test_the_second_price_is_what_the_part_of_one_site_alone_would_cost() -> Non
 
 def test_both_prices_are_kept(ledger: Ledger) -> None:
     play(journal(ledger, policy(against_all=900.0)))
-    assert ledger.spending(DATASET) == Spending(PRICE.units)
-    assert ledger.spending_against_all(DATASET) == Spending(PRICE.share_units)
+    assert ledger.payments.spending(DATASET) == Spending(PRICE.units)
+    assert ledger.payments.spending(DATASET, against_all=True) == Spending(PRICE.share_units)
     ledger.verify()
-    ledger.reserve(Request(DATASET, 2, 1, "north"), 7, cap_units=10**15, recipe={})
-    assert ledger.spending_against_all(DATASET).units == PRICE.share_units + 7, "a release of another kind counts once"
+    ledger.payments.reserve(Request(DATASET, 2, 1, "north"), Payment(7, {}), Cap(10**15, 0))
+    assert units_spent(ledger, DATASET, against_all=True) == PRICE.share_units + 7, (
+        "a release of another kind counts once"
+    )
 
 
 def test_without_the_rule_secure_sums_are_refused_with_what_they_would_cost(ledger: Ledger) -> None:
@@ -98,11 +101,13 @@ def test_the_second_cap_holds_over_runs_before_and_while_they_go_on(ledger: Ledg
         second.check()
     with pytest.raises(BudgetExhaustedError, match="against all other sites together"):
         play(second)
-    assert ledger.spending(DATASET).units < 2 * PRICE.units
+    assert units_spent(ledger, DATASET) < 2 * PRICE.units
     cap = enough.cap_against_all
     assert cap is not None
-    assert cap.allows(ledger.spending_against_all(DATASET))
-    assert enough.cap.allows(ledger.spending(DATASET) + Spending(PRICE.units)), "the first cap would have let it pass"
+    assert cap.allows(ledger.payments.spending(DATASET, against_all=True))
+    assert enough.cap.allows(ledger.payments.spending(DATASET) + Spending(PRICE.units)), (
+        "the first cap would have let it pass"
+    )
 
 
 def test_rounds_that_were_skipped_are_still_to_pay_once_the_last_one_is_answered(ledger: Ledger) -> None:
@@ -130,16 +135,18 @@ def test_a_run_without_secure_sums_is_held_to_the_second_cap_too(ledger: Ledger)
 def test_the_second_price_is_never_below_the_first(ledger: Ledger, of_all: int) -> None:
     cap = Cap.of(100.0, 1e-6)
     with pytest.raises(ValueError, match="at least 10 units"):
-        ledger.reserve(Request(DATASET, 1, 1, "a"), 10, cap_units=100, recipe={}, against_all=(of_all, cap))
-    assert ledger.spent(DATASET) == 0
+        ledger.payments.reserve(
+            Request(DATASET, 1, 1, "a"), Payment(10, {}, units_against_all=of_all), Cap(100, 0), cap
+        )
+    assert units_spent(ledger, DATASET) == 0
 
 
 def test_a_ledger_pays_for_no_secure_aggregation_without_a_cap_for_it(ledger: Ledger) -> None:
     asked = Request(DATASET, 1, 1, "a")
     with pytest.raises(BudgetExhaustedError, match="no cap for secure aggregation"):
-        ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(11, None))
-    ledger.reserve(asked, 10, cap_units=100, recipe={}, against_all=(10, None))
-    assert ledger.spending_against_all(DATASET).units == 10
+        ledger.payments.reserve(asked, Payment(10, {}, units_against_all=11), Cap(100, 0))
+    ledger.payments.reserve(asked, Payment(10, {}, units_against_all=10), Cap(100, 0))
+    assert units_spent(ledger, DATASET, against_all=True) == 10
 
 
 def test_a_policy_that_allows_less_against_all_than_against_some_is_refused() -> None:
@@ -150,18 +157,18 @@ def test_a_policy_that_allows_less_against_all_than_against_some_is_refused() ->
 def test_a_restored_backup_is_charged_both_prices(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with Ledger.create(path) as ledger:
-        ledger.register(DATASET, NAMES, rows())
+        ledger.registrations.register(DATASET, NAMES, rows())
     old = path.read_bytes()
     with Ledger.open(path) as ledger:
         play(journal(ledger, policy(against_all=900.0)))
-        paid = ledger.spending_against_all(DATASET).units
+        paid = units_spent(ledger, DATASET, against_all=True)
     path.write_bytes(old)
     with Ledger.open(path, accept_backup=True) as ledger:
-        assert ledger.spending(DATASET).units == PRICE.units
-        assert ledger.spending_against_all(DATASET).units == paid == PRICE.share_units
+        assert units_spent(ledger, DATASET) == PRICE.units
+        assert units_spent(ledger, DATASET, against_all=True) == paid == PRICE.share_units
         ledger.verify()
     with Ledger.open(path) as ledger:
-        assert ledger.spending_against_all(DATASET).units == paid
+        assert units_spent(ledger, DATASET, against_all=True) == paid
 
 
 def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.admission import GuardedTable
-from private_site import DATASET, NAMES, ROWS, make_site, private_plan
+from fedbnsl_client.site.admission import UnattendedTable
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, units_spent
 
 PLAN = private_plan(sites=("north", "south"), variables=NAMES)
 DIGEST = PLAN.digest()
@@ -31,31 +31,31 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def admit(folder: Path, plan: Plan, run: int = 1) -> None:
     with site_folder.opened(folder) as (policy, ledger):
-        GuardedTable(folder, policy, ledger, DATASET, unattended=True).admit(plan, run, NAMES)
+        UnattendedTable(folder, policy, ledger, DATASET).admit(plan, run, NAMES)
 
 
 def test_an_approval_that_was_taken_back_is_none_until_it_is_given_again(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.approve(DIGEST, "plan", terms())
-    assert ledger.withdraw(DIGEST)
-    assert not ledger.approved(DIGEST)
-    assert not ledger.withdraw(DIGEST)
+    ledger.approvals.approve(DIGEST, "plan", terms())
+    ledger.approvals.withdraw(DIGEST)
+    assert DIGEST.hex() not in ledger.approvals.current()
+    ledger.approvals.withdraw(DIGEST)
     (version,) = ledger._file._database.execute("PRAGMA user_version").fetchone()
     assert version == 3, "an older fedbnsl, which would go by the approval, does not open it"
     with Ledger.open(tmp_path / "ledger.db") as again:
-        assert not again.approved(DIGEST)
-    ledger.approve(DIGEST, "plan")
-    assert ledger.approved(DIGEST)
+        assert DIGEST.hex() not in again.approvals.current()
+    ledger.approvals.approve(DIGEST, "plan")
+    assert DIGEST.hex() in ledger.approvals.current()
     ledger.verify()
 
 
 def test_a_run_is_counted_once_however_often_its_agent_is_started(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.approve(DIGEST, "plan", terms(runs=2))
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=2))
     for run in (1, 1, 2, 1, 2):
         admit(tmp_path, PLAN, run)
-    assert ledger.approvals()[DIGEST.hex()].taken == (f"{1:016x}", f"{2:016x}")
+    assert ledger.approvals.current()[DIGEST.hex()].taken == (f"{1:016x}", f"{2:016x}")
     with pytest.raises(PolicyRefusal, match=r"approved for 2 run\(s\) of an agent, and it has taken part in 2"):
         admit(tmp_path, PLAN, 3)
-    ledger.approve(DIGEST, "plan", terms(runs=1))
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=1))
     admit(tmp_path, PLAN, 3)
     admit(tmp_path, PLAN, 1)
 
@@ -63,7 +63,7 @@ def test_a_run_is_counted_once_however_often_its_agent_is_started(ledger: Ledger
 def test_12_an_agent_brings_a_table_to_no_run_that_differs_from_what_was_approved(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    ledger.approve(DIGEST, "plan", terms())
+    ledger.approvals.approve(DIGEST, "plan", terms())
     others = [
         private_plan(sites=("north", "west"), variables=NAMES),
         private_plan(sites=("north", "south", "west"), variables=NAMES, n_participants=3),
@@ -75,7 +75,7 @@ def test_12_an_agent_brings_a_table_to_no_run_that_differs_from_what_was_approve
     for plan in others:
         with pytest.raises(PolicyRefusal, match="is not approved here"):
             admit(tmp_path, plan)
-    assert ledger.spent(DATASET) == 0
+    assert units_spent(ledger, DATASET) == 0
 
 
 @pytest.mark.parametrize(
@@ -90,20 +90,20 @@ def test_12_an_agent_brings_a_table_to_no_run_that_differs_from_what_was_approve
 def test_12_the_price_the_sites_and_the_table_have_to_be_those_that_were_shown(
     ledger: Ledger, tmp_path: Path, change: dict[str, object], text: str
 ) -> None:
-    ledger.approve(DIGEST, "plan", replace(terms(), **change))
+    ledger.approvals.approve(DIGEST, "plan", replace(terms(), **change))
     with pytest.raises(PolicyRefusal, match=f"not the one that was approved: {text}"):
         admit(tmp_path, PLAN)
 
 
 def test_12_an_approval_for_a_person_is_none_for_an_agent(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.approve(DIGEST, "plan")
+    ledger.approvals.approve(DIGEST, "plan")
     with pytest.raises(PolicyRefusal, match="approved, but for no run of an agent"):
         admit(tmp_path, PLAN)
 
 
 def test_12_nobody_has_approved_the_sites_of_a_plan_that_names_none(ledger: Ledger, tmp_path: Path) -> None:
     plan = private_plan(variables=NAMES)
-    ledger.approve(plan.digest(), "plan", terms(plan))
+    ledger.approvals.approve(plan.digest(), "plan", terms(plan))
     with pytest.raises(PolicyRefusal, match="names no sites"):
         admit(tmp_path, plan)
 
@@ -118,7 +118,7 @@ def test_a_policy_can_list_plans_for_any_number_of_runs(tmp_path: Path) -> None:
 
 
 def test_an_approval_that_is_taken_back_between_two_looks_counts(ledger: Ledger) -> None:
-    ledger.approve(DIGEST, "plan", terms())
-    ledger.withdraw(DIGEST)
+    ledger.approvals.approve(DIGEST, "plan", terms())
+    ledger.approvals.withdraw(DIGEST)
     with pytest.raises(PolicyRefusal, match="approved no more"):
-        ledger.note_agent(5, DIGEST, most=1)
+        ledger.approvals.note_agent(5, DIGEST, most=1)

@@ -12,8 +12,10 @@ import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl_client.budget import high_water_mark
-from fedbnsl_client.budget.ledger import Ledger, Request
-from fedbnsl_client.budget.spending import Spending
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.spending import Cap, Spending
+from private_site import units_spent
 
 NAMES = ("age", "dose")
 TABLE = np.random.default_rng(7).normal(size=(30, 2))
@@ -32,14 +34,14 @@ def path(state: Path, tmp_path: Path) -> Path:
     path = tmp_path / "site" / "ledger.db"
     path.parent.mkdir()
     with Ledger.create(path) as ledger:
-        ledger.register("a", NAMES, TABLE)
-        ledger.register("b", NAMES, TABLE + 1)
+        ledger.registrations.register("a", NAMES, TABLE)
+        ledger.registrations.register("b", NAMES, TABLE + 1)
         pay(ledger, 1)
     return path
 
 
 def pay(ledger: Ledger, round_: int, dataset: str = "a") -> None:
-    ledger.reserve(Request(dataset, 1, round_, "north"), 10, cap_units=1000, recipe={})
+    ledger.payments.reserve(Request(dataset, 1, round_, "north"), Payment(10, {}), Cap(1000, 0))
 
 
 def backed_up(path: Path, use: Callable[[Ledger], None]) -> bytes:
@@ -74,7 +76,7 @@ def test_a_ledger_pays_for_nothing_once_another_copy_of_it_was_used_while_it_was
         high_water_mark.write(ledger.ledger_id, replace(own, n_entries=own.n_entries + 1, link="00"))
         with pytest.raises(LedgerError, match=r"another copy of ledger .* was used while this one was open"):
             pay(ledger, 2)
-        assert (ledger.mark, ledger.spent("a")) == (own, 10), "nothing was entered"
+        assert (ledger.mark, units_spent(ledger, "a")) == (own, 10), "nothing was entered"
 
 
 def test_a_backup_that_went_on_by_itself_is_refused_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +104,16 @@ def test_a_backup_that_is_accepted_is_charged_what_it_has_forgotten(path: Path) 
     def use(ledger: Ledger) -> None:
         pay(ledger, 2)
         pay(ledger, 3, "b")
-        ledger.note_unprotected("b", 1, bytes(32))
+        ledger.payments.note_unprotected("b", 1, bytes(32))
 
     path.write_bytes(backed_up(path, use))
     with Ledger.open(path, accept_backup=True) as ledger:
-        assert (ledger.spent("a"), ledger.spent("b")) == (20, 10)
-        assert ledger.unprotected("b")
-        assert not ledger.unprotected("a")
+        assert (units_spent(ledger, "a"), units_spent(ledger, "b")) == (20, 10)
+        assert ledger.payments.unprotected("b")
+        assert not ledger.payments.unprotected("a")
         assert [entry.kind for entry in ledger.entries()][3:] == ["restored", "lost", "lost", "unprotected"]
         pay(ledger, 2)
-        assert ledger.spent("a") == 30, "its noise is drawn anew, and paid for anew"
+        assert units_spent(ledger, "a") == 30, "its noise is drawn anew, and paid for anew"
         ledger.verify()
     Ledger.open(path).close()
 
@@ -154,29 +156,28 @@ def test_the_note_is_written_after_the_ledger(path: Path, monkeypatch: pytest.Mo
 
 def test_a_table_that_a_backup_forgets_does_not_get_another_budget(path: Path) -> None:
     def use(ledger: Ledger) -> None:
-        ledger.register("a", NAMES, OTHER, supersedes=True)
+        ledger.registrations.register("a", NAMES, OTHER, supersedes=True)
         pay(ledger, 2)
 
     path.write_bytes(backed_up(path, use))
     with Ledger.open(path, accept_backup=True) as ledger:
-        ledger.check_table("a", NAMES, OTHER)
+        ledger.registrations.check_table("a", NAMES, OTHER)
         with pytest.raises(LedgerError, match="registered as 'a'"):
-            ledger.register("fresh", NAMES, OTHER)
-        assert ledger.spent("a") == 20
+            ledger.registrations.register("fresh", NAMES, OTHER)
+        assert units_spent(ledger, "a") == 20
 
 
 def test_what_was_lost_counts_in_every_run(path: Path) -> None:
     path.write_bytes(backed_up(path, lambda ledger: pay(ledger, 2)))
     with Ledger.open(path, accept_backup=True) as ledger:
-        assert ledger.spending("a", 999).units == 10
+        assert units_spent(ledger, "a", 999) == 10
 
 
 def test_what_was_lost_counts_as_zcdp_even_if_all_of_it_was_gaussian(path: Path) -> None:
     """Nobody knows what it was paid for."""
 
     def pay_gaussian(ledger: Ledger, round_: int) -> None:
-        limits = {"cap_units": 30, "gaussian_cap_units": 40, "gaussian": True}
-        ledger.reserve(Request("b", 2, round_, "north"), 10, recipe={}, **limits)
+        ledger.payments.reserve(Request("b", 2, round_, "north"), Payment(10, {}, gaussian=True), Cap(30, 40))
 
     def use(ledger: Ledger) -> None:
         for round_ in range(1, 4):
@@ -184,7 +185,7 @@ def test_what_was_lost_counts_as_zcdp_even_if_all_of_it_was_gaussian(path: Path)
 
     path.write_bytes(backed_up(path, use))
     with Ledger.open(path, accept_backup=True) as ledger:
-        assert ledger.spending("b") == Spending(30, gaussian=False)
+        assert ledger.payments.spending("b") == Spending(30, gaussian=False)
         with pytest.raises(BudgetExhaustedError):
             pay_gaussian(ledger, 4)
 

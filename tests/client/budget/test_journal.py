@@ -12,12 +12,13 @@ import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
 from fedbnsl.privacy.calibration import Price, price_of
-from fedbnsl_client.budget.journal import RunJournal
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.journal import RunHere, RunJournal
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy
 from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.site import folder as site_folder
-from private_site import DATASET, NAMES, ROWS, make_site, private_plan
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, units_spent
 
 PLAN = private_plan()
 PRICE = price_of(PLAN, n_samples=120, n_variables=3)
@@ -34,7 +35,7 @@ class Site:
     def journal(self, *, units: int | None = None, run: int = RUN) -> RunJournal:
         """The journal of a run; with `units`, of a site whose budget holds no more than that."""
         policy = self.policy if units is None else Capped.model_validate({**self.policy.model_dump(), "units": units})
-        return RunJournal(self.ledger, policy, PLAN, PRICE, run=run, site="north")
+        return RunJournal(self.ledger.payments, policy, PLAN, PRICE, RunHere(run, "north"))
 
     @property
     def kinds(self) -> list[str]:
@@ -64,7 +65,7 @@ def test_a_release_is_on_the_disk_before_its_noise_is_drawn_and_kept_before_it_i
     seen: list[tuple[list[str], int]] = []
 
     def draw() -> bytes:
-        seen.append((site.kinds, site.ledger.spent(DATASET)))
+        seen.append((site.kinds, units_spent(site.ledger, DATASET)))
         return b"answer"
 
     assert site.journal().release(1, draw) == b"answer"
@@ -74,12 +75,12 @@ def test_a_release_is_on_the_disk_before_its_noise_is_drawn_and_kept_before_it_i
 
 def test_what_was_released_is_given_again_bit_for_bit_and_costs_nothing(site: Site) -> None:
     first = site.journal().release(2, lambda: b"\x00first\xff")
-    spent = site.ledger.spent(DATASET)
+    spent = units_spent(site.ledger, DATASET)
     assert site.journal().release(2, untouched) == first
     site.ledger.close()
     site.ledger = Ledger.open(site.folder / site_folder.LEDGER)
     assert site.journal().release(2, untouched) == first, "after a restart as well"
-    assert site.ledger.spent(DATASET) == spent
+    assert units_spent(site.ledger, DATASET) == spent
 
 
 def test_the_setup_and_the_rounds_cost_their_own_price(site: Site) -> None:
@@ -87,14 +88,16 @@ def test_the_setup_and_the_rounds_cost_their_own_price(site: Site) -> None:
     for t in range(PLAN.rounds + 1):
         journal.release(t, lambda: b"x")
     assert (
-        site.ledger.spent(DATASET) == PRICE.setup_units + 3 * PRICE.round_units + PRICE.surcharge_units == PRICE.units
+        units_spent(site.ledger, DATASET)
+        == PRICE.setup_units + 3 * PRICE.round_units + PRICE.surcharge_units
+        == PRICE.units
     )
 
 
 def test_another_run_pays_again_and_gets_its_own_answer(site: Site) -> None:
     site.journal().release(1, lambda: b"one")
     assert site.journal(run=RUN - 1).release(1, lambda: b"other") == b"other"
-    assert site.ledger.spent(DATASET) == 2 * FIRST
+    assert units_spent(site.ledger, DATASET) == 2 * FIRST
 
 
 def test_nothing_is_drawn_if_the_budget_does_not_hold_the_round(site: Site) -> None:
@@ -102,7 +105,7 @@ def test_nothing_is_drawn_if_the_budget_does_not_hold_the_round(site: Site) -> N
     journal.release(1, lambda: b"x")
     with pytest.raises(BudgetExhaustedError, match="cap"):
         journal.release(2, untouched)
-    assert site.ledger.spent(DATASET) == FIRST
+    assert units_spent(site.ledger, DATASET) == FIRST
     assert journal.release(1, untouched) == b"x", "what is paid for is still given"
 
 
@@ -120,9 +123,9 @@ def test_a_crash_while_drawing_wastes_the_round_and_gives_nothing_back(crash: ty
 
     with pytest.raises(crash):
         site.journal().release(1, draw)
-    assert site.ledger.spent(DATASET) == FIRST
+    assert units_spent(site.ledger, DATASET) == FIRST
     site.journal().release(1, lambda: b"drawn after the crash")
-    assert site.ledger.spent(DATASET) == 2 * FIRST, "whether the first noise was seen, nobody knows"
+    assert units_spent(site.ledger, DATASET) == 2 * FIRST, "whether the first noise was seen, nobody knows"
 
 
 def test_each_reservation_keeps_what_its_cost_is_computed_from(site: Site) -> None:
@@ -143,7 +146,7 @@ def test_the_surcharge_comes_with_the_first_round_of_steps_that_is_asked_for_and
     spent = 0
     for t in rounds:
         site.journal().release(t, lambda: b"x")
-        paid, spent = site.ledger.spent(DATASET) - spent, site.ledger.spent(DATASET)
+        paid, spent = units_spent(site.ledger, DATASET) - spent, units_spent(site.ledger, DATASET)
         first = t and t == next(filter(None, rounds))
         assert paid == PRICE.units_of(t) + (PRICE.surcharge_units if first else 0)
     site.journal(units=PRICE.units).check()
@@ -202,8 +205,8 @@ def other_price(**changes: object) -> Price:
 def test_a_run_that_was_begun_at_another_price_is_not_gone_on_with(now: Price, site: Site) -> None:
     """Its surcharge was for other steps; before this version, steps had discrete noise, and no surcharge was paid."""
     site.journal().release(1, lambda: b"x")
-    with pytest.raises(PolicyRefusal, match="began this run at another price"):
-        RunJournal(site.ledger, site.policy, PLAN, now, run=RUN, site="north").check()
+    with pytest.raises(PolicyRefusal, match="began this run at another cost"):
+        RunJournal(site.ledger.payments, site.policy, PLAN, now, RunHere(RUN, "north")).check()
     site.journal().check()
 
 
@@ -213,16 +216,16 @@ def test_a_run_begun_by_an_older_version_goes_on_if_its_price_has_not_changed(si
     price = price_of(plan, n_samples=120, n_variables=3)
     recipe = {"variables": [], "version": "0", "price": {k: v for k, v in vars(price).items() if "surcharge" not in k}}
     request = Request(dataset=DATASET, run=RUN, round=0, site="north")
-    site.ledger.reserve(request, price.setup_units, cap_units=10**15, recipe=recipe, gaussian=True)
-    RunJournal(site.ledger, site.policy, plan, price, run=RUN, site="north").check()
+    site.ledger.payments.reserve(request, Payment(price.setup_units, recipe, gaussian=True), Cap(10**15, 0))
+    RunJournal(site.ledger.payments, site.policy, plan, price, RunHere(RUN, "north")).check()
     dearer = replace(price, moments_units=price.moments_units + 1)
     with pytest.raises(PolicyRefusal, match="by fedbnsl 0"):
-        RunJournal(site.ledger, site.policy, plan, dearer, run=RUN, site="north").check()
+        RunJournal(site.ledger.payments, site.policy, plan, dearer, RunHere(RUN, "north")).check()
 
 
 def test_the_limit_of_a_run_holds_over_its_restarts(site: Site) -> None:
     strict = site.policy.model_copy(update={"max_epsilon_per_run": 1.0})
-    journal = RunJournal(site.ledger, strict, PLAN, PRICE, run=RUN, site="north")
+    journal = RunJournal(site.ledger.payments, strict, PLAN, PRICE, RunHere(RUN, "north"))
     journal.check()
     with pytest.raises(AssertionError, match="drawn"):
         journal.release(1, untouched)
@@ -232,7 +235,7 @@ def test_the_limit_of_a_run_holds_over_its_restarts(site: Site) -> None:
 
 def test_two_sites_of_one_ledger_do_not_get_each_others_answers(site: Site) -> None:
     site.journal().release(1, lambda: b"north")
-    other = RunJournal(site.ledger, site.policy, PLAN, replace(PRICE), run=RUN, site="south")
+    other = RunJournal(site.ledger.payments, site.policy, PLAN, replace(PRICE), RunHere(RUN, "south"))
     assert other.release(1, lambda: b"south") == b"south"
 
 
@@ -243,17 +246,19 @@ def test_13_what_a_run_that_goes_on_is_still_to_pay_is_not_promised_to_another(t
     price = price_of(plan, n_samples=ROWS, n_variables=len(NAMES))
     with site_folder.opened(tmp_path) as (policy, ledger), site_folder.opened(tmp_path) as (_, other):
         dataset = policy.dataset(None)
-        first = RunJournal(ledger, dataset, plan, price, run=1, site="north", variables=NAMES)
-        second = RunJournal(other, dataset, plan, price, run=2, site="north", variables=NAMES)
+        first = RunJournal(ledger.payments, dataset, plan, price, RunHere(1, "north", NAMES))
+        second = RunJournal(other.payments, dataset, plan, price, RunHere(2, "north", NAMES))
         first.check()
         with pytest.raises(BudgetExhaustedError, match="other runs that go on here are still to pay is counted"):
             second.check()
-        assert other.promised(DATASET, but=2)[0].units == price.units
+        assert other.payments.promised(DATASET, but=2)[0].units == price.units
         first.release(1, lambda: b"noise")
-        assert other.promised(DATASET, but=2)[0].units == price.units - ledger.spent(DATASET), "what is paid is not"
-        assert other.promised(DATASET, but=1)[0].units == 0
+        assert other.payments.promised(DATASET, but=2)[0].units == price.units - units_spent(ledger, DATASET), (
+            "what is paid is not"
+        )
+        assert other.payments.promised(DATASET, but=1)[0].units == 0
         ledger.close()
-        assert other.promised(DATASET, but=2)[0].units == 0
+        assert other.payments.promised(DATASET, but=2)[0].units == 0
 
 
 def test_of_two_runs_that_begin_at_once_and_do_not_both_fit_one_is_refused(tmp_path: Path) -> None:
@@ -264,7 +269,7 @@ def test_of_two_runs_that_begin_at_once_and_do_not_both_fit_one_is_refused(tmp_p
 
     def begin(run: int) -> bool:
         with site_folder.opened(tmp_path) as (policy, ledger):
-            journal = RunJournal(ledger, policy.dataset(None), plan, price, run=run, site="north", variables=NAMES)
+            journal = RunJournal(ledger.payments, policy.dataset(None), plan, price, RunHere(run, "north", NAMES))
             ready.wait()
             try:
                 journal.check()

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Request
 
 KILLS = 50
 PRICE = 7
@@ -30,7 +31,9 @@ NURSERY = """
 import os, signal, sys
 from pathlib import Path
 from fedbnsl.errors import BudgetExhaustedError
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.spending import Cap
+from fedbnsl_client.budget.payments import Payment, Request
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -39,16 +42,16 @@ def answer_rounds(path, run, price, cap):
     with Ledger.open(path) as ledger:
         for round_ in range(1, 10**6):
             request = Request("a", run, round_, "north")
-            payload = ledger.stored(request)
+            payload = ledger.payments.stored(request)
             if payload is None:
                 try:
-                    ledger.reserve(request, price, cap_units=cap, recipe={"K": 3})
+                    ledger.payments.reserve(request, Payment(price, {"K": 3}), Cap(cap, 0))
                 except BudgetExhaustedError:
                     say("exhausted", round_)
                     signal.pause()
                 say("reserved", round_)
                 payload = os.urandom(24)
-                ledger.store(request, payload)
+                ledger.payments.store(request, payload)
                 say("stored", round_)
             say("sent", round_, payload.hex())
 
@@ -114,7 +117,7 @@ def seconds_a_step(path: Path) -> float:
     with Ledger.create(path) as ledger:
         before = time.perf_counter()
         for k in range(5):
-            ledger.approve(bytes([k]), "plan")
+            ledger.approvals.approve(bytes([k]), "plan")
         return (time.perf_counter() - before) / 5
 
 
@@ -122,7 +125,7 @@ def seconds_a_step(path: Path) -> float:
 def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(tmp_path):
     path = tmp_path / "ledger.db"
     with Ledger.create(path) as ledger:
-        ledger.register("a", ("x", "y"), np.random.default_rng(0).normal(size=(25, 2)))
+        ledger.registrations.register("a", ("x", "y"), np.random.default_rng(0).normal(size=(25, 2)))
         last = ledger.mark
     step_s = seconds_a_step(tmp_path / "other.db")
     rng = random.Random(11)
@@ -143,7 +146,7 @@ def test_fifty_killed_processes_lose_no_payload_and_spend_no_more_than_the_cap(t
             with Ledger.open(path) as ledger:  # which verifies the chain
                 head, entries = ledger.mark, ledger.entries()
                 for round_, payload in sent.items():
-                    stored = ledger.stored(Request("a", RUN, round_, "north"))
+                    stored = ledger.payments.stored(Request("a", RUN, round_, "north"))
                     assert stored is not None
                     assert stored.hex() == payload
             kinds = Counter(entry.kind for entry in entries)

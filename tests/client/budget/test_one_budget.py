@@ -16,15 +16,16 @@ from hypothesis.extra import numpy as hnp
 
 from fedbnsl.errors import BudgetExhaustedError, LedgerError
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
-from fedbnsl_client.budget.spending import Spending
+from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.fingerprint import column_fingerprints, file_identity
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file
 from fedbnsl_client.site import folder as site_folder
-from private_site import DATASET, NAMES, edit, make_site, rows, write_table
+from private_site import DATASET, NAMES, edit, make_site, rows, units_spent, write_table
 
 TABLE = np.random.default_rng(7).normal(size=(30, 3))
 
@@ -32,27 +33,21 @@ TABLE = np.random.default_rng(7).normal(size=(30, 3))
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with Ledger.create(tmp_path / "ledger.db") as made:
-        made.register("a", NAMES, TABLE, file=["/data/a.csv", "1:7"])
+        made.registrations.register("a", NAMES, TABLE, file=["/data/a.csv", "1:7"])
         yield made
 
 
 def pay(ledger: Ledger, dataset: str, units: int, *, cap_units: int = 100, gaussian: bool = False) -> None:
     """Gaussian releases alone may cost 10 units more."""
-    ledger.reserve(
-        Request(dataset, 1, units, dataset),
-        units,
-        cap_units=cap_units,
-        gaussian_cap_units=cap_units + 10,
-        gaussian=gaussian,
-        recipe={},
-    )
+    request = Request(dataset, 1, units, dataset)
+    ledger.payments.reserve(request, Payment(units, {}, gaussian), Cap(cap_units, cap_units + 10))
 
 
 def refusal(ledger: Ledger, names: tuple[str, ...], X: Matrix, file: tuple[str, ...] = ()) -> LedgerError:
     with pytest.raises(LedgerError, match="registered as 'a', where its spending is counted") as caught:
-        ledger.register("b", names, X, file=file)
+        ledger.registrations.register("b", names, X, file=file)
     assert "--supersedes" in caught.value.remedy
-    assert ledger.registered("b") is None
+    assert ledger.registrations.find("b") is None
     return caught.value
 
 
@@ -80,7 +75,7 @@ def test_a_known_file_under_a_new_id_is_refused_whatever_is_read_of_it(ledger: L
 
 
 def test_columns_that_were_superseded_are_still_known(ledger: Ledger) -> None:
-    ledger.register("a", NAMES, TABLE + 1, supersedes=True)
+    ledger.registrations.register("a", NAMES, TABLE + 1, supersedes=True)
     refusal(ledger, ("x", "y"), TABLE[:, :2])
 
 
@@ -121,12 +116,12 @@ def test_columns_of_few_values_count_little_unless_nothing_else_is_there(
     second = np.column_stack([*columns, *(other + 1 for other in others)])
     names = tuple("abcdef"[: table.shape[1]])
     with Ledger.create(tmp_path / "ledger.db") as ledger:
-        ledger.register("a", names, table)
+        ledger.registrations.register("a", names, table)
         if alike:
             refusal(ledger, tuple(name.upper() for name in names), second)
         else:
-            ledger.register("b", names, second)
-            assert ledger.account("b") == {"b"}
+            ledger.registrations.register("b", names, second)
+            assert ledger.registrations.account("b") == {"b"}
 
 
 @given(
@@ -168,35 +163,40 @@ def test_a_file_is_the_same_by_path_link_and_number(tmp_path: Path) -> None:
 
 def test_datasets_of_the_same_records_have_one_budget_and_cannot_spend_it_twice(ledger: Ledger) -> None:
     pay(ledger, "a", 60)
-    ledger.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
-    assert ledger.spent("b") == 60, "what was spent stays spent"
+    ledger.registrations.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
+    assert units_spent(ledger, "b") == 60, "what was spent stays spent"
     with pytest.raises(BudgetExhaustedError):
         pay(ledger, "b", 41)
     pay(ledger, "b", 40)
-    assert ledger.spent("a") == ledger.spent("b") == ledger.spending("a", 1).units == 100
+    assert units_spent(ledger, "a") == units_spent(ledger, "b") == units_spent(ledger, "a", 1) == 100
     with pytest.raises(BudgetExhaustedError):
         pay(ledger, "a", 1)
 
 
 def test_a_release_that_is_not_gaussian_counts_for_every_id_of_the_records(ledger: Ledger) -> None:
     pay(ledger, "a", 95, gaussian=True)
-    ledger.register("b", NAMES, TABLE, supersedes=True)
+    ledger.registrations.register("b", NAMES, TABLE, supersedes=True)
     with pytest.raises(BudgetExhaustedError):
         pay(ledger, "b", 6)
     pay(ledger, "b", 5)
     for dataset in ("a", "b"):
-        assert ledger.spending(dataset) == Spending(100, gaussian=False)
+        assert ledger.payments.spending(dataset) == Spending(100, gaussian=False)
         with pytest.raises(BudgetExhaustedError):
             pay(ledger, dataset, 1, gaussian=True)
 
 
 def test_a_budget_is_shared_with_all_that_are_linked_in_whatever_order(ledger: Ledger) -> None:
-    ledger.register("b", NAMES, TABLE + 1)
-    ledger.register("d", NAMES, TABLE + 2)
+    ledger.registrations.register("b", NAMES, TABLE + 1)
+    ledger.registrations.register("d", NAMES, TABLE + 2)
     pay(ledger, "b", 10)
-    ledger.register("c", ("x", "y"), np.column_stack([TABLE[:, 0], TABLE[:, 1] + 1]), supersedes=True)
-    assert ledger.account("a") == ledger.account("b") == ledger.account("c") == {"a", "b", "c"}
-    assert [ledger.spent(dataset) for dataset in "abcd"] == [10, 10, 10, 0]
+    ledger.registrations.register("c", ("x", "y"), np.column_stack([TABLE[:, 0], TABLE[:, 1] + 1]), supersedes=True)
+    assert (
+        ledger.registrations.account("a")
+        == ledger.registrations.account("b")
+        == ledger.registrations.account("c")
+        == {"a", "b", "c"}
+    )
+    assert [units_spent(ledger, dataset) for dataset in "abcd"] == [10, 10, 10, 0]
 
 
 def test_a_budget_is_shared_along_a_chain_from_its_first_to_its_last_dataset(ledger: Ledger) -> None:
@@ -204,33 +204,33 @@ def test_a_budget_is_shared_along_a_chain_from_its_first_to_its_last_dataset(led
     fresh = np.random.default_rng(8).normal(size=(30, 4))
     before = TABLE[:, 0]
     for dataset, column in zip("bcde", fresh.T, strict=True):
-        ledger.register(dataset, ("x", "y"), np.column_stack([before, column]), supersedes=True)
+        ledger.registrations.register(dataset, ("x", "y"), np.column_stack([before, column]), supersedes=True)
         before = column
     for one in "abcde":
-        assert ledger.account(one) == set("abcde")
+        assert ledger.registrations.account(one) == set("abcde")
     pay(ledger, "a", 60)
     pay(ledger, "e", 40)
-    assert [ledger.spent(one) for one in "abcde"] == [100] * 5
+    assert [units_spent(ledger, one) for one in "abcde"] == [100] * 5
     for one in "abcde":
         with pytest.raises(BudgetExhaustedError):
             pay(ledger, one, 1)
 
 
 def test_a_dataset_that_takes_over_records_of_another_one_says_so(ledger: Ledger) -> None:
-    ledger.register("b", NAMES, TABLE + 1)
+    ledger.registrations.register("b", NAMES, TABLE + 1)
     with pytest.raises(LedgerError, match="not the one registered"):
-        ledger.register("b", NAMES, TABLE)
-    ledger.register("b", NAMES, TABLE, supersedes=True)
-    assert ledger.account("b") == {"a", "b"}
+        ledger.registrations.register("b", NAMES, TABLE)
+    ledger.registrations.register("b", NAMES, TABLE, supersedes=True)
+    assert ledger.registrations.account("b") == {"a", "b"}
     n_entries = ledger.mark.n_entries
-    ledger.register("b", NAMES, TABLE)
+    ledger.registrations.register("b", NAMES, TABLE)
     assert ledger.mark.n_entries == n_entries, "once is enough"
 
 
 def test_where_one_was_used_without_privacy_no_guarantee_is_left_for_the_other(ledger: Ledger) -> None:
-    ledger.note_unprotected("a", 1, bytes(32))
-    ledger.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
-    assert ledger.unprotected("b")
+    ledger.payments.note_unprotected("a", 1, bytes(32))
+    ledger.registrations.register("b", ("x", "y"), TABLE[:, :2], supersedes=True)
+    assert ledger.payments.unprotected("b")
 
 
 @pytest.mark.parametrize("way", ["path", "hard link", "renamed header", "other columns", "moved away and copied"])
@@ -261,7 +261,7 @@ def test_no_way_of_writing_a_table_gives_it_a_second_budget(way: str, tmp_path: 
             site_folder.register(folder, policy, ledger, "second", read)
         site_folder.register(folder, policy, ledger, "second", read, supersedes=True)
         pay(ledger, "second", 7)
-        assert ledger.spent(DATASET) == 7
+        assert units_spent(ledger, DATASET) == 7
         assert ledger_as_json(policy, ledger)["datasets"][0]["one_budget_with"] == [DATASET]
         assert f"dataset second: one budget with {DATASET}" in "\n".join(ledger_lines(policy, ledger))
 
@@ -291,7 +291,7 @@ def as_before(path: Path) -> None:
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     with Ledger.create(tmp_path / "ledger.db") as made:
-        made.register("a", NAMES, TABLE)
+        made.registrations.register("a", NAMES, TABLE)
     as_before(tmp_path / "ledger.db")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no older fedbnsl noted anything there
     with Ledger.open(tmp_path / "ledger.db") as opened:
@@ -299,7 +299,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
 
 
 def test_an_old_ledger_is_taken_over_and_not_opened_by_an_older_fedbnsl_again(old: Ledger, tmp_path: Path) -> None:
-    old.check_table("a", NAMES, TABLE)
+    old.registrations.check_table("a", NAMES, TABLE)
     pay(old, "a", 5)
     old.close()
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as raw:
@@ -311,24 +311,24 @@ def test_beside_a_dataset_whose_columns_are_not_known_no_other_is_registered_unt
     with pytest.raises(
         LedgerError, match="an older fedbnsl registered 'a' without its columns; register that one again"
     ):
-        old.register("b", NAMES, TABLE + 1)
-    old.register("a", NAMES, TABLE)
-    old.register("b", NAMES, TABLE + 1)
+        old.registrations.register("b", NAMES, TABLE + 1)
+    old.registrations.register("a", NAMES, TABLE)
+    old.registrations.register("b", NAMES, TABLE + 1)
     with pytest.raises(LedgerError, match="those of columns of 'a'"):
-        old.register("c", ("x", "y"), TABLE[:, :2])
+        old.registrations.register("c", ("x", "y"), TABLE[:, :2])
 
 
 def test_a_table_that_an_older_fedbnsl_knew_is_known_though_another_one_took_its_place(old: Ledger) -> None:
-    old.register("a", NAMES, TABLE + 1, supersedes=True)
+    old.registrations.register("a", NAMES, TABLE + 1, supersedes=True)
     with pytest.raises(LedgerError, match="it is, or was, the table of 'a'"):
-        old.register("b", NAMES, TABLE)
-    old.register("b", NAMES, TABLE + 2)
+        old.registrations.register("b", NAMES, TABLE)
+    old.registrations.register("b", NAMES, TABLE + 2)
 
 
 def test_where_an_old_table_is_gone_the_new_one_takes_over_its_budget(old: Ledger) -> None:
     pay(old, "a", 5)
-    old.register("b", NAMES, TABLE + 1, supersedes=True)
-    assert old.spent("b") == 5
+    old.registrations.register("b", NAMES, TABLE + 1, supersedes=True)
+    assert units_spent(old, "b") == 5
 
 
 def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_both_again(
@@ -338,17 +338,17 @@ def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_bot
     tables = {"a": TABLE, "b": TABLE + 1}
     with Ledger.create(path) as made:
         for dataset, X in tables.items():
-            made.register(dataset, NAMES, X)
+            made.registrations.register(dataset, NAMES, X)
     as_before(path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with Ledger.open(path) as old:
         for dataset, units in (("a", 5), ("b", 7)):
             pay(old, dataset, units)
-            assert (old.account(dataset), old.spent(dataset)) == ({dataset}, units)
+            assert (old.registrations.account(dataset), units_spent(old, dataset)) == ({dataset}, units)
         for dataset, X in tables.items():  # neither waits for the columns of the other
             with pytest.raises(LedgerError, match=f"registered {dataset!r} without its columns"):
-                old.register("c", NAMES, TABLE + 2)
-            old.register(dataset, NAMES, X)
-        old.register("c", NAMES, TABLE + 2)
-        assert [old.account(dataset) for dataset in "abc"] == [{"a"}, {"b"}, {"c"}]
-        assert [old.spent(dataset) for dataset in "abc"] == [5, 7, 0]
+                old.registrations.register("c", NAMES, TABLE + 2)
+            old.registrations.register(dataset, NAMES, X)
+        old.registrations.register("c", NAMES, TABLE + 2)
+        assert [old.registrations.account(dataset) for dataset in "abc"] == [{"a"}, {"b"}, {"c"}]
+        assert [units_spent(old, dataset) for dataset in "abc"] == [5, 7, 0]

@@ -10,7 +10,7 @@ from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.privacy.zcdp import epsilon_of
-from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_price
+from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost
 from fedbnsl_client.budget.spending import Spending
 from private_site import private_plan
 
@@ -185,7 +185,7 @@ def check(dataset: DatasetPolicy, epsilon: float, *, spent: int = 0, spent_in_ru
 def check_units(dataset: DatasetPolicy, price: Price, units: int, *, spent: int, spent_in_run: int) -> None:
     """Of runs that are counted by zCDP."""
     to_pay, before, in_run = (Spending(number, gaussian=False) for number in (units, spent, spent_in_run))
-    check_price(dataset, price, to_pay=to_pay, spent=before, spent_in_run=in_run)
+    check_cost(dataset, price, to_pay=to_pay, spent=before, spent_in_run=in_run)
 
 
 DATA = DatasetPolicy.model_validate(TABLE)
@@ -264,34 +264,34 @@ def test_caps_of_gaussian_releases_are_worth_the_same_epsilon() -> None:
 def test_a_gaussian_run_of_exactly_the_epsilon_of_the_policy_is_allowed() -> None:
     price = gaussian_plan(2.0)
     cost = Spending(price.units, price.gaussian)
-    check_price(DATA, price, to_pay=cost, spent=Spending(), spent_in_run=Spending())
+    check_cost(DATA, price, to_pay=cost, spent=Spending(), spent_in_run=Spending())
     more = gaussian_plan(2.1)
     with pytest.raises(PolicyRefusal, match=r"`max_epsilon_per_run` = 2: the run costs epsilon 2\.1 "):
-        check_price(DATA, more, to_pay=Spending(more.units), spent=Spending(), spent_in_run=Spending())
+        check_cost(DATA, more, to_pay=Spending(more.units), spent=Spending(), spent_in_run=Spending())
     before = Spending(1, gaussian=False)
     with pytest.raises(PolicyRefusal, match=r"max_epsilon_per_run"):
-        check_price(DATA, price, to_pay=Spending(price.units - 1), spent=Spending(), spent_in_run=before)
+        check_cost(DATA, price, to_pay=Spending(price.units - 1), spent=Spending(), spent_in_run=before)
 
 
 def test_a_budget_holds_more_if_all_of_it_is_gaussian() -> None:
     price = gaussian_plan(2.0)
     cost = Spending(price.units)
     left = DATA.cap.left(cost, gaussian=True)
-    check_price(DATA, price, to_pay=cost, spent=left, spent_in_run=Spending())
+    check_cost(DATA, price, to_pay=cost, spent=left, spent_in_run=Spending())
     with pytest.raises(BudgetExhaustedError) as caught:
-        check_price(DATA, price, to_pay=cost, spent=left + Spending(1), spent_in_run=Spending())
+        check_cost(DATA, price, to_pay=cost, spent=left + Spending(1), spent_in_run=Spending())
     assert "Gaussian" not in str(caught.value), "that is not why"
     with pytest.raises(BudgetExhaustedError, match="only where all runs of a table are priced by Gaussian DP"):
-        check_price(DATA, price, to_pay=cost, spent=Spending(left.units, gaussian=False), spent_in_run=Spending())
+        check_cost(DATA, price, to_pay=cost, spent=Spending(left.units, gaussian=False), spent_in_run=Spending())
 
 
 def test_many_private_steps_follow_gaussian_releases_like_any_other_run() -> None:
     price = price_of(private_plan(privacy={"epsilon": 2.0}), n_samples=100, n_variables=3)
     cost = Spending(price.units, price.gaussian)
     before = DATA.cap.left(cost, gaussian=True)
-    check_price(DATA, price, to_pay=cost, spent=before, spent_in_run=Spending())
+    check_cost(DATA, price, to_pay=cost, spent=before, spent_in_run=Spending())
     with pytest.raises(BudgetExhaustedError):
-        check_price(DATA, price, to_pay=cost, spent=before + Spending(1), spent_in_run=Spending())
+        check_cost(DATA, price, to_pay=cost, spent=before + Spending(1), spent_in_run=Spending())
 
 
 def test_what_counts_by_zcdp_follows_gaussian_runs_only_where_all_counts_so_from_the_start() -> None:
@@ -299,18 +299,18 @@ def test_what_counts_by_zcdp_follows_gaussian_runs_only_where_all_counts_so_from
     assert not price.gaussian
     to_pay = Spending(price.units, gaussian=False)
     with pytest.raises(PolicyRefusal, match="`mixed_releases` = false"):
-        check_price(DATA, price, to_pay=to_pay, spent=Spending(1), spent_in_run=Spending())
-    check_price(DATA, price, to_pay=to_pay, spent=Spending(1, gaussian=False), spent_in_run=Spending())
+        check_cost(DATA, price, to_pay=to_pay, spent=Spending(1), spent_in_run=Spending())
+    check_cost(DATA, price, to_pay=to_pay, spent=Spending(1, gaussian=False), spent_in_run=Spending())
     mixed = DatasetPolicy.model_validate({**DATA.model_dump(), "mixed_releases": True})
     assert mixed.cap.gaussian_units == mixed.cap.units == DATA.cap.units
     before = Spending(DATA.cap.units - price.units)
-    check_price(mixed, price, to_pay=to_pay, spent=before, spent_in_run=Spending())
+    check_cost(mixed, price, to_pay=to_pay, spent=before, spent_in_run=Spending())
     with pytest.raises(BudgetExhaustedError):
-        check_price(mixed, price, to_pay=to_pay, spent=before + Spending(1), spent_in_run=Spending())
+        check_cost(mixed, price, to_pay=to_pay, spent=before + Spending(1), spent_in_run=Spending())
     gaussian = gaussian_plan(2.0)
     cost = Spending(gaussian.units)
     with pytest.raises(PolicyRefusal, match="max_epsilon_per_run"):
-        check_price(mixed, gaussian, to_pay=cost, spent=Spending(), spent_in_run=Spending())
+        check_cost(mixed, gaussian, to_pay=cost, spent=Spending(), spent_in_run=Spending())
 
 
 def test_what_is_left_is_told_for_either_kind() -> None:

@@ -9,7 +9,8 @@ import pytest
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.budget.ledger import Ledger, Request
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
 from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
 from private_site import private_plan
@@ -27,13 +28,12 @@ UNITS = 10**12
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with Ledger.create(tmp_path / "ledger.db") as made:
-        made.register("a", tuple("xyz"), np.random.default_rng(1).normal(size=(100, 3)))
+        made.registrations.register("a", tuple("xyz"), np.random.default_rng(1).normal(size=(100, 3)))
         yield made
 
 
 def pay(ledger: Ledger, units: int, *, gaussian: bool) -> None:
-    caps = {"cap_units": DATA.cap.units, "gaussian_cap_units": DATA.cap.gaussian_units}
-    ledger.reserve(Request("a", 1, len(ledger.entries()), "north"), units, gaussian=gaussian, recipe={}, **caps)
+    ledger.payments.reserve(Request("a", 1, len(ledger.entries()), "north"), Payment(units, {}, gaussian), DATA.cap)
 
 
 def test_a_table_without_spending_has_its_whole_budget_by_either_count(ledger: Ledger) -> None:

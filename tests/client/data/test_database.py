@@ -212,7 +212,7 @@ def test_a_registered_query_is_admitted_with_the_same_rows_in_any_order_and_refu
 
     def admitted() -> Dataset:
         with site_folder.opened(site) as (policy, ledger):
-            ledger.approve(PLAN.digest(), "test")
+            ledger.approvals.approve(PLAN.digest(), "test")
             return GuardedTable(site, policy, ledger, None).admit(PLAN, 1, ("dose", "mass", "age"))[0]
 
     assert sorted(map(tuple, admitted().X.tolist())) == sorted((b, c, a) for a, b, c in rows)

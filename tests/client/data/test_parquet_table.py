@@ -159,4 +159,4 @@ def test_a_site_may_change_from_one_form_to_the_other(write: Callable[..., Path]
     write(X)
     with site_folder.opened(folder) as (_, ledger):
         table = site_folder.read_table(folder, policy, DATASET)
-        ledger.check_table(DATASET, table.variables, table.X)
+        ledger.registrations.check_table(DATASET, table.variables, table.X)

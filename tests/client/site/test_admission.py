@@ -8,13 +8,14 @@ import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal, SchemaMismatchError
 from fedbnsl.plan.plan import Plan
-from fedbnsl_client.budget.ledger import Request
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.report import approval_lines, ledger_as_json, ledger_lines, refuse_what_cannot_run
+from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable, PublicTable
-from private_site import DATASET, NAMES, ROWS, edit, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, ROWS, edit, make_site, private_plan, rows, units_spent, write_table
 
 RUN = 2**63 + 5
 
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def admit(folder: Path, plan: Plan, *, approve: bool = True, **options: Any) -> tuple[Dataset, Any]:
     with site_folder.opened(folder) as (policy, ledger):
         if approve:
-            ledger.approve(plan.digest(), plan.name)
+            ledger.approvals.approve(plan.digest(), plan.name)
         site = GuardedTable(folder, policy, ledger, None, **options)
         return site.admit(plan, RUN, site.variables)
 
@@ -40,7 +41,7 @@ def without_rows(folder: Path) -> None:
 
 def spend(folder: Path, units: int) -> None:
     with site_folder.opened(folder) as (_, ledger):
-        ledger.reserve(Request(DATASET, 1, 1, "north"), units, cap_units=10**18, recipe={})
+        ledger.payments.reserve(Request(DATASET, 1, 1, "north"), Payment(units, {}), Cap(10**18, 0))
 
 
 def test_an_approved_plan_within_the_budget_gets_the_table(folder: Path) -> None:
@@ -54,7 +55,7 @@ def test_rows_and_columns_are_known_without_the_table(folder: Path) -> None:
     with site_folder.opened(folder) as (policy, ledger):
         site = GuardedTable(folder, policy, ledger, None)
         assert (site.site, site.variables, site.n_samples) == ("north", NAMES, ROWS)
-        assert site.ledger_head == ledger.head(DATASET)
+        assert site.ledger_head == ledger.payments.head(DATASET)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +103,13 @@ def test_a_table_that_is_refused_was_not_used_without_privacy(folder: Path) -> N
     with pytest.raises(LedgerError, match="is not the one registered"):
         admit(folder, Plan(n_participants=2))
     with site_folder.opened(folder) as (_, ledger):
-        assert not ledger.unprotected(DATASET)
+        assert not ledger.payments.unprotected(DATASET)
 
 
 def test_an_approval_holds_when_the_coordinator_names_variables_and_sites(folder: Path) -> None:
     named = private_plan(variables=NAMES, sites=["north", "south"])
     with site_folder.opened(folder) as (_, ledger):
-        ledger.approve(private_plan(sites=["north", "south"]).digest(), "plan")
+        ledger.approvals.approve(private_plan(sites=["north", "south"]).digest(), "plan")
     admit(folder, named, approve=False)
     with pytest.raises(PolicyRefusal, match="rule `auto_approve`"):
         admit(folder, named.with_settings(rounds=4), approve=False)
@@ -168,10 +169,10 @@ def test_a_new_table_is_used_once_it_supersedes_the_old_one_and_what_was_spent_s
     write_table(folder / "table.csv", rows(9))
     with site_folder.opened(folder) as (policy, ledger):
         table = site_folder.read_table(folder, policy, DATASET, max_file_bytes=10**6)
-        ledger.register(DATASET, table.variables, table.X, supersedes=True)
+        ledger.registrations.register(DATASET, table.variables, table.X, supersedes=True)
     assert np.array_equal(admit(folder, private_plan())[0].X, rows(9))
     with site_folder.opened(folder) as (_, ledger):
-        assert ledger.spent(DATASET) == 12345
+        assert units_spent(ledger, DATASET) == 12345
 
 
 def test_some_of_the_columns_can_be_offered_in_any_order(folder: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_second_name_for_the_same_table_is_no_second_budget(folder: Path) -> N
     with site_folder.opened(folder) as (policy, ledger):
         table = site_folder.read_table(folder, policy, "ward-8", max_file_bytes=10**6)
         with pytest.raises(LedgerError, match="registered as 'ward-7', where its spending is counted"):
-            ledger.register("ward-8", table.variables, table.X)
+            ledger.registrations.register("ward-8", table.variables, table.X)
 
 
 def test_a_public_table_under_a_policy_may_be_used_without_privacy_and_is_not_charged(tmp_path: Path) -> None:
@@ -227,12 +228,12 @@ def test_a_public_table_without_a_policy_is_refused_nothing_and_has_no_ledger() 
 def paid_with(folder: Path, variables: tuple[str, ...]) -> None:
     """A site begins a run with its columns in this order, and comes to the first answer."""
     with site_folder.opened(folder) as (policy, ledger):
-        ledger.approve(private_plan().digest(), "plan")
+        ledger.approvals.approve(private_plan().digest(), "plan")
         site = GuardedTable(folder, policy, ledger, None, columns=sorted(variables), authority="AA:BB")
         table, journal = site.admit(private_plan(), RUN, variables)
         assert table.variables == variables
         journal.release(0, lambda: np.ones(len(variables)).tobytes())
-        assert (journal.head, site.ledger_head.n_entries) == (ledger.head(DATASET, "AA:BB"), 1)
+        assert (journal.head, site.ledger_head.n_entries) == (ledger.payments.head(DATASET, "AA:BB"), 1)
 
 
 @pytest.mark.parametrize("variables", [("age", "mass"), ("dose", "age", "mass"), NAMES])

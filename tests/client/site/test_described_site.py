@@ -45,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.Data
 
 def admit(folder: Path, plan: Plan, **options: Any) -> Dataset:
     with site_folder.opened(folder) as (policy, ledger):
-        ledger.approve(plan.digest(), plan.name)
+        ledger.approvals.approve(plan.digest(), plan.name)
         site = GuardedTable(folder, policy, ledger, None, **options)
         return site.admit(plan, RUN, site.variables)[0]
 
@@ -83,7 +83,7 @@ def test_a_run_without_privacy_uses_complete_rows_alone(folder: Path) -> None:
     with pytest.raises(DataError, match=r"of 200 rows, \d+ row\(s\) are left out"):
         admit(folder, standard.with_settings(preparation=None))
     with site_folder.opened(folder) as (_, ledger):
-        assert not ledger.unprotected(DATASET)
+        assert not ledger.payments.unprotected(DATASET)
     table = admit(folder, standard)
     assert table.n_samples == 200 - table.gaps.rows
     assert np.isfinite(table.X).all()
@@ -206,7 +206,7 @@ def test_check_and_approve_refuse_a_plan_with_another_dictionary(folder: Path, t
     result = CliRunner().invoke(participant, ["approve", str(other), str(folder), "--yes"])
     assert isinstance(result.exception, SchemaMismatchError)
     with site_folder.opened(folder) as (_, ledger):
-        assert not ledger.approved(OTHERS["another range"].digest())
+        assert OTHERS["another range"].digest().hex() not in ledger.approvals.current()
 
 
 def test_a_refit_is_of_all_columns_of_a_variable(tmp_path: Path) -> None:

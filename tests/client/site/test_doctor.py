@@ -446,7 +446,7 @@ def test_a_table_that_was_centred_by_its_own_means_is_warned_of(guarded, check) 
     write_table(guarded / "table.csv", rows() - rows().mean(axis=0))
     with site_folder.opened(guarded) as (policy, ledger):
         table = site_folder.read_table(guarded, policy, DATASET)
-        ledger.register(DATASET, table.variables, table.X, supersedes=True)
+        ledger.registrations.register(DATASET, table.variables, table.X, supersedes=True)
     found = check(guarded, f"127.0.0.1:{free_port()}").findings["data"]
     assert found["state"] == "warning"
     assert "column(s) age, dose, mass: the mean is zero to rounding" in found["text"]

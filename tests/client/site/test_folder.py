@@ -81,7 +81,7 @@ def test_a_folder_is_made_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
             make_site(tmp_path / "north")
     make_site(tmp_path / "north")
     with site_folder.opened(tmp_path / "north") as (_, ledger):
-        assert ledger.registered(DATASET) is not None
+        assert ledger.registrations.find(DATASET) is not None
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_a_missing_ledger_is_not_made_anew(tmp_path: Path) -> None:
 def test_a_plan_can_be_approved_while_a_run_has_the_folder(tmp_path: Path) -> None:
     make_site(tmp_path)
     with site_folder.opened(tmp_path) as (_, in_the_run), site_folder.opened(tmp_path) as (_, at_the_desk):
-        at_the_desk.approve(bytes(32), "the next one")
-        assert in_the_run.approved(bytes(32))
+        at_the_desk.approvals.approve(bytes(32), "the next one")
+        assert bytes(32).hex() in in_the_run.approvals.current()

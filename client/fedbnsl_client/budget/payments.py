@@ -1,0 +1,313 @@
+"""What a ledger's datasets have spent, and the answers that were paid for.
+
+Spending is counted in units of 1e-12 zCDP. For each request the order is: `reserve`, which is on the disk before it
+returns; then the data is touched and the noise drawn; then `store`; then the payload is sent. So a crash may waste
+budget, but never overspend it. No request is answered with two draws of noise: their mean would reveal more than one.
+"""
+
+import hmac
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
+from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
+from fedbnsl.protocol.messages import LedgerHead
+from fedbnsl_client.budget.ledger_chain import canonical
+from fedbnsl_client.budget.ledger_file import LedgerFile, run_text
+from fedbnsl_client.budget.registrations import Registrations
+from fedbnsl_client.budget.spending import Cap, Spending
+
+
+@dataclass(frozen=True)
+class Request:
+    """The request that one payload answers. Its key is (run, round, site); the dataset pays for it."""
+
+    dataset: str
+    run: int
+    round: int
+    site: str
+
+    def __str__(self) -> str:
+        return f"round {self.round} of run {run_text(self.run)} for site {self.site!r}"
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """As the ledger's file has it."""
+        return run_text(self.run), self.round, self.site
+
+    def to_plain(self) -> dict[str, object]:
+        """For an entry of the ledger."""
+        return {"dataset": self.dataset, "run": run_text(self.run), "round": self.round, "site": self.site}
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What a payload costs, rounded up.
+
+    Attributes
+    ----------
+    recipe
+        The plain values that the cost is computed from.
+    gaussian
+        Whether the payload belongs to a run whose cost is counted by Gaussian DP.
+    units_against_all
+        The cost against the coordinator and all other sites together, which is more than `units` for secure
+        aggregation; None: it is `units`.
+    authority
+        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
+    """
+
+    units: int
+    recipe: Mapping[str, object]
+    gaussian: bool = False
+    units_against_all: int | None = None
+    authority: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.units) is not int or self.units < 0:  # a bool is an int, and no cost
+            raise ValueError(f"units are whole numbers from 0 on; got {self.units!r}")
+        if type(self.in_all) is not int or self.in_all < self.units:
+            raise ValueError(f"the cost against all others is at least {self.units} units; got {self.in_all!r}")
+
+    @property
+    def in_all(self) -> int:
+        """The cost against all others together."""
+        return self.units if self.units_against_all is None else self.units_against_all
+
+    def to_plain(self) -> dict[str, object]:
+        """For an entry of the ledger."""
+        more = {} if self.in_all == self.units else {"units_against_all": self.in_all}
+        paid = {"units": self.units, "gaussian": self.gaussian, "recipe": dict(self.recipe)}
+        return {**paid, "authority": self.authority, **more}
+
+
+class Payments:
+    """The entries of a ledger about spending, and the payloads that were paid for."""
+
+    def __init__(self, file: LedgerFile, registrations: Registrations) -> None:
+        self._file = file
+        self._registrations = registrations
+
+    # ---- runs --------------------------------------------------------------------------------------------------------
+
+    def undivided(self) -> AbstractContextManager[None]:
+        """Let no other process read or write the ledger until the end: for a decision that takes several methods."""
+        return self._file.locked()
+
+    def take_run(self, run: int) -> None:
+        """Answer a run from here alone, until this ledger is closed: two that answer it would both pay.
+
+        Raises
+        ------
+        LedgerBusyError
+            If another process, or another part of this one, does.
+        """
+        with self._file.locked():  # nobody looks at the locks of runs meanwhile
+            self._file.take_run(run)
+
+    def promise(self, run: int, dataset: str, whole: Spending, against_all: Spending) -> None:
+        """Tell others what all rounds of a run that was taken will have cost in the end; see `promised`."""
+        content = {"run": run_text(run), "dataset": dataset, "units": whole.units, "gaussian": whole.gaussian}
+        with self._file.locked():
+            self._file.promise(run, {**content, "units_against_all": against_all.units})
+
+    def promised(self, dataset: str, *, but: int) -> tuple[Spending, Spending]:
+        """What the runs that go on, but one, are still to pay for a dataset and those of the same budget.
+
+        As `spending`, without and with `against_all`.
+        """
+        units = against_all = Spending()
+        with self._file.transaction():
+            account = self._registrations.account(dataset)
+            for one in self._file.promises(but=but):
+                if one["dataset"] not in account:
+                    continue
+                paid, in_all = (
+                    sum(self._file.spending(one["run"], against_all=in_all).get(name, 0) for name in account)
+                    for in_all in (False, True)
+                )
+                units += Spending(max(one["units"] - paid, 0), one["gaussian"])
+                against_all += Spending(max(one["units_against_all"] - in_all, 0), one["gaussian"])
+        return units, against_all
+
+    def begun_with(self, run: int, site: str) -> Mapping[str, Any] | None:
+        """The recipe with which a site began to pay in a run; None if it has not."""
+        sql = (
+            "SELECT json_extract(content, '$.recipe') FROM entries "
+            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
+        )
+        with self._file.transaction():
+            recipe: str | None = self._file.one(sql, run_text(run), site)
+        return None if recipe is None else json.loads(recipe)
+
+    # ---- use without privacy -----------------------------------------------------------------------------------------
+
+    def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
+        """Record that a dataset is about to be used in a run without privacy, which ends its guarantee."""
+        with self._file.transaction():
+            self._registrations.required(dataset)
+            self._file.append("unprotected", dataset=dataset, run=run_text(run), digest=digest.hex())
+
+    def unprotected(self, dataset: str) -> bool:
+        """Whether a dataset, or one of the same budget, was ever used without privacy."""
+        with self._file.transaction():
+            account = self._registrations.account(dataset)
+            return any(entry["dataset"] in account for entry in self._file.contents("unprotected"))
+
+    def require_protected(self, dataset: str) -> None:
+        """Refuse a dataset whose guarantee is gone.
+
+        Raises
+        ------
+        PolicyRefusal
+            If it was ever used without privacy.
+        """
+        if self.unprotected(dataset):
+            raise PolicyRefusal(
+                f"dataset {dataset!r} was used in a run without privacy: no guarantee can be given now",
+                remedy="No plan or policy brings it back: a private run needs a table of other records.",
+            )
+
+    # ---- spending ----------------------------------------------------------------------------------------------------
+
+    def spending(self, dataset: str, run: int | None = None, *, against_all: bool = False) -> Spending:
+        """What was ever reserved for a dataset and those of the same budget, over all their contents.
+
+        Parameters
+        ----------
+        run
+            Only what was reserved in this run.
+        against_all
+            As it is if the coordinator and all other sites of secure aggregation collude.
+        """
+        name = None if run is None else run_text(run)
+        with self._file.transaction():
+            units = self._file.spending(name, against_all=against_all)
+            account = self._registrations.account(dataset)
+            parts = [Spending(units.get(one, 0), self.only_gaussian(one, name)) for one in account]
+        return sum(parts, Spending())
+
+    def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
+        """Whether all that counts for a dataset alone was priced by Gaussian DP; of lost units nobody knows.
+
+        An older fedbnsl did not say what it reserved for, and added discrete noise.
+        """
+        sql = (
+            "SELECT EXISTS (SELECT 1 FROM entries WHERE dataset = ? AND (units > 0 OR "
+            "json_extract(content, '$.units_against_all') > 0) AND (kind = 'lost' "
+            "OR kind = 'reserve' AND (? IS NULL OR run = ?) AND json_extract(content, '$.gaussian') IS NOT TRUE))"
+        )
+        return not self._file.one(sql, dataset, run, run)
+
+    def head(self, dataset: str, authority: str = "") -> LedgerHead:
+        """The state that one federation may know; other datasets and other federations do not affect it."""
+        sql = (
+            "SELECT json_array(COUNT(*), COALESCE(SUM(units), 0), MAX(number)) FROM entries "
+            "WHERE kind = 'reserve' AND dataset = ? AND json_extract(content, '$.authority') = ?"
+        )
+        name = canonical({"dataset": dataset, "authority": authority}).encode()
+        with self._file.transaction():
+            origin = self._file.origin()
+            number, units, last = json.loads(self._file.one(sql, dataset, authority))
+            digest = self._file.link_of(last or 0)
+        return LedgerHead(origin.ledger_id, hmac.digest(origin.key, name, "sha256")[:16], number, digest, units)
+
+    def reserve(self, request: Request, payment: Payment, cap: Cap, cap_against_all: Cap | None = None) -> None:
+        """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
+
+        A request that was reserved but not stored (after a crash) is paid for again: its noise may have been drawn.
+
+        Parameters
+        ----------
+        cap, cap_against_all
+            What the site's policy lets the dataset spend in all; the latter is needed for secure aggregation.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If a cap does not pay for it.
+        LedgerError
+            If its payload is stored already, or another dataset paid for it, or this one is not registered.
+        """
+        dataset, units, in_all = request.dataset, payment.units, payment.in_all
+        with self._file.transaction():
+            self._registrations.required(dataset)
+            self._refuse_another_payer(request)
+            if self._stored_as(request) is not None:
+                raise LedgerError(f"{request} is answered already; send the stored payload again, never draw another")
+            spent = self.spending(dataset)
+            after = spent + Spending(units, payment.gaussian)
+            if not cap.allows(after):
+                largest = max(cap.units, cap.gaussian_units) if after.gaussian else cap.units
+                raise BudgetExhaustedError(
+                    f"dataset {dataset!r}: spent {_zcdp(spent.units)} zCDP, asked {_zcdp(units)} more, "
+                    f"cap {_zcdp(largest)}"
+                )
+            if cap_against_all is None and in_all > units:
+                raise BudgetExhaustedError(f"dataset {dataset!r} has no cap for secure aggregation")
+            spent = self.spending(dataset, against_all=True)
+            if cap_against_all is not None and not cap_against_all.allows(spent + Spending(in_all, payment.gaussian)):
+                raise BudgetExhaustedError(
+                    f"dataset {dataset!r}: against all other sites together, spent {_zcdp(spent.units)} zCDP, "
+                    f"asked {_zcdp(in_all)} more, cap {_zcdp(cap_against_all.gaussian_units)}"
+                )
+            self._file.append("reserve", **request.to_plain(), **payment.to_plain())
+
+    # ---- payloads ----------------------------------------------------------------------------------------------------
+
+    def store(self, request: Request, payload: bytes) -> None:
+        """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
+
+        Repeating this with the same answer changes nothing.
+
+        Raises
+        ------
+        LedgerError
+            If nothing was reserved for it, or it has another answer already.
+        """
+        with self._file.transaction():
+            payer = self._refuse_another_payer(request)
+            entry = self._stored_as(request)
+            if entry is None:
+                # No reservation follows the first store, so a reservation without a payload is still open.
+                if payer is None:
+                    raise LedgerError(f"nothing was reserved for {request}; reserve before the data is touched")
+                self._file.append_with_payload("store", payload, **request.to_plain())
+            elif self._file.payload(entry) != payload:
+                raise LedgerError(f"{request} has another answer already; send the stored payload again")
+
+    def stored(self, request: Request) -> bytes | None:
+        """The answer to a request, bit for bit as it was stored; None if there is none yet.
+
+        Raises
+        ------
+        LedgerError
+            If another dataset paid for it, or its bytes are damaged.
+        """
+        with self._file.transaction():
+            self._refuse_another_payer(request)
+            entry = self._stored_as(request)
+            return None if entry is None else self._file.payload(entry)
+
+    def _stored_as(self, request: Request) -> int | None:
+        """Number of the entry that a request's payload belongs to."""
+        sql = "SELECT number FROM entries WHERE kind = 'store' AND run = ? AND round = ? AND site = ?"
+        number: int | None = self._file.one(sql, *request.key)
+        return number
+
+    def _refuse_another_payer(self, request: Request) -> str | None:
+        """The dataset that a request was reserved for, which is its own or None."""
+        sql = "SELECT dataset FROM entries WHERE kind = 'reserve' AND run = ? AND round = ? AND site = ? LIMIT 1"
+        payer: str | None = self._file.one(sql, *request.key)
+        if payer not in (None, request.dataset):
+            raise LedgerError(f"{request} was reserved for dataset {payer!r}, not {request.dataset!r}")
+        return payer
+
+
+def _zcdp(units: int) -> str:
+    """Units as zCDP, without rounding."""
+    return f"{(Decimal(units) / UNITS_PER_ZCDP).normalize():f}"

@@ -42,13 +42,7 @@ class Leaving:
                 self.why, self.comes_back = why, comes_back
 
     def leave_if_asked(self) -> None:
-        """End the run here; between two answers only.
-
-        Raises
-        ------
-        LeftError
-            If somebody has asked.
-        """
+        """End the run here; between two answers only. Raises LeftError if somebody has asked."""
         if not self.why and (why := self._may_stay()):
             self.ask(why)
         if self.why:

@@ -84,6 +84,9 @@ def take_part(
 ) -> LearnedGraph:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
+    Raises FedbnslError if the coordinator or the site's policy refuses, the coordinator stays away, or ends the run
+    without a result.
+
     Parameters
     ----------
     admission
@@ -108,11 +111,6 @@ def take_part(
         Asks to leave the run while it goes on.
     aside
         Told exact numbers of the table: for the person at the keyboard, not for a log or a page; None: `notice` is.
-
-    Raises
-    ------
-    FedbnslError
-        If the coordinator or the site's policy refuses, the coordinator stays away, or ends the run without a result.
     """
     if out is not None:
         graph_files.new_graph_folder(out)

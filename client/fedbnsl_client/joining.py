@@ -58,7 +58,8 @@ def join(
     """Take part in the run of a coordinator until its end, and return the learned graph.
 
     The table must be one that anybody may see: what leaves is not counted. A table that is guarded by a policy and a
-    ledger joins by the command ``fedbnsl participant join --policy FOLDER``.
+    ledger joins by the command ``fedbnsl participant join --policy FOLDER``. Raises DataError if the table cannot be
+    used; FedbnslError if the coordinator refuses, stays away, or ends the run without a result.
 
     Parameters
     ----------
@@ -78,13 +79,6 @@ def join(
         Seconds to call a coordinator that does not answer, before the run's own plan is known.
     wait
         False: take part in a thread of its own, and return a `Future` of the graph at once.
-
-    Raises
-    ------
-    DataError
-        If the table cannot be used.
-    FedbnslError
-        If the coordinator refuses, stays away, or ends the run without a result.
 
     Examples
     --------

@@ -111,15 +111,9 @@ class Participant:
     def handle(self, task: RoundTask) -> LocalUpdate:
         """Answer a task; a repeated task gets the same answer.
 
-        Raises
-        ------
-        StaleRoundError
-            If the task is for a round before the last answered one.
-        LocalProtocolError, RemoteProtocolError
-            If the plan has no such round, or one of another kind, or the task cannot be answered. Then nothing was
-            computed, paid for or drawn.
-        DivergenceError
-            If a weight is not finite.
+        Raises StaleRoundError if the task is for a round before the last answered one; LocalProtocolError or
+        RemoteProtocolError if the plan has no such round, or one of another kind, or the task cannot be answered. Then
+        nothing was computed, paid for or drawn; DivergenceError if a weight is not finite.
         """
         self._take_losses(task.lost)
         if self._answer is not None:
@@ -149,10 +143,7 @@ class Participant:
     def _take_units(self, units: Units | None) -> None:
         """Work in these units from now on; they come once.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If the plan has none, there are others already, or they cannot be used.
+        Raises RemoteProtocolError if the plan has none, there are others already, or they cannot be used.
         """
         if units is None:
             return
@@ -165,12 +156,8 @@ class Participant:
     def _take_memberships(self, memberships: tuple[Membership, ...]) -> None:
         """Rely on the keys of all sites from now on; they come once.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If the run has no secure aggregation, there are others already, or this site has made no key.
-        PeerRefusedError
-            If a key is not that of its site, or not enough sites are confirmed.
+        Raises RemoteProtocolError if the run has no secure aggregation, there are others already, or this site has made
+        no key; PeerRefusedError if a key is not that of its site, or not enough sites are confirmed.
         """
         if not memberships:
             return
@@ -183,10 +170,7 @@ class Participant:
     def _take_losses(self, lost: tuple[Loss, ...]) -> None:
         """Go on without the sites that secure aggregation has lost; a round that was given up is then answered anew.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If the run has no secure aggregation, or had lost others.
+        Raises RemoteProtocolError if the run has no secure aggregation, or had lost others.
         """
         known = self._problem.lost
         if lost == known:

@@ -214,12 +214,8 @@ class Session:
     def look(self) -> RunStatus:
         """Where the coordinator's run stands; asked once.
 
-        Raises
-        ------
-        IdentityError, ProtocolError
-            If the coordinator does not accept this site's identity, or its answer is not valid.
-        UnreachableError
-            If it does not answer.
+        Raises IdentityError or ProtocolError if the coordinator does not accept this site's identity, or its answer is
+        not valid; UnreachableError if it does not answer.
         """
         self._back_off.patience_s = 0.0
         status = codec.decode_status(
@@ -257,14 +253,9 @@ class Session:
     def join(self, request: JoinRequest) -> JoinReply:
         """Ask to take part.
 
-        Raises
-        ------
-        SchemaMismatchError, PlanMismatchError, ProtocolError
-            If the coordinator refuses; the text is the coordinator's.
-        IdentityError
-            If one side does not accept the identity of the other.
-        UnreachableError
-            If it does not answer within the session's patience.
+        Raises SchemaMismatchError, PlanMismatchError or ProtocolError if the coordinator refuses; the text is the
+        coordinator's; IdentityError if one side does not accept the identity of the other; UnreachableError if it does
+        not answer within the session's patience.
         """
         if self._site:  # again: the coordinator sent a task that does not follow, or lost this site's membership
             self._nowhere.pause()
@@ -323,13 +314,7 @@ class Session:
                 self._nowhere.pause()
 
     def push(self, update: LocalUpdate) -> None:
-        """Deliver an update; a repeat is a success.
-
-        Raises
-        ------
-        StaleRoundError
-            If its round is over.
-        """
+        """Deliver an update; a repeat is a success. Raises StaleRoundError if its round is over."""
         if update.round <= self._reached:  # a repeat
             self._nowhere.pause()
         self._reached = max(self._reached, update.round)
@@ -359,12 +344,8 @@ class Session:
     def _joined(self, first: federation.Chunk, kind: type[_Message]) -> _Message:
         """A reply of which the first chunk has come.
 
-        Raises
-        ------
-        StaleRoundError
-            If the coordinator does not keep it any more.
-        MalformedMessageError
-            If it is larger than any of the run, a chunk does not follow, or they are no such message together.
+        Raises StaleRoundError if the coordinator does not keep it any more; MalformedMessageError if it is larger than
+        any of the run, a chunk does not follow, or they are no such message together.
         """
         whole, chunk = JoinedMessage(first, most_bytes=codec.largest_reply_bytes(self._n_variables)), first
         while True:

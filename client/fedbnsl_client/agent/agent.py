@@ -45,23 +45,13 @@ _FOR_GOOD = (PolicyRefusal, BudgetExhaustedError, LeftError, EjectedError)
 
 @dataclass(frozen=True)
 class _Decided:
-    """Why a run is not joined now.
-
-    Attributes
-    ----------
-    rules
-        The policy and the approval that this was decided by.
-    again_at
-        When it is tried again under the same rules, in seconds of the monotonic clock.
-    of_budget
-        Whether the budget did not hold it: a run that ends may leave some of what it was to pay.
-    """
+    """Why a run is not joined now."""
 
     why: str
-    rules: object
+    rules: object  # the policy and the approval that this was decided by
     wait_s: float = math.inf
-    again_at: float = math.inf
-    of_budget: bool = False
+    again_at: float = math.inf  # when it is tried again under the same rules, in seconds of the monotonic clock
+    of_budget: bool = False  # whether the budget did not hold it: a run that ends may leave some of what it was to pay
 
 
 class _Rules:

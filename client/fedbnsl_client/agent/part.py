@@ -30,28 +30,15 @@ Notice = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Site:
-    """What all parts of an agent share.
+    """What all parts of an agent share."""
 
-    Attributes
-    ----------
-    folder
-        The site's: policy, ledger, certificate.
-    out
-        Where results are kept.
-    dataset
-        Of the policy; None: that of the approval, or the only one.
-    link
-        Gives the coordinator's address and the site's present certificate.
-    name, coordinator
-        Of the site, and host:port of the coordinator, to be shown.
-    """
-
-    folder: Path
-    out: Path
-    dataset: str | None
-    link: Callable[[], Link]
+    folder: Path  # the site's: policy, ledger, certificate
+    out: Path  # where results are kept
+    dataset: str | None  # of the policy; None: that of the approval, or the only one
+    link: Callable[[], Link]  # gives the coordinator's address and the site's present certificate
     notice: Notice
     emit: Emit
+    # name, coordinator: of the site, and host:port of the coordinator, to be shown
     name: str = ""
     coordinator: str = ""
 

@@ -47,13 +47,7 @@ def learned(folder: Path) -> str:
 
 
 def keep_plan(folder: Path, toml: str) -> None:
-    """Write plan.toml.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be written.
-    """
+    """Write plan.toml. Raises ResultError if it cannot be written."""
     durable.make_folder(folder)
     durable.write_text(folder / "plan.toml", toml)
 

@@ -19,25 +19,15 @@ APPROVE, WITHDRAW, AGENT = "approve", "withdraw", "agent"
 
 @dataclass(frozen=True)
 class Terms:
-    """On which an agent may take part.
+    """On which an agent may take part."""
 
-    Attributes
-    ----------
-    dataset
-        Which table it brings.
-    sites
-        All sites of the run, as the plan names them, in the order of their names.
-    units, units_against_all
-        The privacy cost of a run here, in units of 1e-12 zCDP; the latter if the coordinator and all others collude.
-    runs
-        How many runs.
-    """
-
-    dataset: str
-    sites: tuple[str, ...]
+    dataset: str  # which table it brings
+    sites: tuple[str, ...]  # all sites of the run, as the plan names them, in the order of their names
+    # units, units_against_all: the privacy cost of a run here, in units of 1e-12 zCDP; the latter if the coordinator
+    # and all others collude
     units: int
     units_against_all: int
-    runs: int
+    runs: int  # how many runs
 
     @classmethod
     def of(cls, plan: Plan, dataset: str, *, n_samples: int, n_variables: int, runs: int) -> Self:
@@ -69,25 +59,13 @@ class Terms:
 
 @dataclass(frozen=True)
 class Approval:
-    """A plan that is approved.
+    """A plan that is approved."""
 
-    Attributes
-    ----------
-    digest
-        Of the plan, in hexadecimal digits.
-    terms
-        None: agents take no part.
-    number
-        Of its entry: another one after it was approved again.
-    taken
-        The runs that an agent has taken part in since, by their numbers.
-    """
-
-    digest: str
+    digest: str  # of the plan, in hexadecimal digits
     name: str
-    terms: Terms | None
-    number: int = 0
-    taken: tuple[str, ...] = ()
+    terms: Terms | None  # None: agents take no part
+    number: int = 0  # of its entry: another one after it was approved again
+    taken: tuple[str, ...] = ()  # the runs that an agent has taken part in since, by their numbers
 
 
 class Approvals:
@@ -140,15 +118,13 @@ class Approvals:
     def note_agent(self, run: int, digest: bytes, *, most: int | None) -> None:
         """Record that an agent is about to take part in a run; once for each run.
 
+        Raises PolicyRefusal if it has taken part in so many already, or the approval was taken back since it was looked
+        at.
+
         Parameters
         ----------
         most
             In how many runs of the plan it may since the approval; None: in any number.
-
-        Raises
-        ------
-        PolicyRefusal
-            If it has taken part in so many already, or the approval was taken back since it was looked at.
         """
         with self._file.transaction():
             if self.agent_was_in(run, digest):

@@ -17,30 +17,20 @@ from fedbnsl_client.data.fingerprint import file_identity
 
 @dataclass(frozen=True)
 class Mark:
-    """What is noted of a ledger.
+    """What is noted of a ledger."""
 
-    Attributes
-    ----------
-    n_entries, link
-        Its number of entries, and the link of the last one, in hexadecimal digits.
-    spent
-        By dataset: units reserved for it or charged as lost; those of datasets with the same budget not included.
-    unprotected
-        Datasets that were used without privacy.
-    registered
-        The entries of all tables: fingerprints are keyed, and the key is in the ledger alone.
-    folder
-        Where the ledger lay when this was noted; empty in a note of an older fedbnsl.
-    spent_against_all
-        As `spent`, against the coordinator and all other sites together; only datasets where that is more.
-    """
-
+    # n_entries, link: its number of entries, and the link of the last one, in hexadecimal digits
     n_entries: int
     link: str
+    # spent: units by dataset, reserved for it or charged as lost; those of datasets with the same budget not included
     spent: dict[str, int]
-    unprotected: list[str]
+    unprotected: list[str]  # datasets that were used without privacy
+    # registered: the entries of all tables; fingerprints are keyed, and the key is in the ledger alone
     registered: list[dict[str, Any]] = field(repr=False)
+    # folder: where the ledger lay when this was noted; empty in a note of an older fedbnsl
     folder: str = field(default="", compare=False)  # a ledger may move
+    # spent_against_all: as `spent`, against the coordinator and all other sites together; only datasets where that is
+    # more
     spent_against_all: dict[str, int] = field(default_factory=dict[str, int])
 
     def of_all(self, dataset: str) -> int:
@@ -51,10 +41,7 @@ class Mark:
 def file_of(ledger_id: bytes) -> Path:
     """Where the mark of a ledger is kept.
 
-    Raises
-    ------
-    LedgerError
-        If the user has no home, and XDG_STATE_HOME is not set to an absolute path.
+    Raises LedgerError if the user has no home, and XDG_STATE_HOME is not set to an absolute path.
     """
     state = state_folder()
     if state is None:
@@ -63,13 +50,7 @@ def file_of(ledger_id: bytes) -> Path:
 
 
 def prepared(ledger_id: bytes) -> Path:
-    """`file_of`, after making its folder.
-
-    Raises
-    ------
-    LedgerError
-        If the folder cannot be made.
-    """
+    """`file_of`, after making its folder. Raises LedgerError if the folder cannot be made."""
     file = file_of(ledger_id)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,13 +60,7 @@ def prepared(ledger_id: bytes) -> Path:
 
 
 def read(ledger_id: bytes) -> Mark | None:
-    """The mark of a ledger; None if this user has none.
-
-    Raises
-    ------
-    LedgerError
-        If there is one that cannot be read.
-    """
+    """The mark of a ledger; None if this user has none. Raises LedgerError if there is one that cannot be read."""
     try:
         return _read(file_of(ledger_id))
     except FileNotFoundError:
@@ -95,10 +70,7 @@ def read(ledger_id: bytes) -> Mark | None:
 def folders_with(file: Path) -> dict[str, str]:
     """Where this user has ledgers in which a table's file is registered, under this path or a link; with its id there.
 
-    Raises
-    ------
-    LedgerError
-        If a note cannot be read.
+    Raises LedgerError if a note cannot be read.
     """
     here = file_identity(file)
     marks = [_read(note) for note in sorted(file_of(b"").parent.glob("*.json"))]
@@ -122,13 +94,7 @@ def _read(file: Path) -> Mark:
 
 
 def write(ledger_id: bytes, mark: Mark) -> None:
-    """Replace the mark of a ledger; it is on the disk when this returns.
-
-    Raises
-    ------
-    LedgerError
-        If it cannot be written.
-    """
+    """Replace the mark of a ledger; it is on the disk when this returns. Raises LedgerError if it cannot be written."""
     file = prepared(ledger_id)
     try:
         content = asdict(mark)

@@ -19,20 +19,12 @@ from fedbnsl_client.budget.spending import Spending
 
 @dataclass(frozen=True)
 class RunHere:
-    """One run at one site.
-
-    Attributes
-    ----------
-    variables
-        d names, in the order of the run.
-    authority
-        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
-    """
+    """One run at one site."""
 
     run: int
     site: str
-    variables: tuple[str, ...] = ()
-    authority: str = ""
+    variables: tuple[str, ...] = ()  # d names, in the order of the run
+    authority: str = ""  # fingerprint of the authority of the run's federation; empty: none, the wire is plaintext
 
 
 class RunJournal:
@@ -76,17 +68,11 @@ class RunJournal:
     def check(self) -> None:
         """Refuse the run if policy or budget do not allow the rounds not yet paid for; reads no record of the table.
 
-        What other runs that go on are still to pay counts as spent: none of them shall end for want of budget.
-
-        Raises
-        ------
-        PolicyRefusal, BudgetExhaustedError
-            With the numbers.
-        PolicyRefusal
-            Also if this site began this run at another cost.
-        SchemaMismatchError, PlanMismatchError
-            If this site began this run with other variables, or in another order, or under another plan: its stored
-            answers are for those, and may have noise that only that plan's cost allows.
+        What other runs that go on are still to pay counts as spent: none of them shall end for want of budget. Raises
+        PolicyRefusal or BudgetExhaustedError, with the numbers; PolicyRefusal also if this site began this run at
+        another cost; SchemaMismatchError or PlanMismatchError if this site began this run with other variables, or in
+        another order, or under another plan: its stored answers are for those, and may have noise that only that plan's
+        cost allows.
         """
         with self._payments.undivided():  # two runs that begin at once must see each other
             self._check()
@@ -117,17 +103,13 @@ class RunJournal:
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
 
+        Raises BudgetExhaustedError if the dataset's budget does not hold it, or more rounds are asked again than the
+        cost of the run includes; LedgerError if the ledger cannot be written.
+
         Parameters
         ----------
         attempt
             How often the round was given up before, since a site was lost.
-
-        Raises
-        ------
-        BudgetExhaustedError
-            If the dataset's budget does not hold it, or more rounds are asked again than the cost of the run includes.
-        LedgerError
-            If the ledger cannot be written.
         """
         request = self._request(t, attempt)
         kept = self._payments.stored(request)

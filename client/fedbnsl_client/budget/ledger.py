@@ -36,10 +36,7 @@ class Ledger:
     def create(cls, path: Path) -> Self:
         """Make a ledger without entries, readable by its owner alone, and open it.
 
-        Raises
-        ------
-        LedgerError
-            If there is a file already, or the place cannot hold a ledger.
+        Raises LedgerError if there is a file already, or the place cannot hold a ledger.
         """
         LedgerFile.create(path, Origin(secrets.token_bytes(16), secrets.token_bytes(32), secrets.token_bytes(32)))
         return cls.open(path)

@@ -15,25 +15,14 @@ _PRIVATE = ("fingerprint", "column_fingerprints")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry, for display.
+    """One entry, for display."""
 
-    Attributes
-    ----------
-    number
-        Counted from 1.
-    time
-        When it was written, by the site's clock, UTC.
-    kind
-        `register`, `approve`, `withdraw`, `agent`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a
-        backup was accepted.
-    content
-        The rest of it, without fingerprints.
-    """
-
-    number: int
-    time: datetime
+    number: int  # counted from 1
+    time: datetime  # when it was written, by the site's clock, UTC
+    # kind: `register`, `approve`, `withdraw`, `agent`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a
+    # backup was accepted
     kind: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  # the rest of it, without fingerprints
 
     @classmethod
     def read(cls, number: int, text: bytes) -> Self:
@@ -47,10 +36,7 @@ class Entry:
 def canonical(content: Mapping[str, object]) -> str:
     """JSON with sorted keys and no blanks between its tokens, so that equal contents have the same text.
 
-    Raises
-    ------
-    LedgerError
-        If the content is not made of plain values (finite numbers, texts, lists, mappings by text).
+    Raises LedgerError if the content is not made of plain values (finite numbers, texts, lists, mappings by text).
     """
     try:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

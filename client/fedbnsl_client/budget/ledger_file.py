@@ -61,10 +61,7 @@ class LedgerFile:
     def create(cls, path: Path, origin: Origin) -> None:
         """Make a ledger without entries, readable by its owner alone.
 
-        Raises
-        ------
-        LedgerError
-            If there is a file already, or the place cannot hold a ledger.
+        Raises LedgerError if there is a file already, or the place cannot hold a ledger.
         """
         path = path.resolve()
         refuse_network(path)
@@ -95,16 +92,14 @@ class LedgerFile:
     def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
         """Open a ledger that exists, and verify it.
 
+        Raises LedgerError if it is missing, damaged, of another format, on a network file system, an older copy of what
+        this user has seen of it, or has a second name; or another process changes it for longer than a transaction
+        takes.
+
         Parameters
         ----------
         accept_backup
             Continue with an older copy; spending that is in the mark but not in the copy is charged to it.
-
-        Raises
-        ------
-        LedgerError
-            If it is missing, damaged, of another format, on a network file system, an older copy of what this user has
-            seen of it, or has a second name; or another process changes it for longer than a transaction takes.
         """
         path = path.resolve()
         if not os.path.isfile(path):
@@ -151,10 +146,7 @@ class LedgerFile:
     def take_run(self, run: int) -> None:
         """Let no other process answer this run from this ledger, until this one is closed: both would pay for it.
 
-        Raises
-        ------
-        LedgerBusyError
-            If another does.
+        Raises LedgerBusyError if another does.
         """
         if run in self._runs:
             return
@@ -186,10 +178,7 @@ class LedgerFile:
     def transaction(self) -> Generator[None]:
         """Commit all changes to the disk at the end of the outermost one; discard them after an exception.
 
-        Raises
-        ------
-        LedgerError
-            With the system's message, if the file cannot be read or written.
+        Raises LedgerError, with the system's message, if the file cannot be read or written.
         """
         if os.getpid() != self._process:
             raise LedgerError(f"ledger {self.path} was opened by another process; a fork of it must not use it")
@@ -368,10 +357,7 @@ class LedgerFile:
     def verify(self) -> None:
         """Recompute the chain, the hashes of the payloads and the sums, in a transaction of its own.
 
-        Raises
-        ------
-        LedgerError
-            Naming the first entry that is wrong.
+        Raises LedgerError, naming the first entry that is wrong.
         """
         with self.transaction():
             damage = self.one("PRAGMA integrity_check(1)")

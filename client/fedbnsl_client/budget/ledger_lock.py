@@ -40,19 +40,14 @@ class OwnerLock:
     def of(cls, path: Path, *, patience_s: float = 0.0, passing: bool = False) -> Self:
         """Lock a ledger, given by its real path, or something of it.
 
+        Raises LedgerBusyError if another process holds it for longer; LedgerError if the lock file cannot be made.
+
         Parameters
         ----------
         patience_s
             How long to wait for another process, or thread, that holds the lock.
         passing
             Remove the lock file at the release: it stands for something that passes.
-
-        Raises
-        ------
-        LedgerBusyError
-            If another process holds it for longer.
-        LedgerError
-            If the lock file cannot be made.
         """
         file = Path(f"{path}.lock")
         until = time.monotonic() + patience_s
@@ -77,13 +72,7 @@ class OwnerLock:
             time.sleep(_RETRY_S)
 
     def note(self, text: str) -> None:
-        """Write what the others shall know while it is held.
-
-        Raises
-        ------
-        LedgerError
-            If there is no room for it.
-        """
+        """Write what the others shall know while it is held. Raises LedgerError if there is no room for it."""
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text.encode(), 0)
@@ -94,10 +83,7 @@ class OwnerLock:
     def notes(cls, files: Iterable[Path]) -> dict[Path, str]:
         """What those have noted that hold a lock now; a lock file of a process that was killed is held by nobody.
 
-        Raises
-        ------
-        LedgerError
-            If a file cannot be read: what it says might count.
+        Raises LedgerError if a file cannot be read: what it says might count.
         """
         found: dict[Path, str] = {}
         for file in files:
@@ -136,10 +122,7 @@ def _is_still(file: Path, descriptor: int) -> bool:
 def refuse_second_name(ledger: Path) -> None:
     """Refuse a ledger with a hard link: under its other name it has another lock.
 
-    Raises
-    ------
-    LedgerError
-        If the file has more than one name, or is gone.
+    Raises LedgerError if the file has more than one name, or is gone.
     """
     try:
         n_names = os.stat(ledger).st_nlink
@@ -155,12 +138,8 @@ def refuse_second_name(ledger: Path) -> None:
 def refuse_network(ledger: Path) -> None:
     """Refuse a ledger, given by its real path, on another machine's disk.
 
-    A system without a table of mounts (anything but Linux) cannot tell, and nothing is refused.
-
-    Raises
-    ------
-    LedgerError
-        If its file system is one of NETWORK_FILESYSTEMS.
+    A system without a table of mounts (anything but Linux) cannot tell, and nothing is refused. Raises LedgerError if
+    its file system is one of NETWORK_FILESYSTEMS.
     """
     try:
         mounts = os.fsdecode(_MOUNTS.read_bytes())

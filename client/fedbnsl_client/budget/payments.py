@@ -46,26 +46,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Payment:
-    """What a payload costs, rounded up.
-
-    Attributes
-    ----------
-    recipe
-        The plain values that the cost is computed from.
-    gaussian
-        Whether the payload belongs to a run whose cost is counted by Gaussian DP.
-    units_against_all
-        The cost against the coordinator and all other sites together, which is more than `units` for secure
-        aggregation; None: it is `units`.
-    authority
-        Fingerprint of the authority of the run's federation; empty: none, the wire is plaintext.
-    """
+    """What a payload costs, rounded up."""
 
     units: int
-    recipe: Mapping[str, object]
-    gaussian: bool = False
+    recipe: Mapping[str, object]  # the plain values that the cost is computed from
+    gaussian: bool = False  # whether the payload belongs to a run whose cost is counted by Gaussian DP
+    # units_against_all: the cost against the coordinator and all other sites together, which is more than `units` for
+    # secure aggregation; None: it is `units`
     units_against_all: int | None = None
-    authority: str = ""
+    authority: str = ""  # fingerprint of the authority of the run's federation; empty: none, the wire is plaintext
 
     def __post_init__(self) -> None:
         if type(self.units) is not int or self.units < 0:  # a bool is an int, and no cost
@@ -101,10 +90,7 @@ class Payments:
     def take_run(self, run: int) -> None:
         """Answer a run from here alone, until this ledger is closed: two that answer it would both pay.
 
-        Raises
-        ------
-        LedgerBusyError
-            If another process, or another part of this one, does.
+        Raises LedgerBusyError if another process, or another part of this one, does.
         """
         with self._file.locked():  # nobody looks at the locks of runs meanwhile
             self._file.take_run(run)
@@ -159,13 +145,7 @@ class Payments:
             return any(entry["dataset"] in account for entry in self._file.contents("unprotected"))
 
     def require_protected(self, dataset: str) -> None:
-        """Refuse a dataset whose guarantee is gone.
-
-        Raises
-        ------
-        PolicyRefusal
-            If it was ever used without privacy.
-        """
+        """Refuse a dataset whose guarantee is gone. Raises PolicyRefusal if it was ever used without privacy."""
         if self.unprotected(dataset):
             raise PolicyRefusal(
                 f"dataset {dataset!r} was used in a run without privacy: no guarantee can be given now",
@@ -220,18 +200,13 @@ class Payments:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
 
         A request that was reserved but not stored (after a crash) is paid for again: its noise may have been drawn.
+        Raises BudgetExhaustedError if a cap does not pay for it; LedgerError if its payload is stored already, or
+        another dataset paid for it, or this one is not registered.
 
         Parameters
         ----------
         cap, cap_against_all
             What the site's policy lets the dataset spend in all; the latter is needed for secure aggregation.
-
-        Raises
-        ------
-        BudgetExhaustedError
-            If a cap does not pay for it.
-        LedgerError
-            If its payload is stored already, or another dataset paid for it, or this one is not registered.
         """
         dataset, units, in_all = request.dataset, payment.units, payment.in_all
         with self._file.transaction():
@@ -262,12 +237,8 @@ class Payments:
     def store(self, request: Request, payload: bytes) -> None:
         """Keep the answer to a reserved request; on the disk when this returns, and only then may it be sent.
 
-        Repeating this with the same answer changes nothing.
-
-        Raises
-        ------
-        LedgerError
-            If nothing was reserved for it, or it has another answer already.
+        Repeating this with the same answer changes nothing. Raises LedgerError if nothing was reserved for it, or it
+        has another answer already.
         """
         with self._file.transaction():
             payer = self._refuse_another_payer(request)
@@ -283,10 +254,7 @@ class Payments:
     def stored(self, request: Request) -> bytes | None:
         """The answer to a request, bit for bit as it was stored; None if there is none yet.
 
-        Raises
-        ------
-        LedgerError
-            If another dataset paid for it, or its bytes are damaged.
+        Raises LedgerError if another dataset paid for it, or its bytes are damaged.
         """
         with self._file.transaction():
             self._refuse_another_payer(request)

@@ -115,10 +115,7 @@ class Policy(BaseModel):
     def load(cls, path: Path) -> Self:
         """The policy in a TOML file.
 
-        Raises
-        ------
-        SetupError
-            If it cannot be read, holds an unknown rule, or names one file twice.
+        Raises SetupError if it cannot be read, holds an unknown rule, or names one file twice.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -147,10 +144,7 @@ class Policy(BaseModel):
     def dataset(self, dataset_id: str | None) -> DatasetPolicy:
         """The dataset of that id; None: the only one.
 
-        Raises
-        ------
-        PolicyRefusal
-            If there is no such dataset, or None and not exactly one.
+        Raises PolicyRefusal if there is no such dataset, or None and not exactly one.
         """
         found = [d for d in self.datasets if dataset_id in (None, d.id)]
         if len(found) != 1:
@@ -168,16 +162,13 @@ class Policy(BaseModel):
     def check_coordinator(self, address: str, *, authority: str) -> None:
         """Refuse a coordinator that the policy does not name; check this before the first call to it.
 
+        Raises PolicyRefusal if the address (host:port), or its host, is not among those that the policy names, or the
+        authority is not the one that it names.
+
         Parameters
         ----------
         authority
             Fingerprint of the authority that attests the coordinator; empty: nobody does, the wire is plaintext.
-
-        Raises
-        ------
-        PolicyRefusal
-            If the address (host:port), or its host, is not among those that the policy names, or the authority is
-            not the one that it names.
         """
         if address not in self.coordinators and address.rpartition(":")[0] not in self.coordinators:
             named = ", ".join(self.coordinators) or "none"
@@ -206,10 +197,7 @@ class Policy(BaseModel):
     def check_plan(self, plan: Plan, dataset: DatasetPolicy, *, n_samples: int, approved: bool) -> None:
         """Refuse a plan against the rules, before any record is read; `check_cost` checks the budget.
 
-        Raises
-        ------
-        PolicyRefusal
-            Naming the rule and the value.
+        Raises PolicyRefusal, naming the rule and the value.
         """
         privacy = plan.privacy
         exact = privacy is not None and privacy.smoothness == "exact"
@@ -278,17 +266,13 @@ _MIXED = "; only where all runs of a table are priced by Gaussian DP are they co
 def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
     """Refuse a run that costs more than the policy allows if the coordinator and all other sites collude.
 
+    Raises PolicyRefusal if it has secure aggregation, and the policy has no such rule; BudgetExhaustedError if the
+    dataset's budget does not hold it; with the numbers.
+
     Parameters
     ----------
     to_pay, spent
         As in `check_cost`, against all of them together.
-
-    Raises
-    ------
-    PolicyRefusal
-        If it has secure aggregation, and the policy has no such rule.
-    BudgetExhaustedError
-        If the dataset's budget does not hold it; with the numbers.
     """
     cap, whole = dataset.cap_against_all, (spent + to_pay).epsilon(dataset.max_delta)
     if cap is None and price.n_honest == 1:
@@ -313,20 +297,16 @@ def check_cost(
 ) -> None:
     """Refuse a run whose delta, epsilon or remaining cost exceeds what the policy allows its dataset.
 
+    Raises PolicyRefusal for a larger delta, or a larger epsilon for one run, than the policy allows, or for a run
+    counted by zCDP where all before it is counted by Gaussian DP; BudgetExhaustedError if the dataset's budget does not
+    hold it; with the numbers.
+
     Parameters
     ----------
     to_pay
         What the rounds that are still to come will cost.
     spent, spent_in_run
         What the dataset has spent so far, and how much of that in this run (after a restart).
-
-    Raises
-    ------
-    PolicyRefusal
-        For a larger delta, or a larger epsilon for one run, than the policy allows, or for a run counted by zCDP where
-        all before it is counted by Gaussian DP.
-    BudgetExhaustedError
-        If the dataset's budget does not hold it; with the numbers.
     """
 
     def cost(spending: Spending) -> str:

@@ -44,6 +44,8 @@ class Registrations:
     ) -> None:
         """Enter a dataset under its id. Repeating this with the same table changes nothing.
 
+        Raises LedgerError if the id was registered with another content, or the content or file under another id.
+
         Parameters
         ----------
         X
@@ -53,11 +55,6 @@ class Registrations:
         supersedes
             Accept new content for this id, or content that is known under another id; the two ids then share one
             budget. What was spent stays spent.
-
-        Raises
-        ------
-        LedgerError
-            If the id was registered with another content, or the content or file under another id.
         """
         entry = self._entry(dataset, variables, X, file)
         with self._file.transaction():
@@ -81,10 +78,7 @@ class Registrations:
     def check_table(self, dataset: str, variables: Sequence[str], X: Matrix) -> None:
         """Refuse a table that is not the one registered.
 
-        Raises
-        ------
-        LedgerError
-            If the id is unknown or has another content.
+        Raises LedgerError if the id is unknown or has another content.
         """
         found = fingerprint(self._key(), variables, X).hex()
         with self._file.transaction():
@@ -103,13 +97,7 @@ class Registrations:
         )
 
     def required(self, dataset: str) -> RegisterEntry:
-        """The last entry of a dataset.
-
-        Raises
-        ------
-        LedgerError
-            If the id is unknown.
-        """
+        """The last entry of a dataset. Raises LedgerError if the id is unknown."""
         known = _latest(self._entries()).get(dataset)
         if known is None:
             raise LedgerError(

@@ -128,10 +128,7 @@ def _settings(plan: Plan, *, every: bool) -> list[str]:
 def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, folder: Path) -> None:
     """Refuse to record an approval for a plan that policy or budget of the site's folder would refuse.
 
-    Raises
-    ------
-    PolicyRefusal, BudgetExhaustedError
-        As on joining a run.
+    Raises PolicyRefusal or BudgetExhaustedError as on joining a run.
     """
     registered = ledger.registrations.find(dataset.id)
     if registered is None:

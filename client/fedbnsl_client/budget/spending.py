@@ -14,18 +14,10 @@ from fedbnsl.privacy import gaussian_dp, zcdp
 
 @dataclass(frozen=True)
 class Spending:
-    """A cost, or the sum of some.
+    """A cost, or the sum of some."""
 
-    Attributes
-    ----------
-    units
-        In 1e-12 zCDP.
-    gaussian
-        Whether all of it is for runs that are priced by Gaussian DP; so is nothing.
-    """
-
-    units: int = 0
-    gaussian: bool = True
+    units: int = 0  # in 1e-12 zCDP
+    gaussian: bool = True  # whether all of it is for runs that are priced by Gaussian DP; so is nothing
 
     def __add__(self, other: Self) -> "Spending":
         """Both together, Gaussian only if both are; what costs nothing is of either kind."""
@@ -40,18 +32,10 @@ class Spending:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that may be spent in all.
+    """The most that may be spent in all."""
 
-    Attributes
-    ----------
-    units
-        Whatever is released.
-    gaussian_units
-        If every run is priced by Gaussian DP; more than `units`.
-    """
-
-    units: int
-    gaussian_units: int
+    units: int  # whatever is released
+    gaussian_units: int  # if every run is priced by Gaussian DP; more than `units`
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> Self:

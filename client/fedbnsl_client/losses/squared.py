@@ -11,14 +11,9 @@ from fedbnsl_client.data.mapped_array import sum_over_rows
 
 @dataclass(frozen=True, eq=False)
 class SecondMoments:
-    """What the loss needs of a table: S = X'X / n.
+    """What the loss needs of a table: S = X'X / n."""
 
-    Attributes
-    ----------
-    S
-        (d, d), in squared units of the columns, about zero or about what the plan takes off. As private as the table.
-    """
-
+    # S: (d, d), in squared units of the columns, about zero or about what the plan takes off. As private as the table
     S: Matrix
 
     @classmethod

@@ -32,7 +32,7 @@ class ShownRun:
 
 
 class SitePage:
-    """The port of the site's pages.
+    """The port of the site's pages. Raises SetupError if it cannot listen there, or would without TLS or a token.
 
     Parameters
     ----------
@@ -47,11 +47,6 @@ class SitePage:
     certificate
         PEM file with a certificate that the site's browsers trust, and its key; needed with a token. That of the site's
         enrolment would not do: it is one for calling, not for being called.
-
-    Raises
-    ------
-    SetupError
-        If it cannot listen there, or would without TLS or a token.
     """
 
     def __init__(

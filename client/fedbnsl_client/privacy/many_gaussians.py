@@ -51,6 +51,8 @@ _DONE, _NO_WORDS, _UNDECIDED = 0, 1, 2
 def rounded_gaussians(variances: Sequence[int], which: Integers, randbelow: Randbelow) -> Numbers:
     """(n,) what `rounded_gaussian` gives for the variances, one number after the other.
 
+    Raises ValueError if a variance is below 1.
+
     Parameters
     ----------
     which
@@ -60,11 +62,6 @@ def rounded_gaussians(variances: Sequence[int], which: Integers, randbelow: Rand
     -------
     numbers
         Integers of 64 bits, or of any size if one was not drawn by the kernel.
-
-    Raises
-    ------
-    ValueError
-        If a variance is below 1.
     """
     if not isinstance(randbelow, Source):
         return np.array([rounded_gaussian(variances[int(k)], randbelow) for k in which], dtype=object)

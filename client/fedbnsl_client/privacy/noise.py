@@ -71,17 +71,13 @@ def rounded_gaussian(variance: int, randbelow: Randbelow) -> int:
     """The integer nearest to sigma N, where N has exactly the standard normal law and sigma = ceil(sqrt(variance)).
 
     An integer sum plus this is the sum plus sigma N, rounded: the Gaussian mechanism and then post-processing. So its
-    guarantee, mu = sensitivity / sigma, holds exactly (`fedbnsl.privacy.gaussian_dp`).
+    guarantee, mu = sensitivity / sigma, holds exactly (`fedbnsl.privacy.gaussian_dp`). Raises ValueError if the
+    variance is below 1: no noise is no protection.
 
     Parameters
     ----------
     variance
         At least 1.
-
-    Raises
-    ------
-    ValueError
-        If the variance is below 1: no noise is no protection.
 
     Notes
     -----

@@ -21,18 +21,10 @@ _TOLD = 3.0
 
 @dataclass(frozen=True, eq=False)
 class NoisyMeans:
-    """The means of a site's prepared columns.
+    """The means of a site's prepared columns."""
 
-    Attributes
-    ----------
-    means
-        (d,) in units of the prepared columns, about the centres that the statistics gave.
-    error
-        (d, d) covariance of their errors by noise alone: they are means of this table, not of a population.
-    """
-
-    means: Matrix
-    error: Matrix
+    means: Matrix  # (d,) in units of the prepared columns, about the centres that the statistics gave
+    error: Matrix  # (d, d) covariance of their errors by noise alone: they are means of this table, not of a population
 
     def after(self, released: Matrix, A: Matrix, noise_std: float, constant: float) -> "NoisyMeans":
         """What is known after a release; unchanged where it tells nothing or numbers are beyond use.

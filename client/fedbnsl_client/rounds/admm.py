@@ -41,10 +41,7 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """B_p, or its changes; with the steps that led to it, if the plan wants them.
 
-        Raises
-        ------
-        DivergenceError
-            If a weight is not finite.
+        Raises DivergenceError if a weight is not finite.
         """
         plan = self.problem.plan
         solver, steps = self._solver, None

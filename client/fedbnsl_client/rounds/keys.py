@@ -17,10 +17,7 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """The public half.
 
-        Raises
-        ------
-        PeerRefusedError
-            If the sites are not those of the plan, or not enough of them are confirmed.
+        Raises PeerRefusedError if the sites are not those of the plan, or not enough of them are confirmed.
         """
         member = self.problem.member
         if member is None:

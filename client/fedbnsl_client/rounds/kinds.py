@@ -67,33 +67,20 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LocalProblem:
-    """The table of one site, the plan, and what follows from both.
-
-    Attributes
-    ----------
-    X
-        (n, d) private table; NaN where a value is missing, which only private runs that prepare columns may have.
-    journal
-        Pays for the releases of a private plan.
-    randbelow
-        Source of the noise of a private plan.
-    units
-        Of the run's columns; None: raw columns, or not yet known.
-    member, memberships
-        In a run with secure aggregation, this site in them, and all sites with their keys once they are known.
-    lost
-        Sites that the sums go on without.
-    """
+    """The table of one site, the plan, and what follows from both."""
 
     plan: Plan
+    # X: (n, d) private table; NaN where a value is missing, which only private runs that prepare columns may have
     X: Matrix
     mask: EdgeMask
-    journal: Journal
-    randbelow: Randbelow
-    units: Units | None = None
+    journal: Journal  # pays for the releases of a private plan
+    randbelow: Randbelow  # source of the noise of a private plan
+    units: Units | None = None  # of the run's columns; None: raw columns, or not yet known
+    # member, memberships: in a run with secure aggregation, this site in them, and all sites with their keys once they
+    # are known
     member: "Member | None" = None
     memberships: tuple[Membership, ...] = ()
-    lost: tuple[Loss, ...] = ()
+    lost: tuple[Loss, ...] = ()  # sites that the sums go on without
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""
@@ -102,10 +89,7 @@ class LocalProblem:
     def private_key_of(self, memberships: Sequence[Membership]) -> bytes:
         """The private half of this site's key among these, whichever attempt at the round of keys it is from.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If this site has made no such key.
+        Raises RemoteProtocolError if this site has made no such key.
         """
         if self.member is not None:
             from fedbnsl_client.secure_aggregation.keys import public_key  # here: it loads cryptography
@@ -123,14 +107,8 @@ class LocalProblem:
     def summed_with(self) -> tuple[Membership, ...]:
         """The sites of the next secure aggregation, this one among them; empty in a run without.
 
-        Raises
-        ------
-        RemoteProtocolError
-            If the keys of the other sites are not known.
-        PeerRefusedError
-            If more of them are lost than the plan allows.
-        LocalProtocolError
-            If the table has more rows than a sum holds exactly.
+        Raises RemoteProtocolError if the keys of the other sites are not known; PeerRefusedError if more of them are
+        lost than the plan allows; LocalProtocolError if the table has more rows than a sum holds exactly.
         """
         if self.member is None:
             return ()
@@ -168,10 +146,7 @@ class LocalProblem:
     def noisy_columns(self) -> NoisyColumns:
         """What was released of the columns, in a private run that prepares them.
 
-        Raises
-        ------
-        LocalProtocolError
-            In any other run.
+        Raises LocalProtocolError: in any other run.
         """
         setup = self.setup
         if setup is None or self.plan.preparation is None:
@@ -253,22 +228,13 @@ class LocalRounds(ABC):
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Take over the content of a task, or refuse it, before anything is paid for; `last` is the last answer.
 
-        Raises
-        ------
-        RemoteProtocolError, DivergenceError
-            If the task cannot be answered.
+        Raises RemoteProtocolError or DivergenceError if the task cannot be answered.
         """
         return
 
     @abstractmethod
     def answer(self, task: RoundTask) -> Content:
-        """What the site sends.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the plan has no such rounds.
-        """
+        """What the site sends. Raises LocalProtocolError if the plan has no such rounds."""
 
 
 def local_rounds(kind: str) -> type[LocalRounds]:
@@ -280,10 +246,7 @@ def local_rounds(kind: str) -> type[LocalRounds]:
 def check_size(task: RoundTask, numbers: Matrix) -> None:
     """Refuse numbers that no calculation could use.
 
-    Raises
-    ------
-    RemoteProtocolError
-        If one is not finite, or larger than LARGEST.
+    Raises RemoteProtocolError if one is not finite, or larger than LARGEST.
     """
     if not (np.abs(numbers) <= LARGEST).all():  # NaN is not
         raise RemoteProtocolError(

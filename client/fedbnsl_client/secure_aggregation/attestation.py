@@ -27,17 +27,11 @@ class Attestation:
     def verify(self, membership: Membership, statement: bytes) -> None:
         """Refuse a membership whose certificate is not that of its site.
 
-        Raises
-        ------
-        PeerRefusedError
-            Naming the site, and why.
+        Raises PeerRefusedError, naming the site, and why.
         """
 
     def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
         """Refuse to rely on other sites of which fewer than `least` are confirmed here.
 
-        Raises
-        ------
-        PeerRefusedError
-            If fewer are confirmed, or one has another key than the confirmed one.
+        Raises PeerRefusedError if fewer are confirmed, or one has another key than the confirmed one.
         """

@@ -146,13 +146,7 @@ def _other_name(certificate: Certificate, site: str) -> str:
 
 
 def public_key_of(certificate: Certificate) -> PublicKey:
-    """The key that a site signs with.
-
-    Raises
-    ------
-    PeerRefusedError
-        If it is of another kind than those of this program.
-    """
+    """The key that a site signs with. Raises PeerRefusedError if it is of another kind than those of this program."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise PeerRefusedError("a certificate with a key of a kind that this program does not make")

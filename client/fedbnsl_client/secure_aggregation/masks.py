@@ -25,13 +25,7 @@ _CHACHA20_NONCE = bytes(16)  # each key is used for one stream
 
 
 def check_key(membership: Membership, private_key: bytes) -> None:
-    """Refuse a site's public key that is of no use.
-
-    Raises
-    ------
-    PeerRefusedError
-        If no secret can be shared with it.
-    """
+    """Refuse a site's public key that is of no use. Raises PeerRefusedError if no secret can be shared with it."""
     _shared(X25519PrivateKey.from_private_bytes(private_key), membership)
 
 
@@ -39,6 +33,8 @@ def masked(
     numbers: Sequence[int], *, site: str, private_key: bytes, memberships: Sequence[Membership], context: bytes
 ) -> Words:
     """Numbers of a site modulo 2^64, with the masks that it shares with each other site.
+
+    Raises PeerRefusedError if a key is one with which no secret can be shared.
 
     Parameters
     ----------
@@ -52,11 +48,6 @@ def masked(
         Of all sites, with their public keys.
     context
         What the sum is for: no two sums of the same keys may have the same.
-
-    Raises
-    ------
-    PeerRefusedError
-        If a key is one with which no secret can be shared.
     """
     total = np.array([number % 2**64 for number in numbers], dtype=np.uint64)
     own = X25519PrivateKey.from_private_bytes(private_key)

@@ -14,36 +14,22 @@ _DOMAIN = "fedbnsl secure aggregation, masks/1"
 
 @dataclass(frozen=True)
 class Member:
-    """What a site knows of itself and of the run.
-
-    Attributes
-    ----------
-    n_samples
-        Its rows.
-    n_sites, n_honest
-        Sites of the plan, and how many of them share the noise (`Plan.n_honest`).
-    attestation
-        How keys are signed and checked.
-    retries
-        How many sites the run may lose.
-    """
+    """What a site knows of itself and of the run."""
 
     site: str
-    n_samples: int
+    n_samples: int  # its rows
     run: int
     plan_digest: bytes
+    # n_sites, n_honest: sites of the plan, and how many of them share the noise (`Plan.n_honest`)
     n_sites: int
     n_honest: int
-    attestation: Attestation = field(default_factory=Attestation)
-    retries: int = 0
+    attestation: Attestation = field(default_factory=Attestation)  # how keys are signed and checked
+    retries: int = 0  # how many sites the run may lose
 
     def signature(self, memberships: Sequence[Membership], key: bytes) -> bytes:
         """The signature of this site's public key, for these sites.
 
-        Raises
-        ------
-        PeerRefusedError
-            If the sites are not those of the plan, or not enough of them are confirmed.
+        Raises PeerRefusedError if the sites are not those of the plan, or not enough of them are confirmed.
         """
         self._check_sites(memberships)
         return self.attestation.sign(self._statement(memberships, self.site, key))
@@ -51,10 +37,7 @@ class Member:
     def check(self, memberships: Sequence[Membership], private_key: bytes) -> None:
         """Refuse memberships whose keys are not those that their sites made for this run.
 
-        Raises
-        ------
-        PeerRefusedError
-            Naming the site, and why.
+        Raises PeerRefusedError, naming the site, and why.
         """
         self._check_sites(memberships)
         for membership in memberships:
@@ -73,10 +56,8 @@ class Member:
     def present(self, memberships: Sequence[Membership], lost: Sequence[Loss]) -> tuple[Membership, ...]:
         """Those whose masks are in the sums from now on.
 
-        Raises
-        ------
-        PeerRefusedError
-            If more sites are gone than the plan allows, this one among them, or too few of the rest are confirmed.
+        Raises PeerRefusedError if more sites are gone than the plan allows, this one among them, or too few of the rest
+        are confirmed.
         """
         gone = {loss.site for loss in lost}
         if self.site in gone or len(lost) > self.retries:

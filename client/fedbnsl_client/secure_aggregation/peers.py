@@ -21,10 +21,7 @@ _DIGITS = 64  # of a SHA-256
 def confirmed(folder: Path) -> Mapping[str, str]:
     """Fingerprints of the keys of other sites' certificates, by site; empty: nobody is confirmed.
 
-    Raises
-    ------
-    SetupError
-        If the file cannot be read.
+    Raises SetupError if the file cannot be read.
     """
     path = folder / _FILE
     try:
@@ -41,10 +38,7 @@ def confirmed(folder: Path) -> Mapping[str, str]:
 def confirm(folder: Path, site: str, fingerprint: str) -> None:
     """Note that the key of this fingerprint is that of a real site; another one of the same site is replaced.
 
-    Raises
-    ------
-    SetupError
-        If the name or the fingerprint cannot be one, or it is that of another site.
+    Raises SetupError if the name or the fingerprint cannot be one, or it is that of another site.
     """
     if not is_site_name(site):
         raise SetupError(f"site {site!r}: use {SITE_NAME_RULE}")
@@ -66,13 +60,7 @@ def confirm(folder: Path, site: str, fingerprint: str) -> None:
 
 
 def forget(folder: Path, site: str) -> None:
-    """Do not rely on a site any more.
-
-    Raises
-    ------
-    SetupError
-        If it was not confirmed.
-    """
+    """Do not rely on a site any more. Raises SetupError if it was not confirmed."""
     known = dict(confirmed(folder))
     if site not in known:
         raise SetupError(f"site {site!r} is not among the confirmed ones ({', '.join(known) or 'none'})")

@@ -32,38 +32,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a dataset has spent and may spend, as epsilons at its policy's delta.
-
-    Attributes
-    ----------
-    left_epsilon
-        What one more run may cost; epsilons do not add up.
-    """
+    """What a dataset has spent and may spend, as epsilons at its policy's delta."""
 
     dataset: str
     spent_epsilon: float
     max_epsilon: float
-    left_epsilon: float
+    left_epsilon: float  # what one more run may cost; epsilons do not add up
     delta: float
 
 
 class Admission(ABC):
-    """What a site offers to a run, and under which conditions; by default nothing is counted.
-
-    Attributes
-    ----------
-    variables
-        Columns that it offers.
-    n_samples
-        Rows of its table (public).
-    dictionary
-        What it takes its variables for; empty: all columns are numbers.
-    """
+    """What a site offers to a run, and under which conditions; by default nothing is counted."""
 
     site: str
-    variables: tuple[str, ...]
-    n_samples: int
-    dictionary: Dictionary
+    variables: tuple[str, ...]  # columns that it offers
+    n_samples: int  # rows of its table (public)
+    dictionary: Dictionary  # what it takes its variables for; empty: all columns are numbers
 
     @property
     def ledger_head(self) -> LedgerHead | None:
@@ -123,12 +107,8 @@ class PublicTable(Admission):
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
-        Raises
-        ------
-        SchemaMismatchError
-            If the plan has another data dictionary.
-        DataError
-            If rows have missing values that the plan does not take, or the plan needs rows that are elsewhere.
+        Raises SchemaMismatchError if the plan has another data dictionary; DataError if rows have missing values that
+        the plan does not take, or the plan needs rows that are elsewhere.
         """
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_columns(plan, variables)
@@ -139,7 +119,8 @@ class PublicTable(Admission):
 class GuardedTable(Admission):
     """A table that is used as its site's policy says, and paid for from the site's ledger.
 
-    Rows and columns are those that were registered: no record is read before the run is admitted.
+    Rows and columns are those that were registered: no record is read before the run is admitted. Raises PolicyRefusal
+    if the policy has no such dataset, or the ledger does not know it.
 
     Parameters
     ----------
@@ -153,11 +134,6 @@ class GuardedTable(Admission):
         Fingerprint of the authority that attests the coordinator; empty: none, the wire is plaintext.
     record
         Told of every release that is paid for.
-
-    Raises
-    ------
-    PolicyRefusal
-        If the policy has no such dataset, or the ledger does not know it.
     """
 
     def __init__(
@@ -225,13 +201,9 @@ class GuardedTable(Admission):
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
-        Raises
-        ------
-        PolicyRefusal, BudgetExhaustedError, SchemaMismatchError
-            Before a record is read; the last one also if the plan has another data dictionary.
-        DataError, LedgerError
-            If the table cannot be read, or is not the one that was registered, or another process of this site takes
-            part in the run.
+        Raises PolicyRefusal, BudgetExhaustedError or SchemaMismatchError before a record is read; the last one also if
+        the plan has another data dictionary; DataError or LedgerError if the table cannot be read, or is not the one
+        that was registered, or another process of this site takes part in the run.
         """
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_columns(plan, variables)
@@ -279,10 +251,7 @@ class UnattendedTable(GuardedTable):
     def _note_part(self, plan: Plan, run: int) -> None:
         """Refuse an agent what its operator has not approved, or the policy does not list; note what it takes part in.
 
-        Raises
-        ------
-        PolicyRefusal
-            Saying what differs.
+        Raises PolicyRefusal, saying what differs.
         """
         most: int | None = None
         if not self._policy.lists_exactly(plan.digest()):
@@ -297,10 +266,7 @@ class UnattendedTable(GuardedTable):
 def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
     """On which an agent may take part in a run of a plan.
 
-    Raises
-    ------
-    PolicyRefusal
-        If none may, or only in fewer runs than it has taken part in already.
+    Raises PolicyRefusal if none may, or only in fewer runs than it has taken part in already.
     """
     known = ledger.approvals.current().get(plan.digest().hex())
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."

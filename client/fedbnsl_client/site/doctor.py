@@ -41,25 +41,15 @@ _EXPIRED, _NOT_YET_VALID, _OTHER_NAMES = {10}, {9}, {62, 64}
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes
-    ----------
-    check
-        What was tried: files, expiry, name, port, tls, identity, version, clock, policy, data, plan.
-    state
-        A warning does not keep the site from a run; a skipped check could not be made, or is not needed.
-    exit_code
-        The exit code of the error if the check failed, otherwise 0.
-    details
-        The numbers in the text; only for the check of a plan, otherwise empty.
-    """
-
-    check: str
+    check: str  # what was tried: files, expiry, name, port, tls, identity, version, clock, policy, data, plan
+    # state: a warning does not keep the site from a run; a skipped check could not be made, or is not needed
     state: Literal["ok", "warning", "failed", "skipped"]
     text: str
     remedy: str = ""
-    exit_code: int = 0
+    exit_code: int = 0  # the exit code of the error if the check failed, otherwise 0
+    # details: the numbers in the text; only for the check of a plan, otherwise empty
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

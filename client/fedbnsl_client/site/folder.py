@@ -104,6 +104,9 @@ def create(
 ) -> Policy:
     """Write policy.toml and ledger.db into a folder and register the table.
 
+    Raises SetupError if the folder holds a policy or a ledger already, or a value cannot be used; DataError or
+    LedgerError if the table or the place cannot be used.
+
     Parameters
     ----------
     data
@@ -117,13 +120,6 @@ def create(
         None: all of max_epsilon.
     max_epsilon_against_all
         None: plans with secure aggregation are refused.
-
-    Raises
-    ------
-    SetupError
-        If the folder holds a policy or a ledger already, or a value cannot be used.
-    DataError, LedgerError
-        If the table or the place cannot be used.
     """
     for name in (POLICY, LEDGER):
         if (folder / name).exists():
@@ -175,10 +171,7 @@ def create(
 def _described_by(folder: Path, dictionary: Path | None, column_map: Path | None) -> dict[str, str]:
     """The content of the files to copy into a folder, by their names there.
 
-    Raises
-    ------
-    SetupError
-        If one cannot be read, or the folder has another one.
+    Raises SetupError if one cannot be read, or the folder has another one.
     """
     copies: dict[str, str] = {}
     for name, given in ((DICTIONARY, dictionary), (COLUMNS, column_map)):
@@ -204,12 +197,7 @@ def described(
 ) -> tuple[Dictionary, ColumnMap]:
     """The data dictionary of a site and what is different there: from these files, otherwise from the folder's.
 
-    Raises
-    ------
-    SetupError
-        If columns are mapped without a dictionary.
-    PlanError, DataError
-        If a file cannot be used.
+    Raises SetupError if columns are mapped without a dictionary; PlanError or DataError if a file cannot be used.
     """
     if folder is not None:
         dictionary, column_map = (
@@ -242,14 +230,8 @@ def _known_file(data: Path, first: str, dataset_id: str) -> str:
 def refuse_as_public(data: Path, table: Dataset, own_folder: Path | None) -> None:
     """Refuse to use without a policy a table that a site's folder holds, and does not call public.
 
-    Its file is looked for in all folders of this user, its content in `own_folder`, if that has a ledger.
-
-    Raises
-    ------
-    PolicyRefusal
-        Naming the folder.
-    LedgerError
-        If a note or the ledger cannot be read.
+    Its file is looked for in all folders of this user, its content in `own_folder`, if that has a ledger. Raises
+    PolicyRefusal, naming the folder; LedgerError if a note or the ledger cannot be read.
     """
     held = list(high_water_mark.folders_with(data).items())
     if own_folder is not None and (own_folder / LEDGER).exists():
@@ -295,17 +277,12 @@ def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, 
 
 @contextmanager
 def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
-    """Policy and ledger of a folder, for one thread.
+    """Policy and ledger of a folder, for one thread. Raises SetupError or LedgerError if one of them cannot be used.
 
     Parameters
     ----------
     accept_backup
         Continue with an older copy of the ledger; see `LedgerFile.open`.
-
-    Raises
-    ------
-    SetupError, LedgerError
-        If one of them cannot be used.
     """
     policy = Policy.load(folder / POLICY)
     with Ledger.open(folder / LEDGER, accept_backup=accept_backup) as ledger:
@@ -336,15 +313,12 @@ def read_table(
 ) -> Dataset:
     """The table of a dataset, as the policy allows it to be used; the caller reports what is odd about it.
 
+    Raises DataError if it cannot be read or used.
+
     Parameters
     ----------
     described_by
         A data dictionary and a column map to read it by; None: the folder's.
-
-    Raises
-    ------
-    DataError
-        If it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
     dictionary, mapping = described(folder, *described_by)

@@ -67,17 +67,12 @@ class Identity:
     def open(cls, site_folder: Path, passphrases: Passphrases = NOBODY_KNOWS) -> "Identity":
         """The identity of a site's folder.
 
+        Raises SetupError if the site is not enrolled yet; IdentityError if a file cannot be read.
+
         Parameters
         ----------
         passphrases
             Asked when the key is used, if it is protected.
-
-        Raises
-        ------
-        SetupError
-            If the site is not enrolled yet.
-        IdentityError
-            If a file cannot be read.
         """
         folder = site_folder / FOLDER
         path = folder / _BUNDLE
@@ -119,10 +114,7 @@ class Identity:
     def credentials(self) -> Credentials:
         """The site's key and certificate, and the CA that it trusts, for TLS.
 
-        Raises
-        ------
-        IdentityError
-            If the certificate cannot be used now, or its key is not here.
+        Raises IdentityError if the certificate cannot be used now, or its key is not here.
         """
         wrong = self.why_unusable()
         if wrong:
@@ -135,13 +127,7 @@ class Identity:
         return _key_path(self._folder, _public(self.certificate))
 
     def key(self) -> PrivateKey:
-        """The certificate's key.
-
-        Raises
-        ------
-        IdentityError
-            If it cannot be read, or is not the certificate's.
-        """
+        """The certificate's key. Raises IdentityError if it cannot be read, or is not the certificate's."""
         try:
             key = read_key(read_file(self.key_path), origin=str(self.key_path), passphrases=self._passphrases)
             if key.public_key() != _public(self.certificate):
@@ -163,24 +149,12 @@ class Identity:
 
 @dataclass(frozen=True)
 class Link:
-    """How a site connects to its coordinator.
+    """How a site connects to its coordinator."""
 
-    Attributes
-    ----------
-    address
-        host:port.
-    credentials
-        For TLS; None: plaintext, on loopback only.
-    site
-        The name in the site's certificate; empty in plaintext.
-    authority
-        Fingerprint of the federation's authority; empty in plaintext.
-    """
-
-    address: str
-    credentials: Credentials | None = None
-    site: str = ""
-    authority: str = ""
+    address: str  # host:port
+    credentials: Credentials | None = None  # for TLS; None: plaintext, on loopback only
+    site: str = ""  # the name in the site's certificate; empty in plaintext
+    authority: str = ""  # fingerprint of the federation's authority; empty in plaintext
 
 
 def _command(name: str, site_folder: Path) -> str:
@@ -192,12 +166,8 @@ def link(
 ) -> Link:
     """How to connect to the coordinator at host:port; None: the one that enrolled the site.
 
-    Raises
-    ------
-    SetupError
-        If plaintext is asked for without an address, or TLS without the folder of a site that is enrolled.
-    IdentityError
-        If the site's certificate cannot be used now.
+    Raises SetupError if plaintext is asked for without an address, or TLS without the folder of a site that is
+    enrolled; IdentityError if the site's certificate cannot be used now.
     """
     if insecure:
         if address is None:
@@ -218,17 +188,14 @@ def request(
 ) -> bytes:
     """Make a key that stays here, and return the request for its certificate. Repeating this returns the same request.
 
+    Raises IdentityError if a name cannot be used, the site is enrolled, or a file cannot be written.
+
     Parameters
     ----------
     renew
         Whether to make a new key for a site that is enrolled already.
     passphrases
         What protects a new key, see `Passphrases.for_new`.
-
-    Raises
-    ------
-    IdentityError
-        If a name cannot be used, the site is enrolled, or a file cannot be written.
     """
     check_name("federation", name.federation)
     check_name("site", name.site)
@@ -282,15 +249,12 @@ def enrol(
 ) -> Identity:
     """Import the bundle that the coordinator's operator made.
 
+    Raises IdentityError if the fingerprint differs, the certificate is not for a key of this folder, or cannot be used.
+
     Parameters
     ----------
     expected_fingerprint
         The authority's, which this site's operator got in another way than the bundle.
-
-    Raises
-    ------
-    IdentityError
-        If the fingerprint differs, the certificate is not for a key of this folder, or cannot be used.
     """
     if not same_fingerprint(fingerprint(bundle.ca_certificate), expected_fingerprint):
         raise IdentityError(

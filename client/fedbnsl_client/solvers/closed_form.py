@@ -19,31 +19,15 @@ from fedbnsl_client.losses.squared import SecondMoments
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
-    """The solver of one run: S + rho_2 I does not change, so it is factorised once.
+    """The solver of one run: S + rho_2 I does not change, so it is factorised once."""
 
-    Attributes
-    ----------
-    S
-        (d, d) second moments of the table.
-    rho_2
-        Consensus penalty.
-    factor
-        Upper Cholesky factor of S + rho_2 I, (d, d).
-    """
-
-    S: Matrix
-    rho_2: float
-    factor: Matrix
+    S: Matrix  # (d, d) second moments of the table
+    rho_2: float  # consensus penalty
+    factor: Matrix  # upper Cholesky factor of S + rho_2 I, (d, d)
 
     @classmethod
     def of(cls, loss: SecondMoments, rho_2: float) -> Self:
-        """Factorise.
-
-        Raises
-        ------
-        DivergenceError
-            If S + rho_2 I is singular to working precision.
-        """
+        """Factorise. Raises DivergenceError if S + rho_2 I is singular to working precision."""
         try:
             factor, _ = cho_factor(loss.S + rho_2 * np.eye(len(loss.S)), check_finite=False)
         except LinAlgError:

@@ -33,10 +33,8 @@ def clips(M: Matrix, clip: float) -> Matrix:
 def score_sensitivity(M: Matrix, *, clip: float, lam: float, n_samples: int) -> float:
     """How far one record can move a score: the same for all, but for rounding.
 
-    Raises
-    ------
-    DivergenceError
-        If M cannot be used: it must give every score the same sensitivity, and one that rounding errors do not reach.
+    Raises DivergenceError if M cannot be used: it must give every score the same sensitivity, and one that rounding
+    errors do not reach.
     """
     bounds, root_M = clips(M, clip), np.sqrt(M)
     each = 2.0 * bounds / (n_samples * root_M)
@@ -48,28 +46,18 @@ def score_sensitivity(M: Matrix, *, clip: float, lam: float, n_samples: int) -> 
 
 
 class Steps(NamedTuple):
-    """What the steps of a round have released, in their order: nothing of it is more than they have paid for.
+    """What the steps of a round have released, in their order: nothing of it is more than they have paid for."""
 
-    Attributes
-    ----------
-    coordinate
-        (K,) flat indices i d + j of the coordinates that were chosen.
-    gradient
-        (K,) noisy means of the clipped gradients of the loss there.
-    bound
-        (K,) C_i, which each record's gradient was clipped to; it follows from M.
-    weight
-        (K,) B_ij after the step.
-    """
-
-    coordinate: Index
-    gradient: Matrix
-    bound: Matrix
-    weight: Matrix
+    coordinate: Index  # (K,) flat indices i d + j of the coordinates that were chosen
+    gradient: Matrix  # (K,) noisy means of the clipped gradients of the loss there
+    bound: Matrix  # (K,) C_i, which each record's gradient was clipped to; it follows from M
+    weight: Matrix  # (K,) B_ij after the step
 
 
 class DpPgcd:
     """Private local solver of one run at one site.
+
+    Raises DivergenceError if M cannot be used: it must give every score the same sensitivity.
 
     Parameters
     ----------
@@ -89,11 +77,6 @@ class DpPgcd:
         Source of randomness for both.
     allowed
         (d, d) coordinates that may change.
-
-    Raises
-    ------
-    DivergenceError
-        If M cannot be used: it must give every score the same sensitivity.
     """
 
     def __init__(
@@ -128,10 +111,7 @@ class DpPgcd:
     def released(self, B: Matrix, W: Matrix, beta: Matrix) -> tuple[Matrix, Steps]:
         """K steps from B (Alg. 2): a new (d, d) array, and what was released.
 
-        Raises
-        ------
-        DivergenceError
-            See `require_usable`, which is called first.
+        Raises DivergenceError: see `require_usable`, which is called first.
         """
         require_usable(B, W, beta, M=self._M, rho_2=self._rho_2, sensitivity=self._sensitivity)
         gradient, M, rho_2 = self._gradient, self._M, self._rho_2
@@ -172,10 +152,7 @@ class DpPgcd:
 def require_usable(B: Matrix, W: Matrix, beta: Matrix, *, M: Matrix, rho_2: float, sensitivity: float) -> None:
     """Refuse (d, d) values so large that the noise would not cover rounding errors. All are public, so nothing is paid.
 
-    Raises
-    ------
-    DivergenceError
-        If one is too large.
+    Raises DivergenceError if one is too large.
     """
     root_M = np.sqrt(M)[:, None]
     _require_small(np.max(np.abs(B * root_M)), sensitivity)

@@ -7,6 +7,7 @@ import numpy as np
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import pgcd
+from fedbnsl_client.solvers.settings import Settings
 from oracles import literal_local_objective, literal_pgcd
 
 SEEDS = range(8)
@@ -27,16 +28,14 @@ class Problem:
     def loss(self) -> SecondMoments:
         return SecondMoments.of(self.X)
 
+    def settings(self, *, max_steps: int, tol: float) -> Settings:
+        return Settings(self.allowed, self.lam, self.rho_2, max_steps, self.gamma, tol)
+
     def solve(self, *, max_steps: int, tol: float) -> tuple[Matrix, int]:
         B, steps = pgcd.solve(
             self.loss,
             *(SparseMatrix.from_dense(one) for one in (self.B, self.W, self.beta)),
-            lam=self.lam,
-            rho_2=self.rho_2,
-            gamma=self.gamma,
-            max_steps=max_steps,
-            tol=tol,
-            allowed=self.allowed,
+            self.settings(max_steps=max_steps, tol=tol),
         )
         return B.to_dense(), steps
 

@@ -11,6 +11,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.new_site import NewSite
 
 NAMES = ("age", "dose", "mass")
 ROWS = 120
@@ -39,7 +40,7 @@ def make_site(folder: Path, *, table: Path | None = None, **settings: Any) -> Po
     """The folder of a site whose policy allows epsilon 5 at delta 1e-6; the table lies in the folder."""
     table = table or write_table(folder / "table.csv", rows())
     given = {"site": "north", "dataset_id": DATASET, "max_epsilon": 5.0, "max_delta": 1e-6}
-    return site_folder.create(folder, data=table, **{**given, **settings})
+    return site_folder.create(folder, NewSite(data=table, **{**given, **settings}))
 
 
 def units_spent(ledger: Ledger, dataset: str, run: int | None = None, *, against_all: bool = False) -> int:

@@ -23,6 +23,7 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.secure_aggregation.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.new_site import NewSite
 from fedbnsl_research.bench.secure_aggregation import LosingExchange, SiteLostError
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
@@ -60,12 +61,7 @@ def make_sites(folder: Path, federation: Federation, plan: Plan = PLAN, *, confi
         table = write_table(folder / site / "table.csv", X, FEDERATION.variables)
         site_folder.create(
             folder / site,
-            site=site,
-            data=table,
-            dataset_id=DATASET,
-            max_epsilon=10.0,
-            max_delta=1e-6,
-            max_epsilon_against_all=30.0,
+            NewSite(site, table, DATASET, max_epsilon=10.0, max_delta=1e-6, max_epsilon_against_all=30.0),
         )
         identity = enrol(federation, folder / site, site)
         fingerprints[site] = key_fingerprint(public_key_of(identity.certificate))

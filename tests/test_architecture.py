@@ -42,6 +42,7 @@ GRPC_ROOMS = (
     "fedbnsl_client.cli",
     "fedbnsl_client.session",
     "fedbnsl_client.site.doctor",
+    "fedbnsl_client.site.options",
     "fedbnsl_research.bench.attacks",  # makes calls that no part of fedbnsl would
 )
 PROTOBUF = ("google", "fedbnsl.wire")
@@ -162,6 +163,7 @@ DATASET_MODULES = {
     "fedbnsl_client.site.folder",
     "fedbnsl_client.refit",
     "fedbnsl_client.site.doctor",
+    "fedbnsl_client.site.options",
     "fedbnsl_client.cli",
     "fedbnsl_workbench.simulate",
     "fedbnsl_research.bench.tables",  # generated tables

@@ -9,34 +9,18 @@ from fedbnsl.errors import LeftError
 class Leaving:
     """Asked from any thread; the run's own thread leaves once the answer to its present task is delivered.
 
-    Parameters
-    ----------
-    may_stay
-        Called in the run's own thread before each answer, and while it waits: why the run has to be left; empty: it
-        need not.
-
-    Attributes
-    ----------
-    why
-        In words; empty: nobody has asked.
-    comes_back
-        Whether an agent may join the run again by itself.
+    `may_stay` is called in the run's own thread before each answer, and while it waits: why the run has to be left;
+    empty: it need not.
     """
 
     def __init__(self, may_stay: Callable[[], str] = lambda: "") -> None:
         self._may_stay = may_stay
-        self.why = ""
-        self.comes_back = True
+        self.why = ""  # in words; empty: nobody has asked
+        self.comes_back = True  # whether an agent may join the run again by itself
         self._lock = threading.Lock()
 
     def ask(self, why: str, *, comes_back: bool = False) -> None:
-        """Ask to leave; the first reason counts.
-
-        Parameters
-        ----------
-        comes_back
-            Whether an agent may join the run again by itself.
-        """
+        """Ask to leave; the first reason counts."""
         with self._lock:
             if not self.why:
                 self.why, self.comes_back = why, comes_back

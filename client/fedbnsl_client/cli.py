@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,12 +20,23 @@ from fedbnsl.events.emitter import Events, silent
 from fedbnsl.events.options import Listeners, takes_listeners
 from fedbnsl.events.security_log_cli import audit_log
 from fedbnsl.files.durable import OWNER_ONLY
-from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.secure_aggregation import cli as secure_aggregation_cli
 from fedbnsl_client.site import approval_cli, identity_cli
+from fedbnsl_client.site.new_site import NewSite
+from fedbnsl_client.site.options import (
+    FOLDER,
+    PATH,
+    LinkOptions,
+    TableOptions,
+    column_names,
+    described_options,
+    gathered,
+    takes_link,
+    takes_table,
+)
 
 if TYPE_CHECKING:
     from fedbnsl.protocol.messages import RunOffer
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
 
 _EPSILON = click.FloatRange(min=1e-6, max=1000)
 _DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
-_DATA = click.Path(path_type=Path)
 
 
 @click.group()
@@ -58,104 +68,58 @@ for _command in (
     participant.add_command(_command)
 
 
-columns_option = click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]")
-min_rows_option = click.option(
-    "--min-rows", type=click.IntRange(min=2), default=20, show_default=True, help="Refuse a table with fewer rows."
-)
-
-
-def _table_options(command: click.decorators.FC) -> click.decorators.FC:
-    options = [
-        columns_option,
-        min_rows_option,
-        click.option(
-            "--max-file-mib",
-            type=click.IntRange(min=1),
-            help="Refuse a larger file, in MiB.  [default: any size is read]",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def dictionary_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Give a command --dictionary and --column-map."""
-    of_columns = click.option(
-        "--column-map",
-        type=_DATA,
-        help="TOML file, private to this site: what is different here from the dictionary, such as names of columns, "
-        "units and how levels are written.",
-    )
-    return click.option(
-        "--dictionary", type=_DATA, help="The consortium's data dictionary, a TOML file: what each variable is."
-    )(of_columns(command))
-
-
 _data_option = click.option(
     "--data",
     required=True,
-    type=_DATA,
+    type=PATH,
     help="The site's table: CSV in UTF-8, commas, column names in the first line; Parquet, a file or a folder; or a "
     "table.toml that names a query.",
 )
 
 
-_folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-
-
 @participant.command()
-@click.argument("folder", type=_DATA)
-@click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'.")
-@_data_option
-@click.option(
-    "--dataset", "dataset_id", required=True, help="Name under which the ledger counts this table's spending."
+@click.argument("folder", type=PATH)
+@gathered(
+    "new",
+    NewSite,
+    click.option("--site", required=True, help="Name of this site: letters, digits, '.', '-', '_'."),
+    _data_option,
+    click.option(
+        "--dataset", "dataset_id", required=True, help="Name under which the ledger counts this table's spending."
+    ),
+    click.option(
+        "--columns",
+        callback=lambda _, __, columns: tuple(column_names(columns)),
+        help="Comma-separated names of the columns (with --dictionary: its variables) that may ever be used.  "
+        "[default: all]",
+    ),
+    *described_options,
+    click.option(
+        "--coordinator",
+        "coordinators",
+        multiple=True,
+        default=("127.0.0.1", "localhost"),
+        show_default=True,
+        help="Host, or host:port, that may be called; repeatable.",
+    ),
+    click.option(
+        "--max-epsilon",
+        type=_EPSILON,
+        default=5.0,
+        show_default=True,
+        help="What all releases of this table together may cost, over all runs.",
+    ),
+    click.option("--max-delta", type=_DELTA, help="The delta of that epsilon.  [default: 1 / rows^2]"),
+    click.option("--max-epsilon-per-run", type=_EPSILON, help="What one run may cost.  [default: all of that]"),
+    click.option(
+        "--max-epsilon-against-all",
+        type=_EPSILON,
+        help="For plans with privacy.secure_aggregation: what all releases together may cost if the coordinator and "
+        "all other sites collude.  [default: such plans are refused]",
+    ),
+    click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data)."),
 )
-@click.option(
-    "--columns",
-    help="Comma-separated names of the columns (with --dictionary: its variables) that may ever be used.  "
-    "[default: all]",
-)
-@dictionary_options
-@click.option(
-    "--coordinator",
-    "coordinators",
-    multiple=True,
-    default=("127.0.0.1", "localhost"),
-    show_default=True,
-    help="Host, or host:port, that may be called; repeatable.",
-)
-@click.option(
-    "--max-epsilon",
-    type=_EPSILON,
-    default=5.0,
-    show_default=True,
-    help="What all releases of this table together may cost, over all runs.",
-)
-@click.option("--max-delta", type=_DELTA, help="The delta of that epsilon.  [default: 1 / rows^2]")
-@click.option("--max-epsilon-per-run", type=_EPSILON, help="What one run may cost.  [default: all of that]")
-@click.option(
-    "--max-epsilon-against-all",
-    type=_EPSILON,
-    help="For plans with privacy.secure_aggregation: what all releases together may cost if the coordinator and all "
-    "other sites collude.  [default: such plans are refused]",
-)
-@click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data).")
-def init(
-    folder: Path,
-    site: str,
-    data: Path,
-    dataset_id: str,
-    columns: str | None,
-    dictionary: Path | None,
-    column_map: Path | None,
-    coordinators: tuple[str, ...],
-    max_epsilon: float,
-    max_delta: float | None,
-    max_epsilon_per_run: float | None,
-    max_epsilon_against_all: float | None,
-    public: bool,
-) -> None:
+def init(folder: Path, new: NewSite) -> None:
     """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
 
     The table is checked and its content is noted in the ledger: registered again from this folder under another name,
@@ -168,31 +132,17 @@ def init(
     from fedbnsl_client.site import folder as site_folder
 
     with warnings_on_stderr():
-        policy = site_folder.create(
-            folder,
-            site=site,
-            data=data,
-            dataset_id=dataset_id,
-            columns=column_names(columns),
-            dictionary=dictionary,
-            column_map=column_map,
-            coordinators=coordinators,
-            public=public,
-            max_epsilon=max_epsilon,
-            max_delta=max_delta,
-            max_epsilon_per_run=max_epsilon_per_run,
-            max_epsilon_against_all=max_epsilon_against_all,
-        )
-    allowed = policy.dataset(dataset_id)
+        policy = site_folder.create(folder, new)
+    allowed = policy.dataset(new.dataset_id)
     click.echo(
-        f"made {folder / site_folder.POLICY} and {folder / site_folder.LEDGER}: dataset {dataset_id} may lose "
+        f"made {folder / site_folder.POLICY} and {folder / site_folder.LEDGER}: dataset {new.dataset_id} may lose "
         f"epsilon {allowed.max_epsilon:g} at delta {allowed.max_delta:g}"
     )
     click.echo(f"next: read the policy, then approve a plan: fedbnsl participant approve PLAN {folder}")
 
 
 @participant.command()
-@_folder_argument
+@FOLDER
 @click.argument("dataset_id", metavar="[DATASET]", required=False)
 @click.option(
     "--supersedes",
@@ -220,7 +170,7 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
 
 
 @participant.command("ledger")
-@_folder_argument
+@FOLDER
 @click.option(
     "--verify", is_flag=True, help="Recompute the whole chain and say so; a broken one ends with exit code 11."
 )
@@ -247,38 +197,102 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
         click.echo("the chain is whole")
 
 
+@dataclass(frozen=True)
+class _TableChoice:
+    """Which table a site joins with: one of a folder's policy, or a public one."""
+
+    folder: Path | None
+    dataset_id: str | None
+    data: Path | None
+    site: str | None
+    public_data: bool
+    identity_folder: Path | None
+    engine: str | None
+
+    @property
+    def own_folder(self) -> Path | None:
+        """Where the site's certificate and security log are."""
+        return self.folder or self.identity_folder
+
+    def check(self, options: TableOptions) -> None:
+        """Refuse options that do not go together, before anything is read."""
+        from fedbnsl_client.budget.policy import Policy
+        from fedbnsl_client.site import folder as site_folder
+
+        if self.folder is None:
+            if self.data is None or (self.site is None) is (self.identity_folder is None) or not self.public_data:
+                raise SetupError(
+                    "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may "
+                    "see it, with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
+                )
+            return
+        if self.engine is not None:
+            raise SetupError(
+                "--engine cannot be used with --policy: the ledger knows a registered table by all of its rows in "
+                "sorted order, which sums over rows do not give",
+                remedy="Join without --engine: a table larger than memory is kept in a temporary file (TMPDIR).",
+            )
+        if self.data or self.site or self.public_data or self.identity_folder:
+            raise SetupError(
+                "--policy already says which table, under which name; leave out --data, --site, --identity and "
+                "--public-data"
+            )
+        if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
+            raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
+        if options.dictionary or options.column_map:
+            raise SetupError(
+                "--dictionary and --column-map go with --data; under --policy, dictionary.toml and columns.toml of the "
+                "site's folder count"
+            )
+        Policy.load(self.folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """How a person follows the run."""
+
+    listeners: Listeners
+    web: str | None
+    web_token: Path | None
+    web_certificate: Path | None
+
+
 @participant.command()
-@click.argument("coordinator", metavar="[HOST:PORT]", required=False)
-@click.option(
-    "--policy",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The site's folder, made by `participant init`: table, site name, limits and ledger come from it.",
+@gathered(
+    "table",
+    _TableChoice,
+    click.option(
+        "--policy",
+        "folder",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="The site's folder, made by `participant init`: table, site name, limits and ledger come from it.",
+    ),
+    click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]"),
+    click.option(
+        "--data",
+        type=PATH,
+        help="Without --policy: the table, CSV in UTF-8, column names in the first line; Parquet, a file or a folder; "
+        "or a table.toml that names a query.",
+    ),
+    click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'."),
+    click.option(
+        "--public-data",
+        is_flag=True,
+        help="Without --policy: confirm that anybody may see this table; nothing is counted.",
+    ),
+    click.option(
+        "--identity",
+        "identity_folder",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Without --policy: the folder of `participant request` and `enrol`, whose name the site joins under.",
+    ),
+    click.option(
+        "--engine",
+        help="With --data: a Dask scheduler whose workers read the table, which is Parquet that they find under the "
+        "same path: dask://host:port on this machine, dask+tls://host:port elsewhere.",
+    ),
 )
-@click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]")
-@click.option(
-    "--data",
-    type=_DATA,
-    help="Without --policy: the table, CSV in UTF-8, column names in the first line; Parquet, a file or a folder; or a "
-    "table.toml that names a query.",
-)
-@click.option("--site", help="Without --policy: name of this site: letters, digits, '.', '-', '_'.")
-@click.option(
-    "--public-data", is_flag=True, help="Without --policy: confirm that anybody may see this table; nothing is counted."
-)
-@click.option(
-    "--identity",
-    "identity_folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Without --policy: the folder of `participant request` and `enrol`, whose name the site joins under.",
-)
-@click.option("--insecure", is_flag=True, help="Plaintext, on loopback only, where no certificate is needed.")
-@click.option(
-    "--engine",
-    help="With --data: a Dask scheduler whose workers read the table, which is Parquet that they find under the same "
-    "path: dask://host:port on this machine, dask+tls://host:port elsewhere.",
-)
-@click.option("--out", type=_DATA, help="Folder for the learned graph and this site's own refit of it.")
+@click.option("--out", type=PATH, help="Folder for the learned graph and this site's own refit of it.")
 @click.option(
     "--run", "run_name", metavar="NAME", help="Which run of a coordinator with several.  [default: the only one]"
 )
@@ -290,39 +304,27 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
     show_default=True,
     help="Seconds to call a coordinator that does not answer yet.",
 )
-@takes_listeners
-@served_at("--web", "Show what leaves this site in a browser", "--web-certificate")
-@click.option(
-    "--web-certificate",
-    type=click.Path(path_type=Path),
-    help="With --web-token: PEM file with a certificate that the site's browsers trust, and its key.",
+@gathered(
+    "watched",
+    _Watched,
+    takes_listeners,
+    served_at("--web", "Show what leaves this site in a browser", "--web-certificate"),
+    click.option(
+        "--web-certificate",
+        type=click.Path(path_type=Path),
+        help="With --web-token: PEM file with a certificate that the site's browsers trust, and its key.",
+    ),
 )
-@passphrase_option
-@_table_options
-@dictionary_options
+@takes_link("Plaintext, on loopback only, where no certificate is needed.")
+@takes_table
 def join(
-    coordinator: str | None,
-    folder: Path | None,
-    dataset_id: str | None,
-    data: Path | None,
-    site: str | None,
-    public_data: bool,
-    identity_folder: Path | None,
-    insecure: bool,
-    engine: str | None,
+    link_options: LinkOptions,
+    table: _TableChoice,
     out: Path | None,
     run_name: str | None,
     patience_s: float,
-    listeners: Listeners,
-    web: str | None,
-    web_token: Path | None,
-    web_certificate: Path | None,
-    passphrases: Passphrases,
-    columns: str | None,
-    min_rows: int,
-    max_file_mib: int | None,
-    dictionary: Path | None,
-    column_map: Path | None,
+    watched: _Watched,
+    table_options: TableOptions,
 ) -> None:
     """Join the run of the coordinator at HOST:PORT and answer its rounds until the end.
 
@@ -337,68 +339,36 @@ def join(
     from fedbnsl.console.wording import counted
     from fedbnsl.events.security_log import once_each, unrecorded
     from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
-    from fedbnsl_client.budget.policy import Policy
-    from fedbnsl_client.join_run import take_part
+    from fedbnsl_client.join_run import Told, take_part
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site import identity
     from fedbnsl_client.site.admission import GuardedTable, PublicTable
 
-    if folder is not None and engine is not None:
-        raise SetupError(
-            "--engine cannot be used with --policy: the ledger knows a registered table by all of its rows in sorted "
-            "order, which sums over rows do not give",
-            remedy="Join without --engine: a table larger than memory is kept in a temporary file (TMPDIR).",
-        )
-    if folder is not None:
-        if data or site or public_data or identity_folder:
-            raise SetupError(
-                "--policy already says which table, under which name; leave out --data, --site, --identity and "
-                "--public-data"
-            )
-        if click.get_current_context().get_parameter_source("min_rows") is click.core.ParameterSource.COMMANDLINE:
-            raise SetupError("--min-rows goes with --data; under --policy the policy's own `min_rows` counts")
-        if dictionary or column_map:
-            raise SetupError(
-                "--dictionary and --column-map go with --data; under --policy, dictionary.toml and columns.toml of the "
-                "site's folder count"
-            )
-        Policy.load(folder / site_folder.POLICY)  # a folder that is none is said to be none, before all else
-    elif data is None or (site is None) is (identity_folder is None) or not public_data:
-        raise SetupError(
-            "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may see it, "
-            "with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
-        )
+    table.check(table_options)
     # Refused before a record is read; and until the command ends, so that a slow hook does not hold up its last words.
-    events = click.get_current_context().with_resource(listeners.listening("fedbnsl-participant"))
+    events = click.get_current_context().with_resource(watched.listeners.listening("fedbnsl-participant"))
     click.get_current_context().with_resource(work_shown())
-    link = identity.link(folder or identity_folder, coordinator, insecure=insecure, passphrases=passphrases)
-    own_folder = folder or identity_folder
-    record = unrecorded if own_folder is None else once_each(site_folder.security_log(own_folder).enter)
-
+    link = link_options.link(table.own_folder)
+    record = unrecorded if table.own_folder is None else once_each(site_folder.security_log(table.own_folder).enter)
     offer = None if run_name is None else _offered(run_name, link)
 
     def run(admission: Admission) -> None:
         if link.site not in ("", admission.site):
             raise SetupError(f"the policy's site is {admission.site!r}, the certificate's {link.site!r}")
-        with _page(web, web_token, web_certificate, admission.site, link.address, events) as shown:
+        with _page(watched, admission.site, link.address, events) as shown:
 
             def notice(text: str) -> None:
                 tell(shown_lines(text), err=True)
                 shown.note(text)
 
+            told = Told(
+                notice,
+                aside=lambda text: tell(shown_lines(text), err=True),
+                record=record,
+                emit=events if watched.listeners.are_named or watched.web is not None else silent,
+            )
             try:
                 graph = take_part(
-                    admission,
-                    address=link.address,
-                    credentials=link.credentials,
-                    patience_s=patience_s,
-                    notice=notice,
-                    out=out,
-                    record=record,
-                    offer=offer,
-                    emit=events if listeners.are_named or web is not None else silent,
-                    leaving=shown.leaving,
-                    aside=lambda text: tell(shown_lines(text), err=True),
+                    admission, link, patience_s=patience_s, told=told, out=out, offer=offer, leaving=shown.leaving
                 )
             except LeftError as error:
                 tell(f"{error}. What it sent before stays with the coordinator. {error.remedy}", err=True)
@@ -407,28 +377,28 @@ def join(
         edges = counted(int(graph.dag.sum()), "edge") + (" between columns" if admission.dictionary.has_blocks else "")
         tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
 
-    if folder is not None:
-        with site_folder.opened(folder) as (policy, ledger):
+    if table.folder is not None:
+        with site_folder.opened(table.folder) as (policy, ledger):
             policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
-                    folder,
+                    table.folder,
                     policy,
                     ledger,
-                    dataset_id,
-                    columns=column_names(columns),
-                    max_file_bytes=_bytes(max_file_mib),
+                    table.dataset_id,
+                    columns=table_options.names,
+                    max_file_bytes=table_options.max_file_bytes,
                     authority=link.authority,
                     record=record,
                 )
             )
-    elif data is not None:
-        name = site or link.site
+    elif table.data is not None:
+        name = table.site or link.site
         if not is_site_name(name):
             raise SetupError(f"--site {name!r}: use {SITE_NAME_RULE}")
-        with _table(data, engine, columns, min_rows, max_file_mib, dictionary, column_map) as table:
-            site_folder.refuse_as_public(data, table, own_folder)
-            run(PublicTable(name, table))
+        with _public_table(table.data, table.engine, table_options) as dataset:
+            site_folder.refuse_as_public(table.data, dataset, table.own_folder)
+            run(PublicTable(name, dataset))
 
 
 class _Shown(NamedTuple):
@@ -439,12 +409,10 @@ class _Shown(NamedTuple):
 
 
 @contextmanager
-def _page(
-    address: str | None, token: Path | None, certificate: Path | None, site: str, coordinator: str, events: Events
-) -> Generator[_Shown]:
+def _page(watched: _Watched, site: str, coordinator: str, events: Events) -> Generator[_Shown]:
     """The site's page, if one is asked for."""
-    if address is None:
-        if token or certificate:
+    if watched.web is None:
+        if watched.web_token or watched.web_certificate:
             raise SetupError("--web-token and --web-certificate go with --web")
         yield _Shown()
         return
@@ -454,31 +422,19 @@ def _page(
     view, leaving = SiteView(site, coordinator), Leaving()
     events.listen(view.heard)
     runs = {"": ShownRun(view, leaving)}
-    with SitePage(address, lambda: runs, token_file=token, certificate=certificate) as page:
+    with SitePage(watched.web, lambda: runs, token_file=watched.web_token, certificate=watched.web_certificate) as page:
         tell(f"page: {page.port.url}", err=True)
         yield _Shown(view.note, leaving)
 
 
 @participant.command()
-@click.argument("edges", type=_DATA)
+@click.argument("edges", type=PATH)
 @_data_option
-@click.option("--out", required=True, type=_DATA, help="Folder for the refitted network; created if missing.")
+@click.option("--out", required=True, type=PATH, help="Folder for the refitted network; created if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
 @click.option("--intercept/--no-intercept", default=False, help="Whether regressions have one.  [default: no]")
-@_table_options
-@dictionary_options
-def refit(
-    edges: Path,
-    data: Path,
-    out: Path,
-    as_json: bool,
-    intercept: bool,
-    columns: str | None,
-    min_rows: int,
-    max_file_mib: int | None,
-    dictionary: Path | None,
-    column_map: Path | None,
-) -> None:
+@takes_table
+def refit(edges: Path, data: Path, out: Path, as_json: bool, intercept: bool, table_options: TableOptions) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares.
 
     EDGES is an edges.csv of a run. Where it has undirected edges, one of the graphs that it stands for is refitted, and
@@ -492,8 +448,8 @@ def refit(
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
-    with work_shown():
-        dataset = _read(data, columns, min_rows, max_file_mib, dictionary, column_map).complete_cases()
+    with work_shown(), warnings_on_stderr():
+        dataset = table_options.read(data).complete_cases()
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
     spread = dataset.columns.spread
@@ -519,27 +475,12 @@ def work_shown() -> Generator[None]:
         yield
 
 
-def column_names(columns: str | None) -> list[str]:
-    """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
-    if columns is None:
-        return []
-    from fedbnsl.protocol.messages import composed
-
-    names = [composed(name.strip()) for name in next(csv.reader([columns], skipinitialspace=True))]
-    if not names or not all(names):
-        raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas.")
-    return names
-
-
 def _offered(name: str, link: Link) -> RunOffer:
     """The run of that name at the coordinator."""
     from fedbnsl_client.session import Session
 
-    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: None)
-    try:
+    with Session(link.address, link.credentials) as session:
         _, offers = session.offers()
-    finally:
-        session.close()
     found = [one for one in offers if one.name == name]
     if not found:
         names = ", ".join(one.name for one in offers) or "none"
@@ -547,60 +488,18 @@ def _offered(name: str, link: Link) -> RunOffer:
     return found[0]
 
 
-def _bytes(mib: int | None) -> int | None:
-    return None if mib is None else mib * 2**20
-
-
 @contextmanager
-def _table(
-    data: Path,
-    engine: str | None,
-    columns: str | None,
-    min_rows: int,
-    max_file_mib: int | None,
-    dictionary: Path | None,
-    column_map: Path | None,
-) -> Generator[Dataset]:
+def _public_table(data: Path, engine: str | None, options: TableOptions) -> Generator[Dataset]:
     """The table of --data, read here or by the workers of --engine."""
     if engine is None:
-        yield _read(data, columns, min_rows, max_file_mib, dictionary, column_map, warn=False)
+        yield options.read(data, warn=False)
         return
     from fedbnsl_client.data import dask_table
-    from fedbnsl_client.site.folder import described
 
-    if max_file_mib is not None:
+    if options.max_file_mib is not None:
         raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
-    what, mapping = described(None, dictionary, column_map)
     with dask_table.connected(engine) as cluster:
-        yield dask_table.read(
-            cluster, data, columns=column_names(columns), dictionary=what, mapping=mapping, min_rows=min_rows
-        )
-
-
-def _read(
-    data: Path,
-    columns: str | None,
-    min_rows: int,
-    max_file_mib: int | None,
-    dictionary: Path | None,
-    column_map: Path | None,
-    *,
-    warn: bool = True,
-) -> Dataset:
-    from fedbnsl_client.data.dataset import Dataset
-    from fedbnsl_client.site.folder import described
-
-    what, mapping = described(None, dictionary, column_map)
-    with warnings_on_stderr():
-        return Dataset.read(
-            data,
-            columns=column_names(columns),
-            dictionary=what,
-            mapping=mapping,
-            min_rows=min_rows,
-            max_file_bytes=_bytes(max_file_mib),
-            warn=warn,
-        )
+        yield dask_table.read(cluster, data, **options.how())
 
 
 @contextmanager

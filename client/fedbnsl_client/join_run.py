@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from fedbnsl.files import durable
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
-from fedbnsl.plan.largest_changes import largest_changes, told
+from fedbnsl.plan import largest_changes
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy.zcdp import zcdp_of
@@ -57,10 +56,8 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
+from fedbnsl_client.site.identity import Link
 from fedbnsl_client.solvers.local_solver import warm_up
-
-if TYPE_CHECKING:
-    from fedbnsl.identity.certificates import Credentials
 
 # In a row, without a task between: a coordinator may be killed after each join.
 _MOST_MEMBERSHIPS_LOST = 3
@@ -68,19 +65,29 @@ _MOST_MEMBERSHIPS_LOST = 3
 _LOW = 0.8
 
 
+@dataclass(frozen=True)
+class Told:
+    """Who is told what of a run at a site."""
+
+    notice: Callable[[str], None] = lambda text: None  # what a person at the site may want to know
+    # aside: exact numbers of the table, for the person at the keyboard, not for a log or a page; None: `notice` is
+    aside: Callable[[str], None] | None = None
+    record: Record = unrecorded  # what the site's security log should hold
+    emit: Emit = silent  # what happens, under the name of the offer; see `fedbnsl.events.emitter`
+
+
+_NOBODY = Told()
+
+
 def take_part(
     admission: Admission,
+    link: Link,
     *,
-    address: str,
-    credentials: "Credentials | None" = None,
     patience_s: float,
-    notice: Callable[[str], None],
-    out: Path | None,
-    record: Record = unrecorded,
+    told: Told = _NOBODY,
+    out: Path | None = None,
     offer: RunOffer | None = None,
-    emit: Emit = silent,
     leaving: Leaving | None = None,
-    aside: Callable[[str], None] | None = None,
 ) -> LearnedGraph:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
@@ -91,27 +98,17 @@ def take_part(
     ----------
     admission
         The site's table, and what watches over it.
-    address
-        host:port of the coordinator.
-    credentials
-        For TLS; None: plaintext, on loopback only.
     patience_s
         How long to call a coordinator that does not answer, before the run's own plan is known.
-    notice
-        Told what a person at the site may want to know.
     out
         Folder for the graph and the site's own refit of it; None keeps nothing.
-    record
-        Told what the site's security log should hold.
     offer
         The run to take part in, as the coordinator offered it, and no other; None: the only one that it can mean.
-    emit
-        Told what happens, under the name of the offer; see `fedbnsl.events.emitter`.
     leaving
         Asks to leave the run while it goes on.
-    aside
-        Told exact numbers of the table: for the person at the keyboard, not for a log or a page; None: `notice` is.
     """
+    notice, record, emit = told.notice, told.record, told.emit
+    address, credentials = link.address, link.credentials
     if out is not None:
         graph_files.new_graph_folder(out)
     warm_up()
@@ -170,7 +167,7 @@ def take_part(
             # At the site alone, and before a private run pays for anything: Ctrl-C now costs nothing. A run without
             # privacy is in the ledger already.
             for line in site_lines(table, plan, fit_of(table, plan)):
-                (aside or notice)(line)
+                (told.aside or notice)(line)
 
             first = (reply.run, reply.plan_digest, reply.variables)
 
@@ -187,8 +184,8 @@ def take_part(
                     attestation=admission.attestation(credentials),
                 )
 
-            told = _Releases(admission, reply.run, emit, is_heard=is_heard)
-            end = _answer_tasks(session, request, reply, restore, record, told, leaving or Leaving())
+            releases = _Releases(admission, reply.run, emit, is_heard=is_heard)
+            end = _answer_tasks(session, request, reply, restore, record, releases, leaving or Leaving())
         except EjectedError:  # the coordinator takes no more calls of this site, nor a farewell
             raise
         except BaseException as error:
@@ -218,15 +215,7 @@ def take_part(
 
 
 class _Releases:
-    """Tells what has left the site, and what it cost.
-
-    Parameters
-    ----------
-    run
-        Its number.
-    is_heard
-        Whether anybody listens: otherwise the ledger is not asked.
-    """
+    """Tells what has left the site, and what it cost; where nobody listens, the ledger is not asked."""
 
     def __init__(self, admission: Admission, run: int, emit: Emit, *, is_heard: bool) -> None:
         self._admission, self._run, self._emit, self._is_heard = admission, run, emit, is_heard
@@ -377,7 +366,7 @@ def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan) -> 
     return LearnedGraph(
         table.variables,
         support,
-        told(graph.to_dense(), largest_changes(plan, columns)),
+        largest_changes.told(graph.to_dense(), largest_changes.largest_changes(plan, columns)),
         marks=columns.spread(marks),
         undecided=columns.spread(undecided),
         shares={} if drawn is None else drawn.shares(dag, columns.variables),

@@ -11,7 +11,7 @@ from fedbnsl.console.tell import tell
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl_client.data.frames import dictionary_from, site_tables
-from fedbnsl_client.join_run import take_part
+from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.site import identity as site_identity
 from fedbnsl_client.site.admission import PublicTable
 
@@ -111,11 +111,5 @@ def join(
 
 
 def _take_part(table: PublicTable, link: site_identity.Link, out: Path | None, patience_s: float) -> LearnedGraph:
-    return take_part(
-        table,
-        address=link.address,
-        credentials=link.credentials,
-        patience_s=patience_s,
-        notice=lambda text: tell(f"{table.site}: {text}", err=True),
-        out=out,
-    )
+    told = Told(lambda text: tell(f"{table.site}: {text}", err=True))
+    return take_part(table, link, patience_s=patience_s, told=told, out=out)

@@ -8,14 +8,9 @@ from fedbnsl_client.losses.squared import SecondMoments
 
 
 def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph:
-    """Regress every variable of the table on its parents.
+    """Regress every variable of the table on its parents in the (d, d) DAG, whose order is the table's.
 
-    Parameters
-    ----------
-    dag
-        (d, d) edges over the table's variables, in its order.
-    intercept
-        Whether each regression has one; without, means count as part of what parents explain.
+    Without an intercept, means count as part of what parents explain.
     """
     centre = column_means(dataset.X) if intercept else None
     loss = SecondMoments.of(dataset.X, centre)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -121,13 +121,7 @@ class BackOff:
         self._since, self._wait_s = None, 0.1
 
     def pause(self, meanwhile: Callable[[], None] | None = None) -> bool:
-        """Sleep before the next call; False if patience is over.
-
-        Parameters
-        ----------
-        meanwhile
-            Called several times a second; what it raises ends the sleep.
-        """
+        """Sleep before the next call; False if patience is over. `meanwhile` is called several times a second."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -172,8 +166,8 @@ class Session:
         address: str,
         credentials: "Credentials | None" = None,
         *,
-        patience_s: float,
-        notice: Callable[[str], None],
+        patience_s: float = 0.0,
+        notice: Callable[[str], None] = lambda text: None,
         meanwhile: Callable[[], None] | None = None,
         is_there: Callable[[bool], None] = lambda answers: None,
     ) -> None:
@@ -203,6 +197,12 @@ class Session:
         self._channel = open_channel(self._address, self._credentials)
         self._stub = federation_grpc.FederationStub(self._channel)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the channel."""
         self._silent.set()
@@ -217,7 +217,6 @@ class Session:
         Raises IdentityError or ProtocolError if the coordinator does not accept this site's identity, or its answer is
         not valid; UnreachableError if it does not answer.
         """
-        self._back_off.patience_s = 0.0
         status = codec.decode_status(
             self._call(lambda: self._stub.Status(federation.StatusRequest(), timeout=_FIRST_CALL_TIMEOUT_S))
         )
@@ -227,19 +226,14 @@ class Session:
     def offers(self, seen: int = 0) -> tuple[int, tuple[RunOffer, ...]]:
         """The coordinator's runs that concern this site, and the number of this list; see `look` for the errors.
 
-        Parameters
-        ----------
-        seen
-            The number of a list: it is waited, as long as a long poll, for another one.
+        Waits, as long as a long poll, for another list than that of the number `seen`.
         """
-        self._back_off.patience_s = 0.0
         wire = federation.RunsRequest(seen=seen)
         reply = self._call(lambda: self._polled(self._stub.Runs, wire, LONG_POLL_S + _FIRST_CALL_TIMEOUT_S))
         return decode_offers(reply)
 
     def plan_of(self, run: int) -> str:
         """The plan of an offered run, TOML; empty if it is offered no more. See `look` for the errors."""
-        self._back_off.patience_s = 0.0
         wire = federation.RunsRequest(run=run)
         _, found = decode_offers(self._call(lambda: self._stub.Runs(wire, timeout=_FIRST_CALL_TIMEOUT_S)))
         return found[0].plan_toml if found else ""

@@ -11,6 +11,7 @@ from audit.reference import LATTICE
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import randomness
+from fedbnsl_client.solvers.settings import Settings
 
 CLIPS = np.array([0.5, 2.0, 7.0])
 EXTREMES = (1e308, -1e308, 1e100, np.nan, np.inf, -np.inf, 5e-324, 1e-200, 0.0, -0.0, 1.0, -3.0)
@@ -92,8 +93,8 @@ def scores_of(make: Callable[..., Any], X: Matrix, B: Matrix, W: Matrix, *, M: M
         i, j = watched.pick
         return LATTICE // 3 - int(solver._gradient.sums[j, i])
 
-    settings = {"lam": lam, "rho_2": 3.0, "gamma": 0.5, "steps": 4, "clip": 5.0, "randbelow": randomness.system}
-    solver = make(X, M, selection=watched, noise=noise, allowed=~np.eye(len(M), dtype=bool), **settings)
+    settings = Settings(~np.eye(len(M), dtype=bool), lam, rho_2=3.0, max_steps=4, gamma=0.5)
+    solver = make(X, M, settings, selection=watched, noise=noise, clip=5.0, randbelow=randomness.system)
     solver(B, W, np.zeros_like(B))
     return np.concatenate(watched.scores)
 

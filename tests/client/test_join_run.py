@@ -30,9 +30,10 @@ from fedbnsl.protocol.messages import EdgeDraws, Finished, JoinReply, LeaveReaso
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.join_run import take_part
+from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.run.end_notice import end_of
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import simulate
@@ -48,8 +49,7 @@ def dataset() -> Dataset:
 
 
 def part(dataset, **settings):
-    given = {"address": NOWHERE, "patience_s": 0.0, "notice": lambda text: None, "out": None}
-    return take_part(PublicTable("site-1", dataset), **{**given, **settings})
+    return take_part(PublicTable("site-1", dataset), Link(NOWHERE), **{"patience_s": 0.0, **settings})
 
 
 def test_a_plan_that_is_not_the_one_of_its_digest_is_refused(dataset, monkeypatch):
@@ -111,11 +111,11 @@ def test_a_signal_while_a_site_is_admitted_is_no_refusal_of_the_site(dataset, mo
     monkeypatch.setattr(Session, "leave", lambda self, reason: told.append(reason))
     monkeypatch.setattr(PublicTable, "admit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(InterruptedRunError) as interrupted, interruptible():
-        part(
-            dataset,
+        heard = Told(
             record=lambda kind, **fields: outcomes.append(fields.get("outcome")),
             emit=lambda kind, **fields: events.append(kind),
         )
+        part(dataset, told=heard)
     assert interrupted.value.signal_number == signal.SIGTERM
     assert told == [LeaveReason.OPERATOR]
     assert outcomes[-1] == "InterruptedRunError"
@@ -185,7 +185,7 @@ def test_a_site_that_was_taken_out_has_no_membership_to_leave(dataset, monkeypat
     monkeypatch.setattr(Session, "pull", pull)
     said = []
     with pytest.raises(EjectedError) as ended:
-        part(dataset, notice=said.append)
+        part(dataset, told=Told(said.append))
     assert not [text for text in said if "could not be told" in text]
     assert ended.value.remedy.startswith("The operator of this run took your site out")
 

@@ -25,6 +25,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
@@ -103,11 +104,8 @@ def play(
         try:
             take_part(
                 PublicTable(site, tables[site]),
-                address=address,
-                credentials=credentials[site] if credentials else None,
+                Link(address, credentials[site] if credentials else None),
                 patience_s=LONG_S,
-                notice=lambda text: None,
-                out=None,
             )
         except FedbnslError as error:
             ends[site] = error

@@ -21,6 +21,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.round_loop import RoundRecord
@@ -138,13 +139,7 @@ def play(stage: Stage, plan: Plan, tables: Mapping[str, Dataset], out: Path) -> 
     def live(site: str, address: str) -> None:
         while True:
             try:
-                stage.ends[site] = take_part(
-                    PublicTable(site, tables[site]),
-                    address=address,
-                    patience_s=LONG_S,
-                    notice=lambda text: None,
-                    out=None,
-                )
+                stage.ends[site] = take_part(PublicTable(site, tables[site]), Link(address), patience_s=LONG_S)
             except Crash as crash:
                 stage.ends[site] = crash
                 if site in stage.come_back and stage.come_back[site].wait(LONG_S):

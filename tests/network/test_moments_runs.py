@@ -27,6 +27,7 @@ from fedbnsl_client.privacy import private_moments
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench.simulate import simulate
@@ -163,13 +164,8 @@ class Wards:
         while True:
             try:
                 with site_folder.opened(self.folders[name]) as (policy, ledger):
-                    return take_part(
-                        GuardedTable(self.folders[name], policy, ledger, None),
-                        address=self._address,
-                        patience_s=LONG_S,
-                        notice=lambda text: None,
-                        out=None,
-                    )
+                    table = GuardedTable(self.folders[name], policy, ledger, None)
+                    return take_part(table, Link(self._address), patience_s=LONG_S)
             except Died:
                 continue
 

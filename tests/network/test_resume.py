@@ -27,9 +27,11 @@ from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LocalUpdate
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import Told
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable, PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.run.round_loop import RoundRecord
@@ -85,13 +87,8 @@ class Federation:
 
     def _live(self, site: str, lives: int) -> SparseMatrix:
         try:
-            return take_part(
-                PublicTable(site, self._tables[site]),
-                address=self.address,
-                patience_s=LONG_S,
-                notice=self.told_at_sites.append,
-                out=None,
-            )
+            told = Told(self.told_at_sites.append)
+            return take_part(PublicTable(site, self._tables[site]), Link(self.address), patience_s=LONG_S, told=told)
         except DivergenceError:
             if lives == 1:
                 raise
@@ -688,7 +685,7 @@ def test_a_private_run_that_goes_on_pays_for_nothing_twice_and_sends_the_same_no
     def take_part_from(name: str) -> SparseMatrix:
         with site_folder.opened(folders[name]) as (policy, ledger):
             table = GuardedTable(folders[name], policy, ledger, None)
-            return take_part(table, address=address, patience_s=LONG_S, notice=lambda text: None, out=None)
+            return take_part(table, Link(address), patience_s=LONG_S)
 
     monkeypatch.setattr(Session, "push", push)
     for k, (name, folder) in enumerate(folders.items()):

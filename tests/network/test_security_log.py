@@ -21,7 +21,7 @@ from fedbnsl.protocol.messages import JoinRequest, LedgerHead, run_tag
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_client.budget.ledger import Ledger
-from fedbnsl_client.join_run import take_part
+from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.admission import GuardedTable
@@ -183,15 +183,7 @@ def live(folder: Path, address: str) -> FedbnslError | None:
     try:
         with site_folder.opened(folder) as (policy, ledger):
             table = GuardedTable(folder, policy, ledger, None, authority=link.authority, record=record)
-            take_part(
-                table,
-                address=link.address,
-                credentials=link.credentials,
-                patience_s=LONG_S,
-                notice=lambda text: None,
-                out=None,
-                record=record,
-            )
+            take_part(table, link, patience_s=LONG_S, told=Told(record=record))
     except FedbnslError as error:
         return error
     return None

@@ -65,8 +65,10 @@ from fedbnsl.wire import values_pb2 as values
 from fedbnsl_client import join_run
 from fedbnsl_client import session as session_module
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.join_run import Told
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.grpc_api import servicer as servicer_module
 from fedbnsl_server.grpc_api.incoming import IncomingCalls
 from fedbnsl_server.grpc_api.listener import Listener
@@ -494,7 +496,7 @@ def test_a_broken_coordinator_cannot_spin_a_site(rounds: Callable[[int], int], m
     try:
         table = PublicTable("north", Dataset(NAMES, np.random.default_rng(1).normal(size=(50, 3))))
         with pytest.raises(RunAbandonedError):
-            join_run.take_part(table, address=f"127.0.0.1:{port}", patience_s=1.0, notice=lambda text: None, out=None)
+            join_run.take_part(table, Link(f"127.0.0.1:{port}"), patience_s=1.0)
     finally:
         server.stop(None)
     assert len(slept) > len(broken.calls) / 6, "it pauses again and again"
@@ -872,7 +874,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
     notices: list[str] = []
     with pytest.raises(type(error)):
         join_run.take_part(
-            PublicTable("north", table), address=coordinator.address, patience_s=LONG_S, notice=notices.append, out=None
+            PublicTable("north", table), Link(coordinator.address), patience_s=LONG_S, told=Told(notices.append)
         )
     sent = coordinator.servicer.requests
     assert [type(message) for message in sent] == [

@@ -13,6 +13,7 @@ from fedbnsl.protocol.versions import own_versions
 from fedbnsl_client import join_run
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_server.sites.roster import Member, Roster
@@ -37,9 +38,7 @@ def test_the_versions_of_all_parties_are_in_the_result_and_a_difference_is_warne
     def live(address: str) -> None:
         site = threading.current_thread().name
         table = Dataset(NAMES, np.random.default_rng(len(site)).standard_normal((60, 3)))
-        join_run.take_part(
-            PublicTable(site, table), address=address, patience_s=30.0, notice=lambda text: None, out=None
-        )
+        join_run.take_part(PublicTable(site, table), Link(address), patience_s=30.0)
 
     def listening(address: str) -> None:
         for site in ("north", "south"):

@@ -12,9 +12,10 @@ import pytest
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.join_run import take_part
+from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
@@ -107,9 +108,7 @@ def test_the_released_moments_of_a_private_run_warn_of_tables_far_from_centred(
             def notice(text: str) -> None:
                 told.append((text, sum(entry.kind == "reserve" for entry in ledger.entries())))
 
-            take_part(
-                GuardedTable(folder, policy, ledger, None), address=address, patience_s=40.0, notice=notice, out=None
-            )
+            take_part(GuardedTable(folder, policy, ledger, None), Link(address), patience_s=40.0, told=Told(notice))
 
     def act(address: str) -> None:
         with ThreadPoolExecutor(2) as sites:

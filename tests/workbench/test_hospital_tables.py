@@ -14,6 +14,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_workbench.scoring.evaluation import learned_graph, read_result
@@ -116,11 +117,8 @@ def test_over_tls_the_sites_learn_the_same_bits(folder: Path, standard: Path, tm
                     threads.submit(
                         take_part,
                         PublicTable(site, table),
-                        address=address,
-                        credentials=credentials[site],
+                        Link(address, credentials[site]),
                         patience_s=30.0,
-                        notice=lambda text: None,
-                        out=None,
                     )
                 )
 

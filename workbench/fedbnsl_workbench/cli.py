@@ -14,8 +14,8 @@ import click
 from fedbnsl.errors import SchemaMismatchError, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl.plan.ready_files import DEFAULT_PLAN
-from fedbnsl_client.cli import column_names, columns_option, min_rows_option
 from fedbnsl_client.data.cli import data
+from fedbnsl_client.site.options import column_names, columns_option, min_rows_option
 from fedbnsl_workbench.option_types import Finite
 
 if TYPE_CHECKING:

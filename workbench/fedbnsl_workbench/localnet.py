@@ -25,6 +25,7 @@ from fedbnsl_client.cli import warnings_on_stderr
 from fedbnsl_client.data.site_files import DICTIONARY, column_file
 from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.new_site import NewSite
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_server.run.phases import ENDING
 from fedbnsl_workbench.attended import is_ctrl_c
@@ -308,16 +309,18 @@ def _guard(out: Path, site: str, table: Path, plan: Plan, privacy: Privacy, dict
     with warnings_on_stderr(site):
         site_folder.create(
             folder,
-            site=site,
-            data=table,
-            dataset_id=table.stem,
-            columns=plan.variables,
-            dictionary=dictionary,
-            column_map=None if dictionary is None else column_file(table),
-            max_epsilon=2 * privacy.epsilon,
-            max_epsilon_per_run=privacy.epsilon,
-            max_delta=privacy.delta or None,
-            max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_aggregation else None,
+            NewSite(
+                site,
+                table,
+                dataset_id=table.stem,
+                columns=plan.variables,
+                dictionary=dictionary,
+                column_map=None if dictionary is None else column_file(table),
+                max_epsilon=2 * privacy.epsilon,
+                max_epsilon_per_run=privacy.epsilon,
+                max_delta=privacy.delta or None,
+                max_epsilon_against_all=2 * _epsilon_against_all(plan) if privacy.secure_aggregation else None,
+            ),
         )
     with site_folder.opened(folder) as (_, ledger):
         ledger.approvals.approve(plan.digest(), plan.name)

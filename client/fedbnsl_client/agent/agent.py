@@ -87,12 +87,9 @@ class _Rules:
 
 
 class Agent:
-    """Takes part in runs until it is stopped; used by one thread, but for what pages and metrics read.
+    """Takes part in runs, in `at_once` at a time, until it is stopped.
 
-    Parameters
-    ----------
-    at_once
-        In how many runs at the same time.
+    One thread uses it, but for what pages and metrics read.
     """
 
     def __init__(self, site: Site, *, at_once: int) -> None:
@@ -104,22 +101,12 @@ class Agent:
         self._plans: dict[int, str] = {}
         self._offers: tuple[RunOffer, ...] = ()
         self._looked = 0.0
-        self._trouble = ""
-        self._reached = False
+        self.trouble = ""  # why the coordinator cannot be asked, or the folder not be read
+        self.reached = False  # whether the coordinator answered last
         self._outcomes: dict[str, int] = {}
         self._shown: dict[int, Part] = {}
 
     # ---- for pages and metrics -------------------------------------------------------------------------------------
-
-    @property
-    def reached(self) -> bool:
-        """Whether the coordinator answered last."""
-        return self._reached
-
-    @property
-    def trouble(self) -> str:
-        """Why the coordinator cannot be asked, or the folder not be read; empty: all is well."""
-        return self._trouble
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -154,11 +141,11 @@ class Agent:
                 try:
                     session = session or self._connected()
                     seen, self._offers = session.offers(seen)
-                    wait_s, self._reached = _LOOK_S, True
+                    wait_s, self.reached = _LOOK_S, True
                     if self._look():
                         self._note_trouble(None)
                 except FedbnslError as error:  # whatever the coordinator answers, this site's other runs go on
-                    self._reached = False
+                    self.reached = False
                     self._note_trouble(error)
                     if session is not None:
                         session.close()
@@ -174,9 +161,7 @@ class Agent:
 
     def _connected(self) -> Session:
         link = self._site.link()
-        return Session(
-            link.address, link.credentials, patience_s=0.0, notice=lambda text: None, meanwhile=self._meanwhile
-        )
+        return Session(link.address, link.credentials, meanwhile=self._meanwhile)
 
     def _meanwhile(self) -> None:
         if time.monotonic() - self._looked >= _LOOK_S:
@@ -252,11 +237,8 @@ class Agent:
 
     def _plan_of(self, offer: RunOffer) -> Plan:
         if offer.run not in self._plans:
-            session = self._connected()
-            try:
+            with self._connected() as session:
                 self._plans[offer.run] = session.plan_of(offer.run)
-            finally:
-                session.close()
         plan = Plan.from_toml(self._plans[offer.run], origin=f"the plan of run {offer.name}")
         if plan.digest() != offer.plan_digest:
             raise PlanMismatchError("the coordinator offers a plan that does not have the digest that it says")
@@ -285,11 +267,11 @@ class Agent:
     def _note_trouble(self, error: Exception | None) -> None:
         """Say once what is wrong, and once that it is over."""
         trouble = "" if error is None else str(error)
-        if trouble and not self._trouble:
+        if trouble and not self.trouble:
             self._site.notice("", f"{trouble}; trying again for as long as it takes")
-        elif self._trouble and not trouble:
+        elif self.trouble and not trouble:
             self._site.notice("", "all is well again")
-        self._trouble = trouble
+        self.trouble = trouble
 
     def _leave_all(self) -> None:
         """Leave the runs that go on, so that nobody waits for this site in vain; a restart joins them again."""

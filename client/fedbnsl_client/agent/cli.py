@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +19,39 @@ from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import PlanMismatchError, SetupError
 from fedbnsl.events.options import Listeners, takes_listeners
-from fedbnsl.identity.passphrase import Passphrases, passphrase_option
 from fedbnsl.web.options import is_asked_for, served_at
+from fedbnsl_client.site.options import FOLDER, LinkOptions, gathered, takes_link
 
 if TYPE_CHECKING:
     from fedbnsl.protocol.messages import RunOffer
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site
     from fedbnsl_client.observe.site_page import ShownRun
-    from fedbnsl_client.site.identity import Link
 
-_FOLDER = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-_COORDINATOR = click.option(
-    "--coordinator", metavar="HOST:PORT", help="Which coordinator to call.  [default: the one that enrolled the site]"
+_takes_link = takes_link(
+    "Plaintext, on loopback only; no certificate is needed.",
+    click.option(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="Which coordinator to call.  [default: the one that enrolled the site]",
+    ),
 )
-_INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopback only; no certificate is needed.")
+
+
+@dataclass(frozen=True)
+class _Served:
+    """What the agent shows of itself, and to whom."""
+
+    metrics: str | None
+    metrics_token: Path | None
+    web: str | None
+    web_token: Path | None
+    web_certificate: Path | None
 
 
 @click.command()
-@_FOLDER
-@_COORDINATOR
+@FOLDER
+@_takes_link
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -51,31 +66,27 @@ _INSECURE = click.option("--insecure", is_flag=True, help="Plaintext, on loopbac
     help="In how many runs to take part at the same time.",
 )
 @click.option("--json-logs", is_flag=True, help="Write each notice as a JSON object, for a collector of logs.")
-@_INSECURE
-@served_at("--metrics", "Serve metrics for Prometheus", "--web-certificate")
-@served_at("--web", "Show the agent and its runs in a browser", "--web-certificate")
-@click.option(
-    "--web-certificate",
-    type=click.Path(path_type=Path),
-    help="With a token: PEM file with a certificate that browsers and scrapers of the site trust, and its key.",
+@gathered(
+    "served",
+    _Served,
+    served_at("--metrics", "Serve metrics for Prometheus", "--web-certificate"),
+    served_at("--web", "Show the agent and its runs in a browser", "--web-certificate"),
+    click.option(
+        "--web-certificate",
+        type=click.Path(path_type=Path),
+        help="With a token: PEM file with a certificate that browsers and scrapers of the site trust, and its key.",
+    ),
 )
 @takes_listeners
-@passphrase_option
 def agent(
     folder: Path,
-    coordinator: str | None,
+    link_options: LinkOptions,
     out: Path | None,
     dataset: str | None,
     at_once: int,
     json_logs: bool,
-    insecure: bool,
-    metrics: str | None,
-    metrics_token: Path | None,
-    web: str | None,
-    web_token: Path | None,
-    web_certificate: Path | None,
+    served: _Served,
     listeners: Listeners,
-    passphrases: Passphrases,
 ) -> None:
     """Stay up for the site in FOLDER, and take part in the runs that its operator has approved or its policy allows.
 
@@ -94,31 +105,32 @@ def agent(
     def notice(run: str, text: str) -> None:
         _write(run, text, site=policy.site, as_json=json_logs)
 
-    link = _link(folder, coordinator, insecure, passphrases)
+    link = partial(link_options.link, folder)
     first = link()
     policy.check_coordinator(first.address, authority=first.authority)
     context = click.get_current_context()
     events = context.with_resource(listeners.listening("fedbnsl-participant"))
     site = Site(folder, out or folder / "results", dataset, link, notice, events, policy.site, first.address)
     running = Agent(site, at_once=at_once)
-    if is_asked_for(metrics, metrics_token, option="--metrics"):
+    if is_asked_for(served.metrics, served.metrics_token, option="--metrics"):
         from fedbnsl.web.metrics_port import MetricsPort
         from fedbnsl_client.observe.prometheus import AgentCollector
 
-        collector, secure = AgentCollector(running, folder), _tls(web_certificate)
-        port = MetricsPort(metrics, collector, token_file=metrics_token, secure=secure, needs="--web-certificate")
+        collector, secure = AgentCollector(running, folder), _tls(served.web_certificate)
+        port = MetricsPort(
+            served.metrics, collector, token_file=served.metrics_token, secure=secure, needs="--web-certificate"
+        )
         context.with_resource(port)
         notice("", f"metrics on port {port.port}")
-    if is_asked_for(web, web_token, option="--web"):
+    if is_asked_for(served.web, served.web_token, option="--web"):
         from fedbnsl_client.observe.site_page import SitePage
 
-        certificate = web_certificate if web_token is not None else None
         page = SitePage(
-            web,
+            served.web,
             lambda: _shown_runs(running),
             agent=lambda: _about(running, site),
-            token_file=web_token,
-            certificate=certificate,
+            token_file=served.web_token,
+            certificate=None if served.web_token is None else served.web_certificate,
         )
         context.with_resource(page)
         notice("", f"page: {page.port.url}")
@@ -183,19 +195,15 @@ def _about(running: Agent, site: Site) -> dict[str, Any]:
 
 
 @click.command()
-@_FOLDER
-@_COORDINATOR
+@FOLDER
+@_takes_link
 @click.option(
     "--save",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the plan of each run to this folder, NAME.toml: what `participant approve` takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-@_INSECURE
-@passphrase_option
-def runs(
-    folder: Path, coordinator: str | None, save: Path | None, as_json: bool, insecure: bool, passphrases: Passphrases
-) -> None:
+def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bool) -> None:
     """Show the runs of the coordinator that concern the site in FOLDER, and which of them are approved.
 
     Nothing of a table is sent.
@@ -205,20 +213,17 @@ def runs(
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
 
-    link = _link(folder, coordinator, insecure, passphrases)()
+    link = link_options.link(folder)
     with site_folder.opened(folder) as (policy, ledger):
         policy.check_coordinator(link.address, authority=link.authority)
         approvals = ledger.approvals.current()
-    session = Session(link.address, link.credentials, patience_s=0.0, notice=lambda text: None)
-    try:
+    with Session(link.address, link.credentials) as session:
         _, offers = session.offers()
         told = [_told(one, one.plan_digest.hex() in approvals) for one in offers]
         if save is not None:
             durable.make_folder(save)
             for one, content in zip(offers, told, strict=True):
                 content["file"] = str(_saved(save / f"{plain_name(one.name)}.toml", one, session.plan_of(one.run)))
-    finally:
-        session.close()
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
         return
@@ -243,15 +248,6 @@ def _saved(file: Path, offer: RunOffer, plan_toml: str) -> Path:
     elif file.read_text(encoding="utf-8", errors="replace") != plan_toml:
         raise SetupError(f"{file} is there already, and is not the plan of run {offer.name}", remedy="Save elsewhere.")
     return file
-
-
-def _link(folder: Path, coordinator: str | None, insecure: bool, passphrases: Passphrases) -> Any:
-    def link() -> Link:
-        from fedbnsl_client.site import identity
-
-        return identity.link(folder, coordinator, insecure=insecure, passphrases=passphrases)
-
-    return link
 
 
 def _told(offer: RunOffer, approved: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from fedbnsl_client.agent import results
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.cancellation import Leaving
-from fedbnsl_client.join_run import take_part
+from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import UnattendedTable
@@ -44,34 +44,19 @@ class Site:
 
 
 class Part:
-    """One run, from joining it to its end.
-
-    Attributes
-    ----------
-    approval
-        Number of the ledger's entry that approves it; 0: the policy does.
-    rules
-        By which it was decided to join.
-    leaving
-        Asks it to leave the run.
-    round
-        The last that was asked.
-    view
-        What its page shows.
-    failure
-        What ended it here; None while it goes on, and after a result was kept.
-    """
+    """One run, from joining it to its end."""
 
     def __init__(
         self, site: Site, offer: RunOffer, plan_toml: str, dataset: str | None, *, approval: int, rules: object
     ) -> None:
         self.offer = offer
-        self.approval, self.rules = approval, rules
+        self.approval = approval  # number of the ledger's entry that approves it; 0: the policy does
+        self.rules = rules  # by which it was decided to join
         self.leaving = Leaving(self._why_leave)
         self._still_allowed: Callable[[], bool] = lambda: True
-        self.failure: FedbnslError | None = None
+        self.failure: FedbnslError | None = None  # what ended it here, before a result was kept
         self._site = site
-        self.round = 0
+        self.round = 0  # the last that was asked
         self.view = SiteView(site.name, site.coordinator)
         self._plan_toml = plan_toml
         self._dataset = dataset
@@ -112,19 +97,13 @@ class Part:
             policy.check_coordinator(link.address, authority=link.authority)
             record = once_each(site_folder.security_log(site.folder).enter)
             table = UnattendedTable(site.folder, policy, ledger, self._dataset, authority=link.authority, record=record)
-            take_part(
-                table,
-                address=link.address,
-                credentials=link.credentials,
-                patience_s=_PATIENCE_S,
-                notice=self._notice,
-                out=place,
-                record=record,
-                offer=self.offer,
-                emit=self._events(),
-                leaving=self.leaving,
+            told = Told(
+                self._notice,
                 aside=lambda text: None,  # they were shown when the plan was approved
+                record=record,
+                emit=self._events(),
             )
+            take_part(table, link, patience_s=_PATIENCE_S, told=told, out=place, offer=self.offer, leaving=self.leaving)
 
     def _why_leave(self) -> str:
         """Whether policy and ledger, as they are now, still allow the run; a policy that cannot be read allows none."""

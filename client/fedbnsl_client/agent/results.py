@@ -64,14 +64,8 @@ def left_under(folder: Path) -> int | None:
 def keep_outcome(folder: Path, offer: RunOffer, outcome: str, text: str, *, left_under: int | None = None) -> None:
     """Write outcome.json; see `keep_plan`.
 
-    Parameters
-    ----------
-    left_under
-        The approval, by the number of its entry, under which the site's operator left the run for good.
-    outcome
-        "finished", or the class of the error that ended the run here.
-    text
-        In words, for the site alone.
+    The outcome is "finished", or the class of the error that ended the run here; the text is for the site alone.
+    `left_under` is the approval, by the number of its entry, under which the site's operator left the run for good.
     """
     content = {
         "run": f"{offer.run:016x}",

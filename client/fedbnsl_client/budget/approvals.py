@@ -93,14 +93,9 @@ class Approvals:
         return found
 
     def approve(self, digest: bytes, name: str, terms: Terms | None = None) -> None:
-        """Record that the site's owner approved the plan with this digest.
+        """Record that the site's owner approved the plan with this digest, for agents on these terms; None: for none.
 
         Repeating this changes nothing, but with terms: the runs of an agent are then counted from zero.
-
-        Parameters
-        ----------
-        terms
-            On which an agent may take part; None: none may.
         """
         with self._file.transaction():
             if terms is not None:
@@ -118,13 +113,8 @@ class Approvals:
     def note_agent(self, run: int, digest: bytes, *, most: int | None) -> None:
         """Record that an agent is about to take part in a run; once for each run.
 
-        Raises PolicyRefusal if it has taken part in so many already, or the approval was taken back since it was looked
-        at.
-
-        Parameters
-        ----------
-        most
-            In how many runs of the plan it may since the approval; None: in any number.
+        Raises PolicyRefusal if it has taken part in `most` runs of the plan since the approval (None: in any number),
+        or the approval was taken back since it was looked at.
         """
         with self._file.transaction():
             if self.agent_was_in(run, digest):

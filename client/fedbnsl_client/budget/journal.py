@@ -30,14 +30,7 @@ class RunHere:
 class RunJournal:
     """One site's releases in one run, paid for by one dataset.
 
-    Parameters
-    ----------
-    dataset
-        The policy's rules for the dataset.
-    plan, price
-        The run's settings and what they cost here.
-    record
-        Told of every release: its round, its cost, and the SHA-256 of its bytes, which are noise already.
+    `record` is told of every release: its round, its cost, and the SHA-256 of its bytes, which are noise already.
     """
 
     def __init__(
@@ -103,13 +96,9 @@ class RunJournal:
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
 
-        Raises BudgetExhaustedError if the dataset's budget does not hold it, or more rounds are asked again than the
-        cost of the run includes; LedgerError if the ledger cannot be written.
-
-        Parameters
-        ----------
-        attempt
-            How often the round was given up before, since a site was lost.
+        `attempt` says how often the round was given up before, since a site was lost. Raises BudgetExhaustedError if
+        the dataset's budget does not hold it, or more rounds are asked again than the cost of the run includes;
+        LedgerError if the ledger cannot be written.
         """
         request = self._request(t, attempt)
         kept = self._payments.stored(request)

@@ -92,14 +92,9 @@ class LedgerFile:
     def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
         """Open a ledger that exists, and verify it.
 
-        Raises LedgerError if it is missing, damaged, of another format, on a network file system, an older copy of what
-        this user has seen of it, or has a second name; or another process changes it for longer than a transaction
-        takes.
-
-        Parameters
-        ----------
-        accept_backup
-            Continue with an older copy; spending that is in the mark but not in the copy is charged to it.
+        Raises LedgerError if it is missing, damaged, of another format, on a network file system, or has a second name;
+        or another process changes it for longer than a transaction takes; or it is an older copy of what this user has
+        seen of it. With `accept_backup` the spending that is in the mark but not in the copy is charged to it instead.
         """
         path = path.resolve()
         if not os.path.isfile(path):
@@ -285,12 +280,9 @@ class LedgerFile:
         return payload
 
     def spending(self, run: str | None = None, *, against_all: bool = False) -> dict[str, int]:
-        """Units reserved for each dataset in one run or in all; lost units may be of any run, and always count.
+        """Units reserved for each dataset in one run or in all, perhaps against the coordinator and all other sites.
 
-        Parameters
-        ----------
-        against_all
-            As they are against the coordinator and all other sites together.
+        Lost units may be of any run, and always count.
         """
         of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
         sql = (

@@ -38,16 +38,10 @@ class OwnerLock:
 
     @classmethod
     def of(cls, path: Path, *, patience_s: float = 0.0, passing: bool = False) -> Self:
-        """Lock a ledger, given by its real path, or something of it.
+        """Lock a ledger, given by its real path, or something of it; wait `patience_s` for another that holds it.
 
-        Raises LedgerBusyError if another process holds it for longer; LedgerError if the lock file cannot be made.
-
-        Parameters
-        ----------
-        patience_s
-            How long to wait for another process, or thread, that holds the lock.
-        passing
-            Remove the lock file at the release: it stands for something that passes.
+        With `passing`, the lock file is removed at the release: it stands for something that passes. Raises
+        LedgerBusyError if another process, or thread, holds it for longer; LedgerError if the lock file cannot be made.
         """
         file = Path(f"{path}.lock")
         until = time.monotonic() + patience_s
@@ -156,10 +150,7 @@ def refuse_network(ledger: Path) -> None:
 def filesystem_of(path: Path, mounts: str) -> str:
     """The kind of file system that an absolute path without links lies on; empty if no mount holds it.
 
-    Parameters
-    ----------
-    mounts
-        The text of /proc/mounts: device, mount point, kind, and more, one mount a line.
+    `mounts` is the text of /proc/mounts: device, mount point, kind, and more, one mount a line.
     """
     longest, kind = -1, ""
     for line in mounts.splitlines():

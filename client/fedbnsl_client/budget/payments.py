@@ -155,14 +155,9 @@ class Payments:
     # ---- spending ----------------------------------------------------------------------------------------------------
 
     def spending(self, dataset: str, run: int | None = None, *, against_all: bool = False) -> Spending:
-        """What was ever reserved for a dataset and those of the same budget, over all their contents.
+        """What was reserved for a dataset and those of the same budget, over all their contents, in one run or all.
 
-        Parameters
-        ----------
-        run
-            Only what was reserved in this run.
-        against_all
-            As it is if the coordinator and all other sites of secure aggregation collude.
+        With `against_all` as it is if the coordinator and all other sites of secure aggregation collude.
         """
         name = None if run is None else run_text(run)
         with self._file.transaction():
@@ -200,13 +195,9 @@ class Payments:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
 
         A request that was reserved but not stored (after a crash) is paid for again: its noise may have been drawn.
-        Raises BudgetExhaustedError if a cap does not pay for it; LedgerError if its payload is stored already, or
-        another dataset paid for it, or this one is not registered.
-
-        Parameters
-        ----------
-        cap, cap_against_all
-            What the site's policy lets the dataset spend in all; the latter is needed for secure aggregation.
+        Raises BudgetExhaustedError if what the policy lets the dataset spend in all does not pay for it, or there is no
+        cap against all others, which secure aggregation needs; LedgerError if its payload is stored already, or another
+        dataset paid for it, or this one is not registered.
         """
         dataset, units, in_all = request.dataset, payment.units, payment.in_all
         with self._file.transaction():

@@ -163,12 +163,7 @@ class Policy(BaseModel):
         """Refuse a coordinator that the policy does not name; check this before the first call to it.
 
         Raises PolicyRefusal if the address (host:port), or its host, is not among those that the policy names, or the
-        authority is not the one that it names.
-
-        Parameters
-        ----------
-        authority
-            Fingerprint of the authority that attests the coordinator; empty: nobody does, the wire is plaintext.
+        authority, by its fingerprint (empty: none, the wire is plaintext), is not the one that it names.
         """
         if address not in self.coordinators and address.rpartition(":")[0] not in self.coordinators:
             named = ", ".join(self.coordinators) or "none"
@@ -264,15 +259,10 @@ _MIXED = "; only where all runs of a table are priced by Gaussian DP are they co
 
 
 def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
-    """Refuse a run that costs more than the policy allows if the coordinator and all other sites collude.
+    """As `check_cost`, if the coordinator and all other sites collude.
 
-    Raises PolicyRefusal if it has secure aggregation, and the policy has no such rule; BudgetExhaustedError if the
+    Raises PolicyRefusal if the run has secure aggregation, and the policy has no such rule; BudgetExhaustedError if the
     dataset's budget does not hold it; with the numbers.
-
-    Parameters
-    ----------
-    to_pay, spent
-        As in `check_cost`, against all of them together.
     """
     cap, whole = dataset.cap_against_all, (spent + to_pay).epsilon(dataset.max_delta)
     if cap is None and price.n_honest == 1:
@@ -297,16 +287,10 @@ def check_cost(
 ) -> None:
     """Refuse a run whose delta, epsilon or remaining cost exceeds what the policy allows its dataset.
 
-    Raises PolicyRefusal for a larger delta, or a larger epsilon for one run, than the policy allows, or for a run
-    counted by zCDP where all before it is counted by Gaussian DP; BudgetExhaustedError if the dataset's budget does not
-    hold it; with the numbers.
-
-    Parameters
-    ----------
-    to_pay
-        What the rounds that are still to come will cost.
-    spent, spent_in_run
-        What the dataset has spent so far, and how much of that in this run (after a restart).
+    `to_pay` is what the rounds that are still to come will cost, `spent_in_run` the part of `spent` that is of this run
+    (after a restart). Raises PolicyRefusal for a larger delta, or a larger epsilon for one run, than the policy allows,
+    or for a run counted by zCDP where all before it is counted by Gaussian DP; BudgetExhaustedError if the dataset's
+    budget does not hold it; with the numbers.
     """
 
     def cost(spending: Spending) -> str:

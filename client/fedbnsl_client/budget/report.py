@@ -49,10 +49,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
 def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every: bool = False) -> list[str]:
     """What a run of a plan would cost a registered dataset and leave of its budget; then the plan.
 
-    Parameters
-    ----------
-    every
-        Also the settings that are the defaults.
+    With `every` also the settings that are the defaults.
     """
     if plan.privacy is None:
         lines = ["no privacy: the weights that it sends are exact functions of the table"]

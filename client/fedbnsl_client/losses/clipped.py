@@ -20,28 +20,16 @@ _LIMIT = float(LATTICE)
 
 
 class ClippedGradient:
-    """Clipped gradient sums of one table at a moving B.
+    """Clipped gradient sums of one (n, d) table at a moving B, with (d,) thresholds C_i > 0.
 
-    Attributes
-    ----------
-    unit
-        (d,) what one fixed-point grid unit of a sum is worth in the mean gradient of row i: C_i / (n LATTICE).
-    sums
-        (d, d) integers, transposed: sums[j, i] belongs to the coordinate (i, j). As private as the table.
-
-    Parameters
-    ----------
-    X
-        (n, d) table.
-    clips
-        (d,) thresholds C_i > 0.
-    empty
-        Makes the two (d, n) arrays that are kept.
+    `empty` makes the two (d, n) arrays that are kept.
     """
 
     def __init__(self, X: Matrix, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
         n, d = X.shape
+        # (d,) what one fixed-point grid unit of a sum is worth in the mean gradient of row i
         self.unit = clips / (n * LATTICE)
+        # (d, d) transposed: sums[j, i] belongs to the coordinate (i, j). As private as the table.
         self.sums: Integers = np.zeros((d, d), dtype=np.int64)
         self._spacing = clips / LATTICE
         with np.errstate(over="ignore"):  # a record too large for the fixed-point grid is infinite there, and clipped

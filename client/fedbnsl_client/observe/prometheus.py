@@ -14,10 +14,7 @@ from fedbnsl_client.site import folder as site_folder
 class AgentCollector(Collector):
     """The metrics of one agent, made whenever they are asked for, in another thread than the agent's.
 
-    Parameters
-    ----------
-    folder
-        The site's, whose ledger is read when it has changed.
+    The ledger of the site's folder is read when it has changed.
     """
 
     def __init__(self, agent: Agent, folder: Path) -> None:

@@ -17,22 +17,7 @@ _OF_OTHERS = ("sites",)
 
 
 class SiteView:
-    """What the page of one site shows.
-
-    Parameters
-    ----------
-    site
-        Name of the site, as far as it is known before the run.
-    coordinator
-        host:port that it calls.
-
-    Attributes
-    ----------
-    publisher
-        What its viewers are sent.
-    is_over
-        Whether the run has ended here.
-    """
+    """What the page of one site shows; its name is known before the run only as far as its folder has it."""
 
     def __init__(self, site: str, coordinator: str) -> None:
         self.publisher = SnapshotPublisher({"releases": _MOST_RELEASES, "log": _MOST_LINES})

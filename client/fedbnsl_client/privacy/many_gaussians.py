@@ -51,17 +51,8 @@ _DONE, _NO_WORDS, _UNDECIDED = 0, 1, 2
 def rounded_gaussians(variances: Sequence[int], which: Integers, randbelow: Randbelow) -> Numbers:
     """(n,) what `rounded_gaussian` gives for the variances, one number after the other.
 
-    Raises ValueError if a variance is below 1.
-
-    Parameters
-    ----------
-    which
-        (n,) place of the variance of each number.
-
-    Returns
-    -------
-    numbers
-        Integers of 64 bits, or of any size if one was not drawn by the kernel.
+    `which` is the (n,) place of the variance of each number. Returns integers of 64 bits, or of any size if one was not
+    drawn by the kernel. Raises ValueError if a variance is below 1.
     """
     if not isinstance(randbelow, Source):
         return np.array([rounded_gaussian(variances[int(k)], randbelow) for k in which], dtype=object)
@@ -87,16 +78,11 @@ def rounded_gaussians(variances: Sequence[int], which: Integers, randbelow: Rand
 
 
 class _Reader:
-    """The words of a source as a `Randbelow`, which takes them as Python's generators do.
-
-    Attributes
-    ----------
-    left, at
-        Words that were drawn, and the place of the next one.
-    """
+    """The words of a source as a `Randbelow`, which takes them as Python's generators do."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        # The words that were drawn, and the place of the next one.
         self.left: Words = np.empty(0, dtype=np.uint32)
         self.at = 0
 
@@ -127,10 +113,7 @@ class _Reader:
 def _draw(sigmas: Integers, numbers: Integers, done: int, words: Words, at: int) -> tuple[int, int, int]:
     """Draw numbers[done:] until all are there, words run out, or one cannot be decided here.
 
-    Returns
-    -------
-    done, at, why
-        How many numbers are there, how many words these have taken, and why no more.
+    Returns how many numbers are there, the place of the next word, and why no more.
     """
     place = np.empty(1, dtype=np.int64)
     while done < sigmas.size:

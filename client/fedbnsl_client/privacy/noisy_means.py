@@ -61,12 +61,8 @@ class NoisyMeans:
 def square_of_means(own_means: Matrix, noise_std: float) -> Matrix:
     """(d, d) what a site's own means add to its moments, so that the rest are moments about them.
 
-    Parameters
-    ----------
-    own_means
-        (d + 1,) as in `NoisyMeans.after`.
-    noise_std
-        Of these; its square, which is in the square of a noisy mean, does not count.
+    `own_means` are (d + 1,) as in `NoisyMeans.after`; the square of their noise, which is in that of a noisy mean, does
+    not count.
     """
     mean, weight = own_means[:-1], float(own_means[-1])
     if not weight > _TOLD * noise_std:  # noise: nothing is known of the means

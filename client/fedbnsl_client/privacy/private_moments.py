@@ -1,6 +1,7 @@
 """Second moments of a table or of its residuals, released as integer sums with exact Gaussian noise, rounded."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +115,22 @@ def release_residual_moments(
     return np.asarray(sums * norm_bound**2 / (LATTICE * X.shape[0]))
 
 
+class Shared(NamedTuple):
+    """What is different where sites share the noise of a release.
+
+    A site then cannot tell its means from its part of the release without paying for all that it tells. So products
+    with the constant are released once more, with all the noise that their cost asks for.
+    """
+
+    # means_variance: of the noise of the own means, in fixed-point grid units squared; 0: there are none. One record
+    # moves them by at most `calibration.own_means_sensitivity`
+    means_variance: int = 0
+    share: int = WHOLE_SHARE  # see `site_shares`: so much of the sums counts; of the own means, all
+
+
+_ALONE = Shared()
+
+
 def residual_sums(
     X: Matrix,
     W: Matrix,
@@ -122,23 +139,9 @@ def residual_sums(
     variance: int,
     randbelow: Randbelow,
     prepared_by: tuple[Matrix, Matrix] | None = None,
-    means_variance: int = 0,
-    share: int = WHOLE_SHARE,
+    shared: Shared = _ALONE,
 ) -> tuple[Matrix, Matrix]:
     """What `release_residual_moments` gives, on the fixed-point grid; with prepared columns a site's own means.
-
-    Where sites share the noise of the first, a site cannot tell its means from its part of it without paying for all
-    that it tells. So products with the constant are released once more, with all the noise that their price asks for.
-
-    Parameters
-    ----------
-    X, W, scales, norm_bound, variance, prepared_by
-        See `release_residual_moments`.
-    means_variance
-        Of the noise of the own means, in fixed-point grid units squared; 0: there are none. One record moves them by at
-        most `calibration.own_means_sensitivity`.
-    share
-        See `site_shares`: so much of the sums counts, in parts of WHOLE_SHARE; of the own means, all.
 
     Returns
     -------
@@ -148,6 +151,7 @@ def residual_sums(
         (d + 1,) products of the residuals with the constant, and its square, summed over the records as they count, in
         these units.
     """
+    means_variance, share = shared
     constant = constant_residual(X.shape[1])
 
     def residuals(rows: Matrix) -> Matrix:

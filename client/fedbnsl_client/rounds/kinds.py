@@ -53,10 +53,8 @@ class Journal(Protocol):
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
 
-        Parameters
-        ----------
-        attempt
-            How often the round was given up before, since a site was lost: each attempt has an answer of its own.
+        `attempt` says how often the round was given up before, since a site was lost: each attempt has an answer of its
+        own.
         """
         ...
 
@@ -195,13 +193,7 @@ class LocalProblem:
 
 
 class LocalRounds(ABC):
-    """How one site answers the rounds of a kind.
-
-    Parameters
-    ----------
-    snapshot
-        B_p, beta_p and W after the last complete round.
-    """
+    """How one site answers the rounds of a kind, from B_p, beta_p and W after the last complete round."""
 
     def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
         self.problem = problem
@@ -216,13 +208,7 @@ class LocalRounds(ABC):
     """What the journal keeps with the answer, if it told the site of its own means."""
 
     def learn(self, task: RoundTask, answer: LocalUpdate, own_means: Matrix) -> None:
-        """Take over a release of this site in an earlier round of this kind: once each, in their order.
-
-        Parameters
-        ----------
-        own_means
-            What was kept with it.
-        """
+        """Take over an earlier release of this kind, and the own means kept with it: each once, in their order."""
         return
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:

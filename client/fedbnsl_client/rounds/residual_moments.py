@@ -16,7 +16,7 @@ from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl_client.data.preparation import Prepared
 from fedbnsl_client.privacy.noisy_means import NoisyMeans, square_of_means
-from fedbnsl_client.privacy.private_moments import release_residual_moments, residual_sums
+from fedbnsl_client.privacy.private_moments import Shared, release_residual_moments, residual_sums
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
 
 
@@ -71,7 +71,7 @@ class Rounds(LocalRounds):
             released = release_residual_moments(*asked)
             return Answer(as_sent(released[np.triu_indices(len(released))], problem.plan.value_type), content.digest)
         share = self._share
-        sums, own_means = residual_sums(*asked, price.means_variance, share)
+        sums, own_means = residual_sums(*asked, Shared(price.means_variance, share))
         numbers = [int(number) for number in sums[:d, :d][np.triu_indices(d)]]
         if by is not None:
             # Whole numbers that follow from the site's own means alone: the rest of the sum is as it was released.

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 
 from fedbnsl.errors import SetupError
+from fedbnsl_client.site.options import FOLDER
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@FOLDER
 @click.option(
     "--confirm",
     "to_confirm",

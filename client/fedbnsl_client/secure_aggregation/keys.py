@@ -70,11 +70,8 @@ def statement(
 class Enrolled(Attestation):
     """A site with a certificate of its federation.
 
-    Parameters
-    ----------
-    confirmed
-        Fingerprints of the keys of other sites' certificates, by site, as the operator has confirmed them; None: none
-        need be.
+    `confirmed` are the fingerprints of the keys of other sites' certificates, by site, as the operator has confirmed
+    them; None: none need be.
     """
 
     def __init__(self, credentials: Credentials, confirmed: Mapping[str, str] | None = None) -> None:

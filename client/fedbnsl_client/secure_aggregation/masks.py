@@ -32,22 +32,10 @@ def check_key(membership: Membership, private_key: bytes) -> None:
 def masked(
     numbers: Sequence[int], *, site: str, private_key: bytes, memberships: Sequence[Membership], context: bytes
 ) -> Words:
-    """Numbers of a site modulo 2^64, with the masks that it shares with each other site.
+    """Numbers of a site, of any size and sign, modulo 2^64, with the masks that it shares with each other site.
 
-    Raises PeerRefusedError if a key is one with which no secret can be shared.
-
-    Parameters
-    ----------
-    numbers
-        Of any size and sign.
-    site
-        Its name, which is in `memberships`.
-    private_key
-        32 bytes.
-    memberships
-        Of all sites, with their public keys.
-    context
-        What the sum is for: no two sums of the same keys may have the same.
+    `memberships` are those of all sites, with their public keys; `context` is what the sum is for: no two sums of the
+    same keys may have the same. Raises PeerRefusedError if a key is one with which no secret can be shared.
     """
     total = np.array([number % 2**64 for number in numbers], dtype=np.uint64)
     own = X25519PrivateKey.from_private_bytes(private_key)

@@ -82,20 +82,10 @@ class Member:
         memberships: Sequence[Membership],
         key: bytes,
     ) -> MaskedSum:
-        """What the site sends to the sum of round t.
+        """What the site sends to the sum of round t: its numbers, noise included, with the masks.
 
-        Parameters
-        ----------
-        numbers
-            What it adds, noise included.
-        kind
-            Of the round.
-        task_digest
-            Of what was asked, see `codec.task_digest`.
-        memberships
-            Of the sites that are asked, see `present`.
-        key
-            The private key of this site.
+        `task_digest` is that of what was asked (`codec.task_digest`), `memberships` are the sites that are asked
+        (`present`), `key` is the private key of this site.
         """
         of_sites = memberships_digest(memberships, with_keys=True)
         context = digest(_DOMAIN, self.run, self.plan_digest, of_sites, kind, t, task_digest)

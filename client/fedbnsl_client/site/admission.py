@@ -87,10 +87,7 @@ class Admission(ABC):
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """The table for a plan, and the journal that pays for its releases; refuses before a record is read.
 
-        Parameters
-        ----------
-        variables
-            What the site offers, in the order of the run.
+        `variables` are those that the site offers, in the order of the run.
         """
 
 

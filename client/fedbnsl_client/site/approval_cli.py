@@ -10,6 +10,7 @@ import click
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl_client.site.options import FOLDER
 
 if TYPE_CHECKING:
     from fedbnsl.plan.plan import Plan
@@ -21,7 +22,7 @@ _SHORTEST_DIGEST = 8
 
 @click.command()
 @takes_plan()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@FOLDER
 @click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option(
@@ -115,7 +116,7 @@ def _terms(plan: "Plan", dataset: str, ledger: "Ledger", n_runs: int) -> "Terms 
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@FOLDER
 @click.argument("digest", metavar="DIGEST")
 def withdraw(folder: Path, digest: str) -> None:
     """Take back the approval of the plan with this DIGEST, or the beginning of it; `participant ledger` shows it.

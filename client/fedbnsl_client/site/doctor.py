@@ -26,6 +26,7 @@ from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionar
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
+from fedbnsl_client.site.options import AS_IN_THE_FOLDER, DescribedBy
 
 _CONNECT_S = 5.0
 _CLOCKS_DIFFER_S = 60.0
@@ -69,29 +70,16 @@ def examine(
     connection_only: bool = False,
     plan: Plan | None = None,
     dataset_id: str | None = None,
-    described_by: tuple[Path | None, Path | None] = (None, None),
+    described_by: DescribedBy = AS_IN_THE_FOLDER,
     passphrases: Passphrases = NOBODY_KNOWS,
 ) -> Iterator[Finding]:
     """Check what a run needs, in the order in which it is needed; yield each finding as soon as it is known.
 
-    Parameters
-    ----------
-    folder
-        The site's folder, with an identity, a policy and ledger, or both.
-    address
-        host:port of the coordinator; None: the one that enrolled the site.
-    insecure
-        Plaintext on loopback: certificates are not checked.
-    connection_only
-        Skip policy and table, so that the ledger stays free for a run.
-    plan, dataset_id
-        Also check how that dataset's table (None: the policy's only one) fits this plan.
-    described_by
-        A data dictionary and a column map to try on the tables; None: the folder's.
-    passphrases
-        Asked if the site's key is protected.
+    The folder is the site's, with an identity, a policy and ledger, or both. `connection_only` skips policy and table,
+    so that the ledger stays free for a run. With a plan, also check how a dataset's table (None: the policy's only one)
+    fits it. `described_by` is tried on the tables in place of the folder's files.
     """
-    doctor = _Examination(folder, address, insecure=insecure, described_by=described_by, passphrases=passphrases)
+    doctor = _Examination(folder, address or "", insecure, described_by, passphrases)
     reached = True
     for check, work in doctor.way_to_the_coordinator:
         if not reached:
@@ -118,26 +106,23 @@ def _find(check: str, work: Callable[[], str]) -> Finding:
         return Finding(check, "failed", str(error), error.remedy, error.exit_code)
 
 
+@dataclass
 class _Examination:
-    def __init__(
-        self,
-        folder: Path,
-        address: str | None,
-        *,
-        insecure: bool,
-        described_by: tuple[Path | None, Path | None],
-        passphrases: Passphrases,
-    ) -> None:
-        self._folder, self._described_by = folder, described_by
-        self._passphrases = passphrases
-        self._address = address or ""
-        self._insecure = insecure
-        self._identity: Identity | None = None
-        self._status: RunStatus | None = None
-        self._asked_at = (0.0, 0.0)
-        self._policy: Policy | None = None
-        self._fit: PlanFit | None = None
-        self.way_to_the_coordinator: list[tuple[str, Callable[[], str]]] = [
+    _folder: Path
+    _address: str
+    _insecure: bool
+    _described_by: DescribedBy
+    _passphrases: Passphrases
+    _identity: Identity | None = None
+    _status: RunStatus | None = None
+    _asked_at: tuple[float, float] = (0.0, 0.0)
+    _policy: Policy | None = None
+    _fit: PlanFit | None = None
+
+    @property
+    def way_to_the_coordinator(self) -> list[tuple[str, Callable[[], str]]]:
+        """The checks up to the first answer: after one that failed, the rest cannot be made."""
+        return [
             ("files", self.files),
             ("expiry", self.expiry),
             ("name", self.name),
@@ -266,10 +251,10 @@ class _Examination:
     def identity(self) -> str:
         """Whether the coordinator accepts this site's identity."""
         credentials = None if self._identity is None else self._identity.credentials()
-        session = Session(self._address, credentials, patience_s=0.0, notice=lambda text: None)
         self._asked_at = (time.time(), 0.0)
         try:
-            self._status = session.look()
+            with Session(self._address, credentials) as session:
+                self._status = session.look()
         except IdentityError as error:
             raise IdentityError(
                 str(error),
@@ -282,8 +267,6 @@ class _Examination:
                 f"{self._address} does not answer in plaintext",
                 remedy="It speaks TLS, or is no coordinator: enrol the site and leave --insecure out.",
             ) from None
-        finally:
-            session.close()
         self._asked_at = (self._asked_at[0], time.time())
         if self._identity is None:
             return "the coordinator answers; plaintext does not check names"

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from fedbnsl_client.data.checks import DataWarning, Oddity, columns_without_mean
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import file_identity
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
+from fedbnsl_client.site.new_site import NewSite
+from fedbnsl_client.site.options import AS_IN_THE_FOLDER, DescribedBy
 
 POLICY = "policy.toml"
 LEDGER = "ledger.db"
@@ -86,64 +88,37 @@ mixed_releases = false
 """
 
 
-def create(
-    folder: Path,
-    *,
-    site: str,
-    data: Path,
-    dataset_id: str,
-    columns: Sequence[str] = (),
-    dictionary: Path | None = None,
-    column_map: Path | None = None,
-    coordinators: Sequence[str] = ("127.0.0.1", "localhost"),
-    public: bool = False,
-    max_epsilon: float,
-    max_delta: float | None = None,
-    max_epsilon_per_run: float | None = None,
-    max_epsilon_against_all: float | None = None,
-) -> Policy:
+def create(folder: Path, new: NewSite) -> Policy:
     """Write policy.toml and ledger.db into a folder and register the table.
 
     Raises SetupError if the folder holds a policy or a ledger already, or a value cannot be used; DataError or
     LedgerError if the table or the place cannot be used.
-
-    Parameters
-    ----------
-    data
-        The table; kept in the policy relative to the folder if it lies within it.
-    dictionary, column_map
-        Files that are copied into the folder: what the variables are, and what is different here. None: those that
-        are in the folder already, if any.
-    max_delta
-        None: 1 / rows^2.
-    max_epsilon_per_run
-        None: all of max_epsilon.
-    max_epsilon_against_all
-        None: plans with secure aggregation are refused.
     """
     for name in (POLICY, LEDGER):
         if (folder / name).exists():
             raise SetupError(f"{folder / name} is there already; a site's policy and ledger are never overwritten")
-    described_by = _described_by(folder, dictionary, column_map)
-    what, mapping = described(folder, dictionary, column_map)
-    table = Dataset.read(data, columns=columns, dictionary=what, mapping=mapping)
+    dataset_id, data = new.dataset_id, new.data
+    copies = _copies(folder, new)
+    what, mapping = described(folder, new.dictionary, new.column_map)
+    table = Dataset.read(data, columns=new.columns, dictionary=what, mapping=mapping)
     durable.make_folder(folder)
     inside = data.resolve().is_relative_to(folder.resolve())
     path = data.resolve().relative_to(folder.resolve()) if inside else data.resolve()
+    per_run = new.max_epsilon if new.max_epsilon_per_run is None else new.max_epsilon_per_run
     values: dict[str, object] = {
-        "site": site,
-        "coordinators": list(coordinators),
+        "site": new.site,
+        "coordinators": list(new.coordinators),
         "dataset": dataset_id,
         "path": str(path),
-        "columns": list(columns),
-        "public": public,
-        "max_epsilon": float(max_epsilon),
-        "max_delta": 1.0 / table.n_samples**2 if max_delta is None else max_delta,
-        "max_epsilon_per_run": float(max_epsilon if max_epsilon_per_run is None else max_epsilon_per_run),
+        "columns": list(new.columns),
+        "public": new.public,
+        "max_epsilon": float(new.max_epsilon),
+        "max_delta": 1.0 / table.n_samples**2 if new.max_delta is None else new.max_delta,
+        "max_epsilon_per_run": float(per_run),
     }
     against_all = "# max_epsilon_against_all = 15.0"
-    if max_epsilon_against_all is not None:
-        against_all = f"max_epsilon_against_all = {float(max_epsilon_against_all)}"
+    if new.max_epsilon_against_all is not None:
+        against_all = f"max_epsilon_against_all = {float(new.max_epsilon_against_all)}"
     toml = {key: tomli_w.dumps({"v": value}).partition("=")[2].strip() for key, value in values.items()}
     text = _TEMPLATE.format(ledger=LEDGER, max_epsilon_against_all=against_all, **toml)
     policy = Policy.parse(text, origin=str(folder / POLICY))
@@ -153,14 +128,15 @@ def create(
         warnings.warn(_known_file(data, first, known), DataWarning, stacklevel=2)
     with Ledger.create(folder / LEDGER) as ledger:
         try:
-            _register(folder, policy, ledger, dataset_id, table, supersedes=False)
-            for name, content in described_by.items():
+            file = file_identity(folder / path)
+            ledger.registrations.register(dataset_id, table.variables, table.X, file=file)
+            for name, content in copies.items():
                 durable.write_text(folder / name, content)
             durable.write_text(folder / POLICY, text)  # last: without it, the folder is not a site's folder
         except BaseException:
             # New, and nothing was spent: the next attempt starts over.
             high_water_mark.file_of(ledger.ledger_id).unlink(missing_ok=True)
-            for name in (LEDGER, *described_by):
+            for name in (LEDGER, *copies):
                 (folder / name).unlink(missing_ok=True)
             raise
     security_log(folder).enter("registered", dataset=dataset_id)
@@ -168,13 +144,13 @@ def create(
     return policy
 
 
-def _described_by(folder: Path, dictionary: Path | None, column_map: Path | None) -> dict[str, str]:
+def _copies(folder: Path, new: NewSite) -> dict[str, str]:
     """The content of the files to copy into a folder, by their names there.
 
     Raises SetupError if one cannot be read, or the folder has another one.
     """
     copies: dict[str, str] = {}
-    for name, given in ((DICTIONARY, dictionary), (COLUMNS, column_map)):
+    for name, given in ((DICTIONARY, new.dictionary), (COLUMNS, new.column_map)):
         if given is None:
             continue
         try:
@@ -253,15 +229,9 @@ def register(
     folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
 ) -> None:
     """Enter in the ledger the table that the policy names; see `Registrations.register`."""
-    _register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
-    security_log(folder).enter("registered", dataset=dataset_id, supersedes=supersedes)
-
-
-def _register(
-    folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool
-) -> None:
     file = file_identity(folder / policy.dataset(dataset_id).path)
     ledger.registrations.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
+    security_log(folder).enter("registered", dataset=dataset_id, supersedes=supersedes)
 
 
 def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:
@@ -277,12 +247,9 @@ def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, 
 
 @contextmanager
 def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
-    """Policy and ledger of a folder, for one thread. Raises SetupError or LedgerError if one of them cannot be used.
+    """Policy and ledger of a folder, for one thread; see `LedgerFile.open` for `accept_backup`.
 
-    Parameters
-    ----------
-    accept_backup
-        Continue with an older copy of the ledger; see `LedgerFile.open`.
+    Raises SetupError or LedgerError if one of them cannot be used.
     """
     policy = Policy.load(folder / POLICY)
     with Ledger.open(folder / LEDGER, accept_backup=accept_backup) as ledger:
@@ -309,16 +276,11 @@ def read_table(
     dataset_id: str,
     *,
     max_file_bytes: int | None = None,
-    described_by: tuple[Path | None, Path | None] = (None, None),
+    described_by: DescribedBy = AS_IN_THE_FOLDER,
 ) -> Dataset:
     """The table of a dataset, as the policy allows it to be used; the caller reports what is odd about it.
 
-    Raises DataError if it cannot be read or used.
-
-    Parameters
-    ----------
-    described_by
-        A data dictionary and a column map to read it by; None: the folder's.
+    It is read by the folder's dictionary and column map, or by others. Raises DataError if it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
     dictionary, mapping = described(folder, *described_by)

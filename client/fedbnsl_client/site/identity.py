@@ -46,15 +46,7 @@ _SOON = timedelta(days=30)
 
 
 class Identity:
-    """A site's identity in a federation, from its folder.
-
-    Attributes
-    ----------
-    name
-        Federation and site.
-    coordinator
-        host:port of the coordinator, from the bundle.
-    """
+    """A site's identity in a federation, from its folder."""
 
     def __init__(self, folder: Path, bundle: Bundle, passphrases: Passphrases) -> None:
         self._folder = folder
@@ -65,14 +57,9 @@ class Identity:
 
     @classmethod
     def open(cls, site_folder: Path, passphrases: Passphrases = NOBODY_KNOWS) -> "Identity":
-        """The identity of a site's folder.
+        """The identity of a site's folder; `passphrases` are asked when the key is used, if it is protected.
 
         Raises SetupError if the site is not enrolled yet; IdentityError if a file cannot be read.
-
-        Parameters
-        ----------
-        passphrases
-            Asked when the key is used, if it is protected.
         """
         folder = site_folder / FOLDER
         path = folder / _BUNDLE
@@ -249,12 +236,8 @@ def enrol(
 ) -> Identity:
     """Import the bundle that the coordinator's operator made.
 
-    Raises IdentityError if the fingerprint differs, the certificate is not for a key of this folder, or cannot be used.
-
-    Parameters
-    ----------
-    expected_fingerprint
-        The authority's, which this site's operator got in another way than the bundle.
+    Raises IdentityError if the authority's fingerprint differs from that which this site's operator got in another way
+    than the bundle, the certificate is not for a key of this folder, or cannot be used.
     """
     if not same_fingerprint(fingerprint(bundle.ca_certificate), expected_fingerprint):
         raise IdentityError(

@@ -11,15 +11,16 @@ from fedbnsl.errors import IdentityError, PolicyRefusal, SetupError
 from fedbnsl.identity.passphrase import Passphrases, ask_option, passphrase_option
 from fedbnsl.plan.plan_options import NameOrPath
 from fedbnsl.plan.ready_files import READY_PLANS
+from fedbnsl_client.site.options import FOLDER, PATH, DescribedBy, LinkOptions, gathered, takes_link
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @click.option("--federation", required=True, help="Name of the federation; the coordinator's operator knows it.")
 @click.option("--site", help="Name of this site.  [default: that of FOLDER's policy.toml]")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where the request goes; - is standard output.  [default: SITE.request.pem]",
 )
 @click.option(
@@ -68,7 +69,7 @@ def request(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@FOLDER
 @click.argument("bundle", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--fingerprint",
@@ -110,17 +111,14 @@ def enrol(folder: Path, bundle: str, expected: str | None, passphrases: Passphra
     click.echo(f"next: fedbnsl participant check {folder}")
 
 
-_folder_argument = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-_coordinator_argument = click.argument("coordinator", metavar="[HOST:PORT]", required=False)
-_insecure_option = click.option("--insecure", is_flag=True, help="Plaintext, on loopback only; name HOST:PORT then.")
+_takes_link = takes_link("Plaintext, on loopback only; name HOST:PORT then.")
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
 
 
 @click.command()
-@_folder_argument
-@_coordinator_argument
-@_insecure_option
+@FOLDER
+@_takes_link
 @click.option(
     "--connection-only", is_flag=True, help="Leave out policy and data: for health checks while a run uses them."
 )
@@ -133,27 +131,25 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
     "are bounds on x^2, in squared units of each column: 100 is for values from -10 to 10.",
 )
 @click.option("--dataset", "dataset_id", help="With --plan: which dataset.  [default: the policy's only one]")
-@click.option(
-    "--dictionary",
-    type=click.Path(path_type=Path),
-    help="Try this data dictionary on the tables, in place of the folder's dictionary.toml.",
-)
-@click.option(
-    "--column-map", type=click.Path(path_type=Path), help="Try this column map, in place of the folder's columns.toml."
+@gathered(
+    "described_by",
+    DescribedBy,
+    click.option(
+        "--dictionary",
+        type=PATH,
+        help="Try this data dictionary on the tables, in place of the folder's dictionary.toml.",
+    ),
+    click.option("--column-map", type=PATH, help="Try this column map, in place of the folder's columns.toml."),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
-@passphrase_option
 def check(
     folder: Path,
-    coordinator: str | None,
-    insecure: bool,
+    link_options: LinkOptions,
     connection_only: bool,
     plan_name: str | Path | None,
     dataset_id: str | None,
-    dictionary: Path | None,
-    column_map: Path | None,
+    described_by: DescribedBy,
     as_json: bool,
-    passphrases: Passphrases,
 ) -> int:
     """Check what every run needs; say what is wrong and what to do. Nothing of a table is sent.
 
@@ -172,13 +168,13 @@ def check(
     findings: list[Finding] = []
     for found in examine(
         folder,
-        coordinator,
-        insecure=insecure,
+        link_options.coordinator,
+        insecure=link_options.insecure,
         connection_only=connection_only,
         plan=plan,
         dataset_id=dataset_id,
-        described_by=(dictionary, column_map),
-        passphrases=passphrases,
+        described_by=described_by,
+        passphrases=link_options.passphrases,
     ):
         findings.append(found)
         if not as_json:
@@ -197,12 +193,10 @@ def check(
 
 
 @click.command()
-@_folder_argument
-@_coordinator_argument
-@_insecure_option
+@FOLDER
+@_takes_link
 @click.option("--site", help="With --insecure and without a policy: name of the site that leaves.")
-@passphrase_option
-def leave(folder: Path, coordinator: str | None, insecure: bool, site: str | None, passphrases: Passphrases) -> None:
+def leave(folder: Path, link_options: LinkOptions, site: str | None) -> None:
     """Leave the run for this site, if its process is gone for good: the run then waits only for the plan's quorum.
 
     The site can join again with `participant join` while the run lasts.
@@ -210,18 +204,14 @@ def leave(folder: Path, coordinator: str | None, insecure: bool, site: str | Non
     from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site import identity
 
-    link = identity.link(folder, coordinator, insecure=insecure, passphrases=passphrases)
+    link = link_options.link(folder)
     policy = folder / site_folder.POLICY
     name = link.site or (Policy.load(policy).site if policy.exists() else site)
     if name is None or site not in (None, name):
         raise SetupError(f"--site {site!r}: this folder's site is {name!r}" if name else "--site NAME is needed")
-    session = Session(
-        link.address, link.credentials, patience_s=0.0, notice=lambda text: click.echo(shown_lines(text), err=True)
-    )
-    try:
+    with Session(
+        link.address, link.credentials, notice=lambda text: click.echo(shown_lines(text), err=True)
+    ) as session:
         session.withdraw(name)
-    finally:
-        session.close()
     click.echo(f"{name} has left the run; it may come back with `participant join`")

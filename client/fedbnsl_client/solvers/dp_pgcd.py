@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.errors import DivergenceError
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import lies_in_file
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Noise, Randbelow, Selection
 from fedbnsl_client.solvers.coordinate import score_column, soft
+from fedbnsl_client.solvers.settings import Settings
 
 # The accountant (zcdp.selection) allows for rounding errors of 2^-20 of a score sensitivity. Four terms of up to 2^28
 # sensitivities each, with eight roundings of 2^-53 of their sum, stay below it.
@@ -65,42 +66,33 @@ class DpPgcd:
         (n, d) table.
     M
         (d,) smoothness constants: public, or released before.
-    lam, rho_2, gamma
-        L1 weight, consensus penalty, step size in (0, 1].
-    steps
-        K.
     clip
         C.
     selection, noise
         How a coordinate is picked, and what is added to its integer gradient sum.
     randbelow
         Source of randomness for both.
-    allowed
-        (d, d) coordinates that may change.
     """
 
     def __init__(
         self,
         X: Matrix,
         M: Matrix,
+        settings: Settings,
         *,
-        lam: float,
-        rho_2: float,
-        gamma: float,
-        steps: int,
         clip: float,
         selection: Selection,
         noise: Noise,
         randbelow: Randbelow,
-        allowed: Mask,
     ) -> None:
+        lam, allowed = settings.lam, settings.allowed
         self._bounds = bounds = clips(M, clip)
         self._sensitivity = score_sensitivity(M, clip=clip, lam=lam, n_samples=X.shape[0])
         self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
-        self._lam, self._rho_2, self._gamma = lam, rho_2, gamma
+        self._lam, self._rho_2, self._gamma = lam, settings.rho_2, settings.gamma
         self._threshold = lam * self._inverse_M
-        self._steps = steps if allowed.any() else 0
+        self._steps = settings.max_steps if allowed.any() else 0
         self._selection, self._noise, self._randbelow = selection, noise, randbelow
         self._weight = np.where(allowed.T, self._root_M / self._sensitivity, 0.0)
 
@@ -168,6 +160,6 @@ def warm_up() -> None:
     """As `pgcd.warm_up`, for the kernels of private steps: one step on a table of ones, without noise."""
     zero, allowed = np.zeros((2, 2)), ~np.eye(2, dtype=bool)
     DpPgcd(
-        np.ones((2, 2)), np.ones(2), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0, allowed=allowed,
+        np.ones((2, 2)), np.ones(2), Settings(allowed, 0.0, 1.0, max_steps=1), clip=1.0,
         selection=ExponentialMechanism(1.0, allowed), noise=lambda _: 0, randbelow=lambda _: 0,
     )(zero, zero, zero)  # fmt: skip

@@ -18,44 +18,16 @@ import numpy as np
 from fedbnsl.compiled import compiled
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_client.solvers.settings import Settings
 
 
-def solve(
-    loss: SecondMoments,
-    B: Matrix,
-    W: Matrix,
-    beta: Matrix,
-    *,
-    lam: float,
-    rho_2: float,
-    max_steps: int,
-    tol: float,
-    allowed: Mask,
-) -> tuple[Matrix, int, float]:
-    """Minimise the local objective, warm-started at B.
+def solve(loss: SecondMoments, B: Matrix, W: Matrix, beta: Matrix, settings: Settings) -> tuple[Matrix, int, float]:
+    """Minimise the local objective from B; W is the consensus and beta the dual, zero where a change is not allowed.
 
-    Parameters
-    ----------
-    loss
-        Second moments of the table.
-    B, W, beta
-        (d, d) start, consensus and dual, zero where not `allowed`.
-    lam, rho_2
-        L1 weight, above 0, and consensus penalty.
-    max_steps, tol
-        Stop after `max_steps` steps, or when the duality gap is `tol` or less.
-    allowed
-        (d, d) coordinates that may change.
-
-    Returns
-    -------
-    B
-        (d, d) new array.
-    steps
-        Steps that were taken.
-    gap
-        Duality gap at B: the most that its objective can be above the minimum.
+    The L1 weight is above 0. Returns the new (d, d) B, how many steps were taken, and the duality gap at B: the most
+    that its objective can be above the minimum.
     """
+    lam, rho_2 = settings.lam, settings.rho_2
     gap = B - W
     residual = np.eye(len(B)) - B
     start = float(
@@ -75,12 +47,12 @@ def solve(
         G_columns,
         np.ascontiguousarray(fixed.T),
         loss.S,
-        np.ascontiguousarray(allowed.T),
+        np.ascontiguousarray(settings.allowed.T),
         lam,
         rho_2,
         radius,
-        max_steps,
-        tol,
+        settings.max_steps,
+        settings.tol,
     )
     return np.ascontiguousarray(B_columns.T), int(steps), float(duality_gap)
 
@@ -88,12 +60,10 @@ def solve(
 def warm_up() -> None:
     """As `pgcd.warm_up`."""
     zero = np.zeros((2, 2))
-    solve(
-        SecondMoments(np.eye(2)), zero, zero, zero,
-        lam=1.0, rho_2=1.0, max_steps=1, tol=0.0, allowed=~np.eye(2, dtype=bool),
-    )  # fmt: skip
+    solve(SecondMoments(np.eye(2)), zero, zero, zero, Settings(~np.eye(2, dtype=bool), 1.0, 1.0, max_steps=1))
 
 
+# Compiled code takes arrays and numbers, not values that hold them: hence the many parameters.
 @compiled
 def _walk(
     B: Matrix,

@@ -12,8 +12,7 @@ from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_client.privacy import grid_products as grid_products
-from fedbnsl_client.privacy import many_gaussians
+from fedbnsl_client.privacy import grid_products, many_gaussians
 from fedbnsl_client.privacy.noise import (
     ExponentialMechanism,
     Noise,
@@ -27,6 +26,7 @@ from fedbnsl_client.privacy.noise import (
 from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
+from fedbnsl_client.solvers.settings import Settings
 
 LocalSolver = Callable[[SparseMatrix, SparseMatrix, SparseMatrix], SparseMatrix]
 """Minimises the local objective (Eq. Bp) of one site: B_p, W and beta_p to the new B_p."""
@@ -51,32 +51,12 @@ def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
 
         closed_form = ClosedForm.of(loss, plan.consensus_penalty)
         return lambda B, W, beta: SparseMatrix.from_dense(closed_form.solve(W.to_dense(), beta.to_dense()))
+    settings = Settings.of(plan, allowed)
     if plan.local_solver == "frank-wolfe":
         return lambda B, W, beta: SparseMatrix.from_dense(
-            frank_wolfe.solve(
-                loss,
-                B.to_dense(),
-                W.to_dense(),
-                beta.to_dense(),
-                lam=plan.l1_weight,
-                rho_2=plan.consensus_penalty,
-                max_steps=plan.local_steps,
-                tol=plan.local_tol,
-                allowed=allowed,
-            )[0]
+            frank_wolfe.solve(loss, B.to_dense(), W.to_dense(), beta.to_dense(), settings)[0]
         )
-    return lambda B, W, beta: pgcd.solve(
-        loss,
-        B,
-        W,
-        beta,
-        lam=plan.l1_weight,
-        rho_2=plan.consensus_penalty,
-        gamma=plan.step_size,
-        max_steps=plan.local_steps,
-        tol=plan.local_tol,
-        allowed=allowed,
-    )[0]
+    return lambda B, W, beta: pgcd.solve(loss, B, W, beta, settings)[0]
 
 
 def needs_setup(plan: Plan) -> bool:
@@ -96,13 +76,7 @@ def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Matrix, randbel
 def private_solver(
     plan: Plan, privacy: Privacy, price: Price, X: Matrix, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
 ) -> LocalSolver | DpPgcd:
-    """The solver of a private plan.
-
-    Parameters
-    ----------
-    setup
-        What `release_setup` gave, for a plan that needs it.
-    """
+    """The solver of a private plan; `setup` is what `release_setup` gave, for a plan that needs it."""
     if plan.local_solver == "noisy-covariance":
         if setup is None:  # without its release the solver has no input; never use another mechanism instead
             raise LocalProtocolError("noisy-covariance starts from its released covariance, which is missing")
@@ -118,15 +92,11 @@ def private_solver(
     return DpPgcd(
         X,
         _second_moments(plan, privacy, X, setup) + plan.consensus_penalty,
-        lam=plan.l1_weight,
-        rho_2=plan.consensus_penalty,
-        gamma=plan.step_size,
-        steps=plan.local_steps,
+        Settings.of(plan, allowed),
         clip=privacy.clip,
         selection=selection,
         noise=noise,
         randbelow=randbelow,
-        allowed=allowed,
     )
 
 

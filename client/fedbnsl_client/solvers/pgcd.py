@@ -16,43 +16,17 @@ from fedbnsl.compiled import compiled
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, aligned
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers.coordinate import score_column, soft
+from fedbnsl_client.solvers.settings import Settings
 
 
 def solve(
-    loss: SecondMoments,
-    B: SparseMatrix,
-    W: SparseMatrix,
-    beta: SparseMatrix,
-    *,
-    lam: float,
-    rho_2: float,
-    gamma: float,
-    max_steps: int,
-    tol: float,
-    allowed: Mask,
+    loss: SecondMoments, B: SparseMatrix, W: SparseMatrix, beta: SparseMatrix, settings: Settings
 ) -> tuple[SparseMatrix, int]:
-    """Minimise the local objective, warm-started at B.
+    """Minimise the local objective from B; W is the consensus and beta the dual, zero where a change is not allowed.
 
-    Parameters
-    ----------
-    loss
-        Second moments of the table.
-    B, W, beta
-        (d, d) start, consensus and dual, zero where not `allowed`.
-    lam, rho_2, gamma
-        L1 weight, consensus penalty, step size in (0, 1].
-    max_steps, tol
-        Stop after `max_steps` steps, or when the best score falls below `tol`.
-    allowed
-        (d, d) coordinates that may change.
-
-    Returns
-    -------
-    B
-        (d, d), without zeros.
-    steps
-        Steps that were taken.
+    Returns the new (d, d) B, without zeros, and how many steps were taken.
     """
+    lam, rho_2, max_steps, tol = settings.lam, settings.rho_2, settings.max_steps, settings.tol
     d = B.n_variables
     index, (b, w, dual) = aligned(B, W, beta)
     # The kernels work on columns: keep each contiguous.
@@ -60,8 +34,21 @@ def solve(
     by_column = np.argsort(columns, kind="stable")
     start = np.searchsorted(columns[by_column], np.arange(d + 1))
     row, value, pull = rows[by_column], b[by_column], (dual + rho_2 * (b - w))[by_column]
-    free = np.ascontiguousarray(allowed.T)
-    problem = (start, row, value, pull, loss.S, loss.smoothness(rho_2), free, lam, rho_2, gamma, max_steps, tol)
+    free = np.ascontiguousarray(settings.allowed.T)
+    problem = (
+        start,
+        row,
+        value,
+        pull,
+        loss.S,
+        loss.smoothness(rho_2),
+        free,
+        lam,
+        rho_2,
+        settings.gamma,
+        max_steps,
+        tol,
+    )
     steps, place, found = _descend_by_columns(*problem)
     if steps < 0:  # the steps end on the way: their order counts
         columns_of_B = np.zeros((d, d))
@@ -77,10 +64,7 @@ def warm_up() -> None:
     """Compile the kernels, or load them from the cache on disk, so that the first round does not wait for it."""
     zero, free = SparseMatrix.zeros(2), ~np.eye(2, dtype=bool)
     for tol in (0.0, 1.0):  # the first has no steps left at once
-        solve(
-            SecondMoments(np.ones((2, 2))), zero, zero, zero,
-            lam=0.0, rho_2=1.0, gamma=1.0, max_steps=0, tol=tol, allowed=free,
-        )  # fmt: skip
+        solve(SecondMoments(np.ones((2, 2))), zero, zero, zero, Settings(free, 0.0, 1.0, max_steps=0, tol=tol))
 
 
 @compiled
@@ -129,6 +113,9 @@ def _load(j: int, start: Index, row: Index, value: Matrix, pull: Matrix, S: Matr
 def _weigh(root_M: Matrix, allowed: Mask, weight: Matrix) -> None:
     for i in range(weight.size):
         weight[i] = root_M[i] if allowed[i] else 0.0
+
+
+# Compiled code takes arrays and numbers, not values that hold them: hence the many parameters of the next two.
 
 
 @compiled

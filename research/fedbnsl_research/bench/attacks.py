@@ -28,6 +28,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_research.bench.processes import MIB, Reading
 from fedbnsl_research.trials.harness import Row, site_datasets
 from fedbnsl_server.identity.enrolment import Federation
@@ -115,11 +116,8 @@ def _attacked(
             threads.submit(
                 take_part,
                 PublicTable(site, table),
-                address=address,
-                credentials=credentials[site],
+                Link(address, credentials[site]),
                 patience_s=_DEADLINE_S,
-                notice=lambda text: None,
-                out=None,
             )
             for site, table in tables.items()
         ]

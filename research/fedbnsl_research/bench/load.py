@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_research.bench.processes import MIB, Reading
 from fedbnsl_research.trials.harness import Row, site_datasets
 from fedbnsl_server.observe.status_client import Observer
@@ -58,8 +58,8 @@ class _Sites(ExitStack):
 
     def join(self, site: str, address: str) -> "Future[Any]":
         """Let a site take part in the run until its end."""
-        join = partial(take_part, address=address, patience_s=_DEADLINE_S, notice=lambda text: None, out=None)
-        return self._threads.submit(join, PublicTable(site, self._tables[site]))
+        table = PublicTable(site, self._tables[site])
+        return self._threads.submit(take_part, table, Link(address), patience_s=_DEADLINE_S)
 
 
 def load() -> Iterator[Row]:

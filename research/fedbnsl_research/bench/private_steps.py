@@ -16,6 +16,7 @@ from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Selection
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.local_solver import update_noise
+from fedbnsl_client.solvers.settings import Settings
 from fedbnsl_research.private_plans import private_plan, private_plan_200
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, oracles
 from fedbnsl_workbench.tables.synthetic import synthesise
@@ -61,13 +62,9 @@ def _solver(plan: Plan, X: Matrix, mechanism: Callable[..., Selection]) -> DpPgc
     return DpPgcd(
         X,
         (X * X).mean(axis=0) + plan.consensus_penalty,
-        lam=plan.l1_weight,
-        rho_2=plan.consensus_penalty,
-        gamma=plan.step_size,
-        steps=plan.local_steps,
+        Settings.of(plan, allowed),
         clip=privacy.clip,
         selection=mechanism(price.sharpness, allowed),
         noise=update_noise(price),
         randbelow=randomness.seeded("private steps"),
-        allowed=allowed,
     )

@@ -20,6 +20,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.join_run import take_part
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.admission import PublicTable
+from fedbnsl_client.site.identity import Link
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, site_datasets
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_workbench import localnet
@@ -129,14 +130,8 @@ def run_bytes(plan: Plan, tables: Mapping[str, Dataset], *, tls: bool) -> RunByt
         ):
 
             def join(admission: PublicTable) -> SparseMatrix:
-                learned = take_part(
-                    admission,
-                    address=proxy.address,
-                    credentials=credentials.get(admission.site),
-                    patience_s=_PATIENCE_S,
-                    notice=lambda text: None,
-                    out=None,
-                )
+                link = Link(proxy.address, credentials.get(admission.site))
+                learned = take_part(admission, link, patience_s=_PATIENCE_S)
                 return SparseMatrix.on_support(learned.weights, learned.dag)
 
             graphs = list(threads.map(join, admissions))

@@ -15,6 +15,7 @@ from fedbnsl_client.budget.policy import DatasetPolicy, Policy
 from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site.new_site import NewSite
 from private_site import NAMES, private_plan, rows, units_spent, write_table
 
 PLAN = Plan.load(
@@ -175,9 +176,8 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     table = write_table(folder / "table.csv", rows())
     made: Policy = site_folder.create(
-        folder, site="north", data=table, dataset_id=DATASET, max_epsilon=100.0, max_delta=1e-6,
-        max_epsilon_against_all=900.0,
-    )  # fmt: skip
+        folder, NewSite("north", table, DATASET, max_epsilon=100.0, max_delta=1e-6, max_epsilon_against_all=900.0)
+    )
     with site_folder.opened(folder) as (_, ledger):
         dataset = made.dataset(None)
         said = "\n".join(approval_lines(PLAN, dataset, ledger))
@@ -193,7 +193,7 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
 
 def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:
     table = write_table(tmp_path / "site" / "table.csv", rows())
-    made = site_folder.create(tmp_path / "site", site="north", data=table, dataset_id=DATASET, max_epsilon=5.0)
+    made = site_folder.create(tmp_path / "site", NewSite("north", table, DATASET, max_epsilon=5.0))
     assert made.datasets[0].max_epsilon_against_all is None
     assert "# max_epsilon_against_all = " in (tmp_path / "site" / "policy.toml").read_text(encoding="utf-8")
     with pytest.raises(SetupError, match="at least max_epsilon"):

@@ -22,7 +22,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.noisy_means import square_of_means
-from fedbnsl_client.privacy.private_moments import residual_sums
+from fedbnsl_client.privacy.private_moments import Shared, residual_sums
 from fedbnsl_client.secure_aggregation import masks
 
 NAMES = ("age", "dose", "mass")
@@ -51,7 +51,7 @@ def own_means(record: Matrix, norm_bound: float) -> Matrix:
     d = len(record)
     by = np.zeros(d), np.ones(d)
     asked = record[None], np.zeros((d, d)), np.ones(d), norm_bound
-    return residual_sums(*asked, 1, randomness.system, by, 1)[1]
+    return residual_sums(*asked, 1, randomness.system, by, Shared(1))[1]
 
 
 @without_noise
@@ -85,7 +85,7 @@ def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: in
         both = []
         for first in (X[0], record):
             asked = np.vstack([first, X[1:]]), np.zeros((d, d)), np.ones(d), 2.0
-            both.append(residual_sums(*asked, 1, randomness.system, (np.zeros(d), np.ones(d)), 1, share)[0])
+            both.append(residual_sums(*asked, 1, randomness.system, (np.zeros(d), np.ones(d)), Shared(1, share))[0])
         furthest = max(furthest, float(np.linalg.norm(both[0] - both[1])))
     assert furthest <= (math.sqrt(2.0) * LATTICE + d + 1) * (1.0 if share == WHOLE_SHARE else (share + 1) / WHOLE_SHARE)
     assert furthest >= 0.3 * share / WHOLE_SHARE * LATTICE
@@ -94,8 +94,8 @@ def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: in
 @without_noise
 def test_a_share_scales_the_sum_and_not_what_the_site_learns_of_its_means() -> None:
     X = np.random.default_rng(1).standard_normal((200, D))
-    asked = X, np.zeros((D, D)), np.ones(D), 2.0, 1, randomness.system, (np.zeros(D), np.ones(D)), 1
-    (whole, own), (part, same) = residual_sums(*asked), residual_sums(*asked, 64)
+    asked = X, np.zeros((D, D)), np.ones(D), 2.0, 1, randomness.system, (np.zeros(D), np.ones(D))
+    (whole, own), (part, same) = residual_sums(*asked, Shared(1)), residual_sums(*asked, Shared(1, 64))
     assert (part == whole // 4).all()
     assert (own == same).all()
 
@@ -113,7 +113,9 @@ def test_each_release_has_the_noise_of_its_price(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(private_moments, "rounded_gaussian", draw)
     monkeypatch.setattr(private_moments, "rounded_gaussians", draw_many)
     asked = np.ones((5, D)), np.zeros((D, D)), np.ones(D), 1.0
-    residual_sums(*asked, PRICE.moments_variance, randomness.system, (np.zeros(D), np.ones(D)), PRICE.means_variance)
+    residual_sums(
+        *asked, PRICE.moments_variance, randomness.system, (np.zeros(D), np.ones(D)), Shared(PRICE.means_variance)
+    )
     k = D + 1
     assert sorted(drawn) == sorted(
         [PRICE.means_variance] * k + [PRICE.moments_variance] * k + [PRICE.moments_variance // 2] * (k * (k - 1) // 2)

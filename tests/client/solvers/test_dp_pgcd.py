@@ -10,6 +10,7 @@ from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import ExponentialMechanism, discrete_gaussian
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd, clips
+from fedbnsl_client.solvers.settings import Settings
 
 D = 4
 X = np.random.default_rng(5).normal(size=(60, D))
@@ -20,9 +21,9 @@ HUGE = np.where(ALLOWED, 1e15, 0.0)
 
 def solver(*, lam: float = 0.0, variance: int = 4, steps: int = 3) -> DpPgcd:
     return DpPgcd(
-        X, np.ones(D), lam=lam, rho_2=1.0, gamma=1.0, steps=steps, clip=1.0,
+        X, np.ones(D), Settings(ALLOWED, lam, 1.0, steps), clip=1.0,
         selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, variance),
-        randbelow=randomness.seeded("a test"), allowed=ALLOWED,
+        randbelow=randomness.seeded("a test"),
     )  # fmt: skip
 
 
@@ -62,17 +63,17 @@ def test_an_l1_weight_of_that_size_is_refused() -> None:
 def test_second_moments_that_are_not_finite_are_refused() -> None:
     with pytest.raises(DivergenceError, match="share one score sensitivity"), np.errstate(all="ignore"):
         DpPgcd(
-            X, np.array([1.0, np.inf, 1.0, 1.0]), lam=0.0, rho_2=1.0, gamma=1.0, steps=1, clip=1.0,
+            X, np.array([1.0, np.inf, 1.0, 1.0]), Settings(ALLOWED, 0.0, 1.0, 1), clip=1.0,
             selection=ExponentialMechanism(0.1, ALLOWED), noise=partial(discrete_gaussian, 4),
-            randbelow=randomness.system, allowed=ALLOWED,
+            randbelow=randomness.system,
         )  # fmt: skip
 
 
 def test_without_an_allowed_coordinate_nothing_moves() -> None:
     none = np.zeros((D, D), dtype=bool)
     idle = DpPgcd(
-        X, np.ones(D), lam=0.0, rho_2=1.0, gamma=1.0, steps=3, clip=1.0, selection=ExponentialMechanism(0.1, none),
-        noise=partial(discrete_gaussian, 4), randbelow=randomness.system, allowed=none,
+        X, np.ones(D), Settings(none, 0.0, 1.0, 3), clip=1.0, selection=ExponentialMechanism(0.1, none),
+        noise=partial(discrete_gaussian, 4), randbelow=randomness.system,
     )  # fmt: skip
     assert not idle(ZERO, ZERO, ZERO).any()
 

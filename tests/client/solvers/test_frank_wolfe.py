@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
-from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.solvers import frank_wolfe, pgcd
 from local_problems import SEEDS, Problem, problem
 from oracles import literal_gradient
 
 
 def solve(p: Problem, *, max_steps: int, tol: float) -> tuple[Matrix, int, float]:
-    return frank_wolfe.solve(
-        p.loss, p.B, p.W, p.beta, lam=p.lam, rho_2=p.rho_2, max_steps=max_steps, tol=tol, allowed=p.allowed
-    )
+    return frank_wolfe.solve(p.loss, p.B, p.W, p.beta, p.settings(max_steps=max_steps, tol=tol))
 
 
 def ista(p: Problem) -> Matrix:
@@ -156,9 +153,8 @@ def test_a_table_on_an_unlike_scale_needs_more_steps_and_reaches_the_same_minimu
         p = replace(problem(1, d=4), X=X * scale, B=zero, W=zero, beta=zero, lam=0.5)
         B, steps, gap = solve(p, max_steps=3_000_000, tol=1e-2)
         greedy, _ = pgcd.solve(
-            SecondMoments.of(p.X), *[SparseMatrix.zeros(4)] * 3,
-            lam=p.lam, rho_2=p.rho_2, gamma=1.0, max_steps=10**6, tol=1e-10, allowed=p.allowed,
-        )  # fmt: skip
+            p.loss, *[SparseMatrix.zeros(4)] * 3, replace(p, gamma=1.0).settings(max_steps=10**6, tol=1e-10)
+        )
         assert gap <= 1e-2
         assert abs(p.objective(B) - p.objective(greedy.to_dense())) <= gap
         counts.append(steps)

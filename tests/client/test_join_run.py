@@ -110,11 +110,11 @@ def test_a_signal_while_a_site_is_admitted_is_no_refusal_of_the_site(dataset, mo
     told, outcomes, events = [], [], []
     monkeypatch.setattr(Session, "leave", lambda self, reason: told.append(reason))
     monkeypatch.setattr(PublicTable, "admit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    heard = Told(
+        record=lambda kind, **fields: outcomes.append(fields.get("outcome")),
+        emit=lambda kind, **fields: events.append(kind),
+    )
     with pytest.raises(InterruptedRunError) as interrupted, interruptible():
-        heard = Told(
-            record=lambda kind, **fields: outcomes.append(fields.get("outcome")),
-            emit=lambda kind, **fields: events.append(kind),
-        )
         part(dataset, told=heard)
     assert interrupted.value.signal_number == signal.SIGTERM
     assert told == [LeaveReason.OPERATOR]

@@ -173,7 +173,7 @@ def take_part(
 
             def restore(reply: JoinReply) -> Participant:
                 if (reply.run, reply.plan_digest, reply.variables) != first:
-                    raise PlanMismatchError("the coordinator went on with another run; join anew")
+                    raise PlanMismatchError("the coordinator went on with another run; join again")
                 return Participant(
                     admission.site,
                     table,

@@ -78,7 +78,7 @@ def join(
     patience_s
         Seconds to call a coordinator that does not answer, before the run's own plan is known.
     wait
-        False: take part in a thread of its own, and return a `Future` of the graph at once.
+        False: take part in another thread, and return a `Future` of the graph at once.
 
     Examples
     --------

@@ -83,7 +83,7 @@ class Participant:
         self.site = site
         self._plan = plan
         self._run = run
-        self._findings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
+        self._warnings = tuple(one.finding for one in oddities(dataset, plan) if one.finding is not None)
         mask = plan.edge_mask(dataset.variables)
         self._snapshot = snapshot or SiteState(zero, zero)
         member = None
@@ -168,7 +168,7 @@ class Participant:
         self._problem = replace(self._problem, memberships=memberships)
 
     def _take_losses(self, lost: tuple[Loss, ...]) -> None:
-        """Go on without the sites that secure aggregation has lost; a round that was given up is then answered anew.
+        """Go on without the sites that secure aggregation has lost; a round that was given up is then answered again.
 
         Raises RemoteProtocolError if the run has no secure aggregation, or had lost others.
         """
@@ -182,9 +182,9 @@ class Participant:
         self._problem, self._answer = replace(self._problem, lost=lost), None
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
-        """An answer without privacy; the table's findings are sent with it until an answer of this site has counted."""
-        findings = () if task.contributed else self._findings
-        return LocalUpdate(self.site, task.round, rounds.answer(task), findings=findings)
+        """An answer without privacy; the data-quality warnings are sent with it until an answer of this site has counted."""
+        warnings = () if task.contributed else self._warnings
+        return LocalUpdate(self.site, task.round, rounds.answer(task), findings=warnings)
 
     def _private(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
         """An answer that is paid for before it is drawn, and drawn only once."""

@@ -1,7 +1,7 @@
 """A site's agent: waits for runs that its operator has approved, or the policy allows, and takes part in them.
 
-Whatever it may do stands in the site's folder, which it reads anew for each decision: policy, approvals, certificate.
-It never joins a run whose plan, price or sites differ from what was approved (`UnattendedTable`), and
+Whatever it may do stands in the site's folder, which it reads again for each decision: policy, approvals, certificate.
+It never joins a run whose plan, privacy cost or sites differ from what was approved (`UnattendedTable`), and
 leaves one whose approval is taken back. It keeps nothing in memory that a restart would need: runs that go on are
 joined again, results that were missed are fetched.
 """
@@ -55,7 +55,7 @@ class _Decided:
 
 
 class _Rules:
-    """What the site's folder says, read anew when it has changed; for one thread."""
+    """What the site's folder says, read again when it has changed; for one thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""The part of a site's agent in one run: a thread with a ledger, a table and a connection of its own."""
+"""The part of a site's agent in one run: a thread with its own ledger, table and connection."""
 
 import logging
 import threading

@@ -178,6 +178,6 @@ class RunJournal:
         )
 
     def _request(self, t: int, attempt: int) -> Request:
-        """An attempt counts as a round of its own, beyond the last one."""
+        """An attempt counts as another round, beyond the last one."""
         number = t + attempt * (self._price.last_round + 1)
         return Request(self._dataset.id, self._here.run, number, self._here.site)

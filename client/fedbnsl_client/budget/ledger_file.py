@@ -1,7 +1,7 @@
 """The file of a ledger: entries and payloads that can only be added, in transactions that succeed or fail as a whole.
 
 Several processes of a site may have the file open: two runs at once, an agent and the command that approves a plan.
-Each transaction holds the ledger's lock and the mark's, and reads everything anew. Whenever the ledger has grown,
+Each transaction holds the ledger's lock and the mark's, and reads everything again. Whenever the ledger has grown,
 `high_water_mark` notes its new state outside the ledger's folder.
 """
 
@@ -347,7 +347,7 @@ class LedgerFile:
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Recompute the chain, the hashes of the payloads and the sums, in a transaction of its own.
+        """Recompute the chain, the hashes of the payloads and the sums, in one transaction.
 
         Raises LedgerError, naming the first entry that is wrong.
         """

@@ -167,7 +167,7 @@ class Payments:
         return sum(parts, Spending())
 
     def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
-        """Whether all that counts for a dataset alone was priced by Gaussian DP; of lost units nobody knows.
+        """Whether all that counts for a dataset alone was counted by Gaussian DP; lost units count as not.
 
         An older fedbnsl did not say what it reserved for, and added discrete noise.
         """

@@ -104,9 +104,7 @@ class Policy(BaseModel):
                 )
         ids = [dataset.id for dataset in self.datasets]
         if len(set(ids)) != len(ids):
-            raise ValueError(
-                "datasets: two have the same id; each dataset needs an id of its own, which has one budget"
-            )
+            raise ValueError("datasets: two have the same id; each dataset needs its own id, which has one budget")
         if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
             raise ValueError("auto_approve: a list must hold whole digests of plans, 64 hexadecimal digits each")
         return self

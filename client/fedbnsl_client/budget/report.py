@@ -67,7 +67,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
                 f"the mean products of {pairs}"
             )
     elif (registered := ledger.registrations.find(dataset.id)) is None:
-        lines = [f"dataset {dataset.id} is not registered: no price can be given"]
+        lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:
         lines = _price(plan, dataset, registered, ledger.payments.spending(dataset.id))
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
@@ -108,7 +108,7 @@ def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: 
         lines.append(
             "Earlier runs of the table were not all priced by Gaussian DP: this run is counted with them, by zCDP."
         )
-    return [*lines, "the price in detail:", *(f"  {line}" for line in price_lines(summary))]
+    return [*lines, "the privacy cost in detail:", *(f"  {line}" for line in price_lines(summary))]
 
 
 def _settings(plan: Plan, *, every: bool) -> list[str]:

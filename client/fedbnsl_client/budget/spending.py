@@ -1,7 +1,7 @@
 """How much was spent, how it may be counted, and what a cap in epsilon and delta allows.
 
 Everything is counted in units of 1e-12 zCDP. A sum of zCDP becomes epsilon in two ways: as zCDP, which holds whatever
-was released, or, if every run was priced by it, as Gaussian differential privacy, which finds a smaller epsilon. Such
+was released, or, if every run was counted by it, as Gaussian differential privacy, which finds a smaller epsilon. Such
 runs release Gaussian noise, and selections for which they pay a surcharge (`fedbnsl.privacy.gaussian_dp`). One release
 of another kind makes the whole sum count as zCDP.
 """
@@ -17,7 +17,7 @@ class Spending:
     """A cost, or the sum of some."""
 
     units: int = 0  # in 1e-12 zCDP
-    gaussian: bool = True  # whether all of it is for runs that are priced by Gaussian DP; so is nothing
+    gaussian: bool = True  # whether all of it is for runs that are counted by Gaussian DP; so is nothing
 
     def __add__(self, other: Self) -> "Spending":
         """Both together, Gaussian only if both are; what costs nothing is of either kind."""
@@ -35,7 +35,7 @@ class Cap:
     """The most that may be spent in all."""
 
     units: int  # whatever is released
-    gaussian_units: int  # if every run is priced by Gaussian DP; more than `units`
+    gaussian_units: int  # if every run is counted by Gaussian DP; more than `units`
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> Self:
@@ -45,10 +45,10 @@ class Cap:
         )
 
     def allows(self, spent: Spending) -> bool:
-        """Whether a sum keeps within it, counted as zCDP or, if all of it is priced so, by Gaussian DP."""
+        """Whether a sum keeps within it, counted as zCDP or, if all of it is counted so, by Gaussian DP."""
         return spent.units <= self.units or (spent.gaussian and spent.units <= self.gaussian_units)
 
     def left(self, spent: Spending, *, gaussian: bool) -> Spending:
-        """The most that runs priced by Gaussian DP, or other ones, may cost after what was spent."""
+        """The most that runs counted by Gaussian DP, or other ones, may cost after what was spent."""
         gaussian = gaussian and spent.gaussian
         return Spending(max(0, (self.gaussian_units if gaussian else self.units) - spent.units), gaussian)

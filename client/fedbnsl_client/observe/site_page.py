@@ -114,7 +114,7 @@ class SitePage:
     async def _leave(self, request: Request) -> Response:
         shown = self._shown(request)
         if not self.port.access.holds_form_token(request):
-            return PlainTextResponse("posted from another page, or the process is another one now: load it anew", 403)
+            return PlainTextResponse("posted from another page, or the process is another one now: load it again", 403)
         if shown.view.is_over:
             return JSONResponse({"leaving": False}, 409)
         shown.leaving.ask(_WHY)

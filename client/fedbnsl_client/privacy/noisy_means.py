@@ -6,7 +6,7 @@ without motion), and takes the better means off its records in the next round. T
 public numbers: it costs no privacy, and a record still depends on no other record but through released numbers.
 
 An error of the means is in all records: in units of small residuals it may be many standard deviations, and then
-shortens the records, which raises the share of the noise in what is left.
+clips the records more, which raises the share of the noise in what is left.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Matrix
 
-# A weight within so many standard deviations of its noise tells nothing.
+# A weight within this many standard deviations of its noise tells nothing.
 _TOLD = 3.0
 
 
@@ -33,7 +33,7 @@ class NoisyMeans:
         ----------
         released
             (d + 1,) noisy mean products of records w (z, c) with the last entry, where z = A'(x - `means`) and w <= 1
-            shortens a record.
+            clips a record.
         A
             (d, d) of the residuals that were asked for.
         noise_std

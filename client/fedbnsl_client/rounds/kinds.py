@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _KEYS_ROUND = 1
 _SETUP_SENT_IN = 2  # in runs with secure aggregation, whose rounds of sums begin with it
-# Sums of so many records on the fixed-point grid are whole numbers that float64 holds, noise included.
+# Sums of this many records on the fixed-point grid are whole numbers that float64 holds, noise included.
 _MOST_SUMMED_ROWS = 2**29
 
 

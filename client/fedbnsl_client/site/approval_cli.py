@@ -23,7 +23,9 @@ _SHORTEST_DIGEST = 8
 @click.command()
 @takes_plan()
 @FOLDER
-@click.option("--dataset", "dataset_id", help="Which dataset the price is for.  [default: the policy's only one]")
+@click.option(
+    "--dataset", "dataset_id", help="Which dataset the privacy cost is for.  [default: the policy's only one]"
+)
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option(
     "--runs",
@@ -61,7 +63,7 @@ def approve(
     coordinator adds change nothing of it. Runs are still held to the policy.
 
     An agent (`fedbnsl participant agent`) takes part in no other run than one of the very PLAN, names included, at the
-    price that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends that.
+    privacy cost that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends that.
     """
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines

@@ -316,7 +316,7 @@ class _Examination:
         if self._identity is not None and self._policy.site != self._identity.name.site:
             raise SetupError(
                 f"the policy's site is {self._policy.site!r}, the certificate's {self._identity.name.site!r}",
-                remedy="Correct `site` in policy.toml, or enrol anew under that name.",
+                remedy="Correct `site` in policy.toml, or enrol again under that name.",
             )
         if self._address:
             authority = "" if self._identity is None else fingerprint(self._identity.ca)
@@ -378,7 +378,7 @@ def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityEr
     if code in _OTHER_NAMES:
         return IdentityError(
             f"the coordinator's certificate is not for {host!r} ({said})",
-            remedy="Call it by a name in its certificate, or have its operator make it anew: coordinator init --host.",
+            remedy="Call it by a name in its certificate, or have its operator make another one: coordinator init --host.",
         )
     if code in _EXPIRED | _NOT_YET_VALID:
         return IdentityError(
@@ -387,7 +387,7 @@ def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityEr
         )
     return IdentityError(
         f"the coordinator's certificate is not of this site's federation ({said})",
-        remedy="Is this the right coordinator? If its federation was made anew, ask for a new certificate there.",
+        remedy="Is this the right coordinator? If its federation was made again, ask for a new certificate there.",
     )
 
 

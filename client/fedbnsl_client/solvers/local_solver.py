@@ -60,7 +60,7 @@ def local_solver(plan: Plan, loss: SecondMoments, allowed: Mask) -> LocalSolver:
 
 
 def needs_setup(plan: Plan) -> bool:
-    """Whether the solver starts from a private release of its own."""
+    """Whether the solver starts from its own private release."""
     privacy = plan.privacy
     return privacy is not None and (plan.local_solver == "noisy-covariance" or privacy.smoothness == "estimated")
 

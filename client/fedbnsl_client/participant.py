@@ -182,7 +182,7 @@ class Participant:
         self._problem, self._answer = replace(self._problem, lost=lost), None
 
     def _exact(self, rounds: LocalRounds, task: RoundTask) -> LocalUpdate:
-        """An answer without privacy; the data-quality warnings are sent with it until an answer of this site has counted."""
+        """An answer without privacy, with the data-quality warnings until an answer of this site has counted."""
         warnings = () if task.contributed else self._warnings
         return LocalUpdate(self.site, task.round, rounds.answer(task), findings=warnings)
 

@@ -91,9 +91,9 @@ def agent(
     """Stay up for the site in FOLDER, and take part in the runs that its operator has approved or its policy allows.
 
     A run is joined only if its very plan is approved (`participant approve PLAN FOLDER`), with the sites that it names
-    and at the privacy cost that was shown, or if the policy's `auto_approve` lists it. `participant runs` shows what the
-    coordinator offers; `participant withdraw` takes an approval back, also while a run goes on. Commands on FOLDER can
-    be used while the agent runs. SIGTERM and Ctrl-C leave the runs that go on; after a restart they are joined again.
+    and at the privacy cost that was shown, or if the policy's `auto_approve` lists it. `participant runs` shows what
+    the coordinator offers; `participant withdraw` takes an approval back, also while a run goes on. Commands on FOLDER
+    can be used while the agent runs. SIGTERM and Ctrl-C leave the runs that go on; a restart joins them again.
     """
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site

@@ -26,6 +26,11 @@ class Registration:
     variables: tuple[str, ...]
     n_samples: int
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What a privacy cost depends on, both public; as `price_of` takes them."""
+        return {"n_samples": self.n_samples, "n_variables": len(self.variables)}
+
 
 class Registrations:
     """The `register` entries of a ledger."""

@@ -74,8 +74,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
 
 
 def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
-    public = {"n_samples": registered.n_samples, "n_variables": len(registered.variables)}
-    price, summary, delta = price_of(plan, **public), price_summary(plan, **public), dataset.max_delta
+    sizes, delta = registered.sizes, dataset.max_delta
+    price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
     cost = Spending(price.units, price.gaussian)
     after = spent + cost
     left = dataset.cap.left(after, gaussian=True).epsilon(delta)
@@ -134,7 +134,7 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
     if plan.privacy is not None:
         payments = ledger.payments
         payments.require_protected(dataset.id)
-        price = price_of(plan, n_samples=registered.n_samples, n_variables=len(registered.variables))
+        price = price_of(plan, **registered.sizes)
         cost, in_all = (Spending(units, price.gaussian) for units in (price.units, price.share_units))
         check_cost(dataset, price, to_pay=cost, spent=payments.spending(dataset.id), spent_in_run=Spending())
         spent = payments.spending(dataset.id, against_all=True)

@@ -160,6 +160,7 @@ class GuardedTable(Admission):
         self.site = policy.site
         self.variables = tuple(used) or registered.variables
         self.n_samples = registered.n_samples
+        self._sizes = {"n_samples": self.n_samples, "n_variables": len(self.variables)}
         self._max_file_bytes = max_file_bytes
         self._authority = authority
         self._record = record
@@ -188,7 +189,7 @@ class GuardedTable(Admission):
         """See `Admission.price`."""
         if plan.privacy is None:
             return None
-        price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
+        price = price_of(plan, **self._sizes)
         cost, delta = Spending(price.units, price.gaussian), self._dataset.max_delta
         return {"epsilon": cost.epsilon(delta), "delta": delta, "zcdp": zcdp_of(price.units)}
 
@@ -216,7 +217,7 @@ class GuardedTable(Admission):
                     remedy="Join over TLS: fedbnsl participant request, then enrol. Or agree on the plan without, for "
                     "more noise: --set privacy.secure_aggregation=false.",
                 )
-            price = price_of(plan, n_samples=self.n_samples, n_variables=len(self.variables))
+            price = price_of(plan, **self._sizes)
             here = RunHere(run, self.site, tuple(variables), self._authority)
             paying = RunJournal(self._ledger.payments, self._dataset, plan, price, here, self._record)
             paying.check()
@@ -253,8 +254,7 @@ class UnattendedTable(GuardedTable):
         most: int | None = None
         if not self._policy.lists_exactly(plan.digest()):
             terms = approved_terms(self._ledger, plan, run)
-            sizes = {"n_samples": self.n_samples, "n_variables": len(self.variables)}
-            if why := terms.why_other(Terms.of(plan, self._dataset.id, **sizes, runs=terms.runs)):
+            if why := terms.why_other(Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs)):
                 raise PolicyRefusal(f"the run is not the one that was approved: {why}")
             most = terms.runs
         self._ledger.approvals.note_agent(run, plan.digest(), most=most)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +10,6 @@ from fedbnsl.console.tell import tell
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site.options import FOLDER
-
-if TYPE_CHECKING:
-    from fedbnsl.plan.plan import Plan
-    from fedbnsl_client.budget.approvals import Terms
-    from fedbnsl_client.budget.ledger import Ledger
 
 _SHORTEST_DIGEST = 8
 
@@ -63,8 +57,10 @@ def approve(
     coordinator adds change nothing of it. Runs are still held to the policy.
 
     An agent (`fedbnsl participant agent`) takes part in no other run than one of the very PLAN, names included, at the
-    privacy cost that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends that.
+    privacy cost that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends
+    that.
     """
+    from fedbnsl_client.budget.approvals import Terms
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
     from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines
     from fedbnsl_client.site import folder as site_folder
@@ -89,7 +85,10 @@ def approve(
             refuse_beyond_bounds(fit, dataset.id)
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
-        terms = _terms(plan, dataset.id, ledger, n_runs)
+        # For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part.
+        registered, terms = ledger.registrations.find(dataset.id), None
+        if n_runs and plan.sites and registered is not None:
+            terms = Terms.of(plan, dataset.id, **registered.sizes, runs=n_runs)
         ledger.approvals.approve(plan.digest(), plan.name, terms)
         site_folder.security_log(folder).enter(
             "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
@@ -104,17 +103,6 @@ def approve(
     if terms is None and n_runs and not as_json:
         tell("an agent takes no part in its runs: the plan does not name its sites")
     tell(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
-
-
-def _terms(plan: "Plan", dataset: str, ledger: "Ledger", n_runs: int) -> "Terms | None":
-    """For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part."""
-    from fedbnsl_client.budget.approvals import Terms
-
-    registered = ledger.registrations.find(dataset)
-    if not n_runs or not plan.sites or registered is None:
-        return None
-    sizes = {"n_samples": registered.n_samples, "n_variables": len(registered.variables)}
-    return Terms.of(plan, dataset, **sizes, runs=n_runs)
 
 
 @click.command()

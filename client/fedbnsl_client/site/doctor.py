@@ -378,7 +378,7 @@ def _refused_by_us(error: ssl.SSLCertVerificationError, host: str) -> IdentityEr
     if code in _OTHER_NAMES:
         return IdentityError(
             f"the coordinator's certificate is not for {host!r} ({said})",
-            remedy="Call it by a name in its certificate, or have its operator make another one: coordinator init --host.",
+            remedy="Call it by a name in its certificate, or ask its operator for another: coordinator init --host.",
         )
     if code in _EXPIRED | _NOT_YET_VALID:
         return IdentityError(

@@ -91,21 +91,10 @@ def take_part(
 ) -> LearnedGraph:
     """Take part in one run until its end and return the learned graph with its consensus weights.
 
-    Raises FedbnslError if the coordinator or the site's policy refuses, the coordinator stays away, or ends the run
-    without a result.
-
-    Parameters
-    ----------
-    admission
-        The site's table, and what watches over it.
-    patience_s
-        How long to call a coordinator that does not answer, before the run's own plan is known.
-    out
-        Folder for the graph and the site's own refit of it; None keeps nothing.
-    offer
-        The run to take part in, as the coordinator offered it, and no other; None: the only one that it can mean.
-    leaving
-        Asks to leave the run while it goes on.
+    The coordinator is called for `patience_s` if it does not answer, before the run's own plan is known. `out` is the
+    folder for the graph and the site's own refit of it; None keeps nothing. With an offer, the run is that one, as the
+    coordinator offered it, and no other; None: the only one that it can mean. Raises FedbnslError if the coordinator or
+    the site's policy refuses, the coordinator stays away, or ends the run without a result.
     """
     notice, record, emit = told.notice, told.record, told.emit
     address, credentials = link.address, link.credentials

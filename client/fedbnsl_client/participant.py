@@ -47,24 +47,10 @@ class Unaccounted:
 class Participant:
     """One site's state between rounds: its local problem, what each kind of round keeps of it, and the last answer.
 
-    Parameters
-    ----------
-    site
-        Name of the site.
-    dataset
-        The private table, its columns in the order of the run.
-    plan
-        Settings of the run.
-    snapshot
-        B_p, beta_p and W after the last complete round; None to start from zero.
-    journal
-        Pays for the releases of a private plan.
-    run
-        Number of the run: part of the answers that the journal keeps.
-    randbelow
-        Source of the noise of a private plan.
-    attestation
-        How this site signs its key for secure aggregation and checks those of the others.
+    The columns of the private table are in the order of the run. `snapshot` is B_p, beta_p and W after the last
+    complete round; None: zero. `journal` pays for the releases of a private plan, and keeps the run's number in them;
+    `randbelow` is the source of their noise. `attestation` signs this site's key for secure aggregation and checks
+    those of the others.
     """
 
     def __init__(

@@ -138,27 +138,11 @@ class BackOff:
 
 
 class Session:
-    """Calls of one site to one coordinator.
+    """Calls of one site to one coordinator at host:port; without credentials in plaintext, on loopback only.
 
-    Parameters
-    ----------
-    address
-        host:port of the coordinator.
-    credentials
-        For TLS; None: plaintext, on loopback only.
-    patience_s
-        How long to retry calls to an unreachable coordinator.
-    notice
-        Called once per outage, with a text for people.
-    meanwhile
-        Called several times a second while a long poll waits; what it raises ends the wait. None: nothing is done.
-    is_there
-        Called with False once per outage, and with True when it is over.
-
-    Attributes
-    ----------
-    pushed_bytes
-        Serialised, of the last update that was sent.
+    Calls to an unreachable coordinator are retried for `patience_s`. `notice` is called once per outage, with a text
+    for people; `is_there` with False once per outage, and with True when it is over; `meanwhile` several times a second
+    while a long poll waits: what it raises ends the wait.
     """
 
     def __init__(
@@ -171,7 +155,7 @@ class Session:
         meanwhile: Callable[[], None] | None = None,
         is_there: Callable[[bool], None] = lambda answers: None,
     ) -> None:
-        self.pushed_bytes = 0
+        self.pushed_bytes = 0  # serialised, of the last update that was sent
         self._meanwhile = meanwhile
         self._address = address
         self._credentials = credentials

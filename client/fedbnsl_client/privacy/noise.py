@@ -74,13 +74,6 @@ def rounded_gaussian(variance: int, randbelow: Randbelow) -> int:
     guarantee, mu = sensitivity / sigma, holds exactly (`fedbnsl.privacy.gaussian_dp`). Raises ValueError if the
     variance is below 1: no noise is no protection.
 
-    Parameters
-    ----------
-    variance
-        At least 1.
-
-    Notes
-    -----
     Karney 2016, "Sampling exactly from the normal distribution", algorithm N: |N| = k + x. The digits of x in [0, 1)
     are drawn only as far as a comparison, or at last the rounding, needs them.
     """
@@ -187,14 +180,8 @@ class ExponentialMechanism:
 
     The weight is floor(2^52 exp(.)), relative to the fixed score 0: the largest score would depend on the data. One
     uniform integer picks the column, then the row: O(d) a draw and O(d) a changed column. The next draw weighs all
-    changed columns together. The weights of a column are computed as integers only if it is picked.
-
-    Parameters
-    ----------
-    sharpness
-        Sensitivity of a score / selection scale.
-    allowed
-        (d, d) entries that can be picked.
+    changed columns together. The weights of a column are computed as integers only if it is picked. The sharpness is
+    the sensitivity of a score / selection scale; (d, d) entries can be picked where allowed.
     """
 
     def __init__(self, sharpness: float, allowed: Mask) -> None:
@@ -277,14 +264,8 @@ def _add_up(
 class NoisyMax:
     """The entry whose score is largest after discrete Laplace noise on every score: O(d^2) draws each time.
 
-    Pure epsilon is 2 x sharpness under replace-one, because one score may rise while another falls.
-
-    Parameters
-    ----------
-    sharpness
-        Sensitivity of a score / scale of the noise.
-    allowed
-        (d, d) entries that can be picked.
+    Pure epsilon is 2 x sharpness under replace-one, because one score may rise while another falls. The sharpness is
+    the sensitivity of a score / scale of the noise; (d, d) entries can be picked where allowed.
     """
 
     def __init__(self, sharpness: float, allowed: Mask) -> None:

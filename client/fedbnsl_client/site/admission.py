@@ -116,21 +116,10 @@ class PublicTable(Admission):
 class GuardedTable(Admission):
     """A table that is used as its site's policy says, and paid for from the site's ledger.
 
-    Rows and columns are those that were registered: no record is read before the run is admitted. Raises PolicyRefusal
-    if the policy has no such dataset, or the ledger does not know it.
-
-    Parameters
-    ----------
-    folder
-        The site's folder, with policy and ledger.
-    dataset_id
-        None: the policy's only dataset.
-    columns
-        Those of the registered columns to use; empty: all.
-    authority
-        Fingerprint of the authority that attests the coordinator; empty: none, the wire is plaintext.
-    record
-        Told of every release that is paid for.
+    Rows and columns are those that were registered, or some of these columns: no record is read before the run is
+    admitted. `dataset_id` None is the policy's only dataset, `authority` the fingerprint of that which attests the
+    coordinator (empty: none, the wire is plaintext). `record` is told of every release that is paid for. Raises
+    PolicyRefusal if the policy has no such dataset, or the ledger does not know it.
     """
 
     def __init__(

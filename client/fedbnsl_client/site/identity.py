@@ -173,16 +173,10 @@ def request(
     renew: bool = False,
     passphrases: Passphrases = NOBODY_KNOWS,
 ) -> bytes:
-    """Make a key that stays here, and return the request for its certificate. Repeating this returns the same request.
+    """Make a key that stays here, and return the request for its certificate. Repeating this returns the same.
 
+    With `renew`, make a new key for a site that is enrolled already; `Passphrases.for_new` says what protects it.
     Raises IdentityError if a name cannot be used, the site is enrolled, or a file cannot be written.
-
-    Parameters
-    ----------
-    renew
-        Whether to make a new key for a site that is enrolled already.
-    passphrases
-        What protects a new key, see `Passphrases.for_new`.
     """
     check_name("federation", name.federation)
     check_name("site", name.site)

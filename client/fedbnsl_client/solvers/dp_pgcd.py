@@ -56,22 +56,11 @@ class Steps(NamedTuple):
 
 
 class DpPgcd:
-    """Private local solver of one run at one site.
+    """Private local solver of one run at one site, for an (n, d) table.
 
-    Raises DivergenceError if M cannot be used: it must give every score the same sensitivity.
-
-    Parameters
-    ----------
-    X
-        (n, d) table.
-    M
-        (d,) smoothness constants: public, or released before.
-    clip
-        C.
-    selection, noise
-        How a coordinate is picked, and what is added to its integer gradient sum.
-    randbelow
-        Source of randomness for both.
+    M are (d,) smoothness constants, public or released before; `clip` is C. `selection` picks a coordinate, `noise` is
+    added to its integer gradient sum, both drawn from `randbelow`. Raises DivergenceError if M cannot be used: it must
+    give every score the same sensitivity.
     """
 
     def __init__(

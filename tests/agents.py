@@ -120,7 +120,7 @@ class Federated:
     def await_rounds(self, name: str, rounds: int) -> None:
         until(lambda: self.rounds_of(name) >= rounds, f"run {name} has {rounds} rounds", self.logs)
 
-    def units_spent(self, site: str) -> int:
+    def spent(self, site: str) -> int:
         with site_folder.opened(self.sites[site]) as (_, ledger):
             ledger.verify()
             return units_spent(ledger, DATASET)

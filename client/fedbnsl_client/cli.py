@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from fedbnsl_client.join_run import Told
 from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import LeftError, SetupError
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 
 _EPSILON = click.FloatRange(min=1e-6, max=1000)
 _DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
+
+
+def _named(context: click.Context, parameter: click.Parameter, columns: str | None) -> tuple[str, ...]:
+    return tuple(column_names(columns))
 
 
 @click.group()
@@ -89,7 +94,7 @@ _data_option = click.option(
     ),
     click.option(
         "--columns",
-        callback=lambda _, __, columns: tuple(column_names(columns)),
+        callback=_named,
         help="Comma-separated names of the columns (with --dictionary: its variables) that may ever be used.  "
         "[default: all]",
     ),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from fedbnsl_client.join_run import Told
 from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import LeftError, SetupError

@@ -96,6 +96,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
     assert leaves == {
         *(
             "coordinator serve",
+            "coordinator runs serve",
             "coordinator runs list",
             "coordinator runs show",
             "coordinator runs start",
@@ -165,7 +166,7 @@ def test_help_explains_every_option_with_its_default(words, fedbnsl):
     assert TREE[words].help
     assert TREE[words].help.split("\n")[0] in shown
     for option in TREE[words].params:
-        if not isinstance(option, click.Option):
+        if not isinstance(option, click.Option) or option.hidden:
             continue
         name = option.opts[-1]
         assert option.help, name

@@ -16,7 +16,7 @@ _LEAST_SITES = 2
 class Ejected:
     """A site that was taken out of a run."""
 
-    order: str  # id of the order
+    order: str  # id of the operator command
     site: str
     from_round: int | None  # as the operator asked; None: no complete round is repeated
     after_round: int  # the last round that holds what the site sent; 0: none does
@@ -51,7 +51,7 @@ def in_short(after_round: int, from_round: int | None) -> str:
 
 
 def ejected_before(site: str, after_round: int) -> SetupError:
-    """The refusal of a second order about a site: the first one is final."""
+    """The refusal of a second command about a site: the first one is final."""
     remedy = f"For a result that holds nothing of {site}, begin a new run without it, in another folder."
     return SetupError(
         f"{left_in_the_result(site, after_round)}. That is final: the run cannot be set back for {site} any more",

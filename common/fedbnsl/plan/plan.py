@@ -403,39 +403,40 @@ class Plan(BaseModel):
             )
         return self.with_settings(dictionary=dictionary.model_dump())
 
-    def sections(self) -> Iterator[tuple[str, BaseModel, dict[str, FieldInfo]]]:
-        """The tables of a plan's file: name, model, and settings that have a value; first those in no table, under "".
+    def sections(self) -> Iterator[tuple[tuple[str, ...], BaseModel, dict[str, FieldInfo]]]:
+        """The tables of a plan's file: path, model, and settings that have a value; first those in no table, under ().
 
-        Each variable of the data dictionary is a table, such as "dictionary.age".
+        Each variable of the data dictionary is a table, such as ("dictionary", "age").
         """
-        tables: dict[str, BaseModel] = {"": self}
+        tables: dict[tuple[str, ...], BaseModel] = {(): self}
         for key in type(self).model_fields:
             value = getattr(self, key)
             if isinstance(value, Dictionary):
-                tables |= {f"{key}.{name}": entry for name, entry in value.items()}
+                tables |= {(key, name): entry for name, entry in value.items()}
             elif isinstance(value, BaseModel):
-                tables[key] = value
-        for name, table in tables.items():
+                tables[key,] = value
+        for path, table in tables.items():
             fields = type(table).model_fields.items()
-            yield name, table, {k: info for k, info in fields if not isinstance(getattr(table, k), BaseModel | None)}
+            yield path, table, {k: info for k, info in fields if not isinstance(getattr(table, k), BaseModel | None)}
 
     def to_toml(self) -> str:
         """Every setting with its meaning as a comment; `from_toml` reads it back to an equal plan."""
         lines: list[str] = []
-        for table, model, fields in self.sections():
-            if table:
-                first, _, variable = table.partition(".")
-                lines.append(f"[{first}.{_toml_key(variable)}]" if variable else f"[{first}]")
+        for path, model, fields in self.sections():
+            header: dict[str, Any] = {}
+            for key in reversed(path):
+                header = {key: header}
+            lines.append(tomli_w.dumps(header).strip())
             values = model.model_dump(mode="json")
             for key, info in fields.items():
+                setting = tomli_w.dumps({key: values[key]})
                 if not isinstance(model, Entry):
-                    default = "" if info.is_required() else f" [default: {_toml(info.get_default())}]"
-                    lines += [f"# {info.description}{default}", f"{key} = {_toml(values[key])}", ""]
+                    default = tomli_w.dumps({"default": info.get_default()}) if not info.is_required() else ""
+                    explained = f" [{default.strip().replace(' =', ':', 1)}]" if default else ""
+                    lines.append(f"# {info.description}{explained}\n{setting}")
                 elif getattr(model, key) != info.get_default():  # explained under [dictionary] once
-                    lines.append(f"{key} = {_toml(values[key])}")
-            if isinstance(model, Entry):
-                lines.append("")
-        return "\n".join(lines)
+                    lines.append(setting.rstrip())
+        return "\n".join(lines).lstrip()
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
@@ -565,14 +566,6 @@ def _broken_privately(plan: Plan, privacy: Privacy) -> Iterator[tuple[str, str]]
     if privacy.retries > colluding:
         most = f"at most the number of colluding sites, {colluding}"
         yield "privacy.secure_aggregation_retries", f"{most}: a lost site is one of them"
-
-
-def _toml_key(name: str) -> str:
-    return tomli_w.dumps({name: 0}).partition(" = ")[0] if "=" not in name else json.dumps(name, ensure_ascii=False)
-
-
-def _toml(value: object) -> str:
-    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
 _TABLES = {"dictionary": Entry, "knowledge": Knowledge, "preparation": Preparation, "privacy": Privacy}

@@ -28,11 +28,11 @@ class ShownSetting(NamedTuple):
 
 def shown_settings(plan: Plan, given_by: Mapping[str, str]) -> Iterator[ShownSetting]:
     """Every setting that has a value, in the order of a plan's file; one that is not in `given_by` has its default."""
-    for table, model, fields in plan.sections():
+    for path, model, fields in plan.sections():
         values = model.model_dump(mode="json")
         defaults = type(model).model_construct().model_dump(mode="json", warnings=False)
         for key, info in fields.items():
-            name = f"{table}.{key}".removeprefix(".")
+            name = ".".join((*path, key))
             unit = next((entry.name for entry in info.metadata if isinstance(entry, Unit)), "")
             by = given_by.get(name, "default")
             yield ShownSetting(name, values[key], defaults.get(key), unit, by, info.description or "")

@@ -27,7 +27,7 @@ from fedbnsl_server.inference.standard_errors import correlation_errors
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
 from fedbnsl_server.search.order_search import canonical_order
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 # The least eigenvalue of moments of standardised residuals.
 _LEAST_EIGENVALUE = 0.05
@@ -167,9 +167,8 @@ class Draws:
         moments[np.isnan(self.S)] = np.nan
         return self.search.on(moments, self.accuracy, self.dag)
 
-    def rivals(self, *, progress: Progress | None = None, each: Each = in_turn) -> list[Mask]:
+    def rivals(self, *, progress: Progress = UNWATCHED) -> list[Mask]:
         """DAGs of different classes that are found in some of the draws; first the graph itself."""
-        progress = Progress() if progress is None else progress
         progress.begin("searching for rivals")
         n_asked = min(max(_SEARCHED // len(self.dag), _LEAST_SEARCHED), len(self.generators))
 
@@ -186,23 +185,14 @@ class Draws:
             return found
 
         rivals = {self.class_of(self.dag).tobytes(): self.dag}
-        for found in each(searched, range(n_asked)):
+        for found in progress.each(searched, range(n_asked)):
             for one in found:
                 rivals.setdefault(self.class_of(one).tobytes(), one)
         return list(rivals.values())
 
-    def shares(self, rivals: Sequence[Mask], *, progress: Progress | None = None, each: Each = in_turn) -> Shares:
-        """Count what the best graphs of the draws have; of fewer, once it is enough.
-
-        Parameters
-        ----------
-        progress
-            Told how far the draws are; asked whether that is enough.
-        each
-            Goes through the draws; with threads, several at a time.
-        """
+    def shares(self, rivals: Sequence[Mask], *, progress: Progress = UNWATCHED) -> Shares:
+        """Count what the best graphs of the draws have; of fewer, once it is enough."""
         draws = len(self.generators)
-        progress = Progress() if progress is None else progress
         progress.begin("bootstrap")
 
         def marks(k: int) -> Mask | None:
@@ -214,7 +204,7 @@ class Draws:
             progress.at(k / draws)
             return found
 
-        told = [found for found in each(marks, range(draws)) if found is not None]
+        told = [found for found in progress.each(marks, range(draws)) if found is not None]
         V = len(self.dag)
         adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
         shares = Shares(adjacent, directed, leading, rivals, len(told))

@@ -19,7 +19,7 @@ from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 # Sites whose estimates are kept one by one; of more, Q alone.
 _MOST_TOLD = 100
@@ -184,24 +184,63 @@ class Confidence:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The moments that a graph was found in.
+
+    Attributes
+    ----------
+    moments, accuracy
+        (d, d) pooled moments, NaN where they are unknown, and their errors. Noise may make them far from positive: then
+        those that the graph says.
+    weight_error
+        (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
+    seen
+        (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None: `moments`.
+    sites
+        Moments of each site by its name; empty: they are not known.
+    weights
+        Of these sites in the pooled moments, in their order; empty: these are no weighted mean of them, so that none
+        can be left out.
+    level_variance
+        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
+        other columns.
+    """
+
+    moments: Matrix
+    accuracy: Accuracy
+    weight_error: Matrix | None = None
+    seen: Matrix | None = None
+    sites: Mapping[str, SiteMoments] = field(default_factory=dict[str, SiteMoments])
+    weights: Sequence[float] = ()
+    level_variance: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Again:
+    """The search that found a graph, ready to be run on draws and without a site.
+
+    Attributes
+    ----------
+    search
+        On other moments.
+    class_of
+        The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
+    draws, rng
+        Draws of the bootstrap, and what they are drawn with.
+    rivals
+        (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before.
+    """
+
+    search: Search
+    class_of: Callable[[Mask], Mask]
+    draws: int
+    rng: np.random.Generator
+    rivals: Sequence[Mask] | None = None
+
+
 def confidence_of(
-    dag: Mask,
-    moments: Matrix,
-    *,
-    accuracy: Accuracy,
-    columns: Columns,
-    search: Search | None,
-    class_of: Callable[[Mask], Mask],
-    sites: Mapping[str, SiteMoments] | None = None,
-    weights: Sequence[float] | None = None,
-    weight_error: Matrix | None = None,
-    seen: Matrix | None = None,
-    level_variance: Matrix | None = None,
-    draws: int,
-    rng: np.random.Generator,
-    rivals: Sequence[Mask] | None = None,
-    progress: Progress | None = None,
-    each: Each = in_turn,
+    dag: Mask, evidence: Evidence, columns: Columns, again: Again | None, *, progress: Progress = UNWATCHED
 ) -> Confidence:
     """Every number of confidence in a graph that a search has found.
 
@@ -209,45 +248,21 @@ def confidence_of(
     ----------
     dag
         (V, V) the graph.
-    moments
-        (d, d) pooled moments, NaN where they are unknown. Noise may make them far from positive: then those that the
-        graph says.
-    accuracy
-        Of these moments.
-    search
-        What found it, ready to be run on other moments; None: it is not run again, neither on draws nor without a site.
-    class_of
-        The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
-    sites
-        Moments of each site by its name; None: they are not known.
-    weights
-        Of these sites in the pooled moments, in their order; None: these are no weighted mean of them, so that none can
-        be left out.
-    weight_error
-        (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
-    seen
-        (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None: `moments`.
-    level_variance
-        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
-        other columns.
-    draws
-        Of the bootstrap.
-    rng
-        For these draws.
-    rivals
-        (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before.
-    progress, each
+    again
+        None: the search is not run again, neither on draws nor without a site.
+    progress
         See `Draws`. Once it is enough, the numbers of draws and of searches without a site are smaller.
     """
+    moments, accuracy = evidence.moments, evidence.accuracy
     network = fitted(dag, moments, columns)
-    several = list(sites.values()) if sites is not None and len(sites) > 1 else []
-    shares = list(weights) if several and weights is not None else []
-    errors = weight_error
+    several = list(evidence.sites.values()) if len(evidence.sites) > 1 else []
+    shares = evidence.weights if several else ()
+    errors = evidence.weight_error
     if errors is None:
-        errors = standard_errors(network, moments, accuracy, sites=several if shares else [], weights=shares)
-    agreement = site_agreement(network, moments, several, columns, level_variance) if several else None
+        errors = standard_errors(network, moments, accuracy, sites=several if shares else (), weights=shares)
+    agreement = site_agreement(network, moments, several, columns, evidence.level_variance) if several else None
     estimates = site_errors = np.empty((0, len(errors)))
-    q, degrees = _no_test(len(errors))
+    q, degrees = np.zeros(len(errors)), np.zeros(len(errors), dtype=np.int64)
     odd, odd_in, odd_lost, odd_gained = None, _NO_PAIRS, _NO_PAIRS, _NO_PAIRS
     if agreement is not None:
         estimates, site_errors = agreement.of_edges()
@@ -255,18 +270,19 @@ def confidence_of(
         odd = agreement.odd_site()
         odd_in = _NO_PAIRS if odd is None else agreement.where_odd(odd)
     told = len(several) if len(several) <= _MOST_TOLD else 0
-    draws = 0 if search is None else draws
+    draws = 0 if again is None else again.draws
     counts, asked = np.zeros((*dag.shape, 4), dtype=np.int64), [dag]
     led = np.zeros((0, 0), dtype=np.int64)
-    if search is not None and draws:
-        drawn = Draws(network, moments, accuracy, dag, search, class_of, rng.spawn(draws), seen)
-        asked = drawn.rivals(progress=progress, each=each) if rivals is None else list(rivals)
-        found = drawn.shares(asked, progress=progress, each=each)
+    if again is not None and draws:
+        generators = again.rng.spawn(draws)
+        drawn = Draws(network, moments, accuracy, dag, again.search, again.class_of, generators, evidence.seen)
+        asked = drawn.rivals(progress=progress) if again.rivals is None else list(again.rivals)
+        found = drawn.shares(asked, progress=progress)
         draws, led = found.draws, found.leading
         counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
     left_out = 0
-    if search is not None and shares and len(several) <= MOST_LEFT_OUT:
-        kept = kept_without_a_site(several, shares, asked, search, progress=progress, each=each)
+    if again is not None and shares and len(several) <= MOST_LEFT_OUT:
+        kept = kept_without_a_site(several, shares, asked, again.search, progress=progress)
         left_out, counts[..., 3] = len(kept), sum(kept.values(), np.zeros(dag.shape, dtype=np.int64))
         if odd in kept:
             odd_lost = np.argwhere(np.triu((dag | dag.T) & ~kept[odd]))
@@ -277,9 +293,7 @@ def confidence_of(
     errors = np.where((of_exact[:, edges[:, 0]] & of_exact[:, edges[:, 1]]).any(axis=0), np.nan, errors)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
     spread = np.sqrt(network.residual_variance)
-    n_apart, unexplained, correlations = _unexplained(
-        network, moments, moments if seen is None else seen, accuracy, columns
-    )
+    n_apart, unexplained, correlations = _unexplained(network, evidence, columns)
     return Confidence(
         n_samples=accuracy.n_samples,
         noise_std=accuracy.noise_std,
@@ -291,13 +305,13 @@ def confidence_of(
         if columns.has_blocks
         else np.empty((0, 0)),
         log_variance_error=log_variance_errors(network, accuracy),
-        sites=tuple(sites or ())[:told],
+        sites=tuple(evidence.sites)[:told],
         site_estimate=estimates[:told],
         site_error=site_errors[:told],
         q=q,
         degrees=degrees,
         differ_apart=_NO_PAIRS if agreement is None else agreement.differing(),
-        odd_site="" if odd is None or sites is None else list(sites)[odd],
+        odd_site="" if odd is None else list(evidence.sites)[odd],
         odd_in=odd_in,
         odd_lost=odd_lost,
         odd_gained=odd_gained,
@@ -316,14 +330,10 @@ def confidence_of(
     )
 
 
-def _no_test(n_edges: int) -> tuple[Matrix, Index]:
-    return np.zeros(n_edges), np.zeros(n_edges, dtype=np.int64)
-
-
-def _unexplained(
-    network: FittedNetwork, moments: Matrix, seen: Matrix, accuracy: Accuracy, columns: Columns
-) -> tuple[int, Index, Matrix]:
+def _unexplained(network: FittedNetwork, evidence: Evidence, columns: Columns) -> tuple[int, Index, Matrix]:
     """How many pairs of columns have no edge, and those whose residuals are correlated beyond error, and how much."""
+    moments, accuracy = evidence.moments, evidence.accuracy
+    seen = moments if evidence.seen is None else evidence.seen
     size = np.sqrt(network.residual_variance)
     R = network.of_residuals(seen) / size / size[:, None]
     if not accuracy.noise_std:  # of what others determine, rounding is left

@@ -8,7 +8,7 @@ import numpy as np
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 MOST_LEFT_OUT = 20
 """Beyond so many sites none decides alone, and as many searches take long."""
@@ -34,8 +34,7 @@ def kept_without_a_site(
     rivals: Sequence[Mask],
     search: Search,
     *,
-    progress: Progress | None = None,
-    each: Each = in_turn,
+    progress: Progress = UNWATCHED,
 ) -> dict[int, Mask]:
     """By the place of a site: (V, V) symmetric which pairs a search without it has adjacent.
 
@@ -48,7 +47,6 @@ def kept_without_a_site(
     rivals
         (V, V) graphs that may be the best; first that of all sites. If it is alone, each search is a full one.
     """
-    progress = Progress() if progress is None else progress
     progress.begin("without one site each")
 
     def without(p: int) -> Mask | None:
@@ -66,7 +64,7 @@ def kept_without_a_site(
         progress.at(p / len(sites))
         return found | found.T
 
-    return {p: found for p, found in enumerate(each(without, range(len(sites)))) if found is not None}
+    return {p: found for p, found in enumerate(progress.each(without, range(len(sites)))) if found is not None}
 
 
 def holm(p: Matrix) -> Matrix:

@@ -18,7 +18,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.influence import Compared
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,6 @@ class Run:
         Rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself.
     progress
         Where a search says how far it is, and hears that it should end; of each round another one.
-    each
-        Goes through the parts of a search; with threads, several at a time.
     """
 
     plan: Plan
@@ -47,8 +45,7 @@ class Run:
     certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     lost: tuple[Loss, ...] = ()
     summed: Mapping[str, int] = field(default_factory=dict[str, int])
-    progress: Progress | None = None
-    each: Each = in_turn
+    progress: Progress = UNWATCHED
 
     def as_one(self, name: str) -> Self:
         """The run as it looks where only sums over all sites are known: they count as one, under this name."""

@@ -25,13 +25,13 @@ from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.inference.bootstrap import Draws
-from fedbnsl_server.inference.confidence import confidence_of
+from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.space import Space
 
 # A graph is better than another by more than this share of an edge's penalty: less is rounding.
 _BETTER = 1e-3
@@ -126,21 +126,19 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         found = _equal_variance(state, list(told.values()), weights, task, run)
     if not last:
         return _with_graph(state, found, run)
+    rng = np.random.default_rng(plan.search_seed)
     confidence = confidence_of(
         found.dag,
-        pooled,
-        accuracy=accuracy,
-        columns=run.mask.columns,
-        search=again,
-        class_of=run.class_of,
-        sites={site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)},
-        weights=pooling.tolist(),
-        level_variance=_level_variance(pooled, state, run),
-        draws=plan.bootstrap,
-        rng=np.random.default_rng(plan.search_seed),
-        rivals=rivals,
+        Evidence(
+            pooled,
+            accuracy,
+            sites={site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)},
+            weights=pooling.tolist(),
+            level_variance=_level_variance(pooled, state, run),
+        ),
+        run.mask.columns,
+        None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
         progress=run.progress,
-        each=run.each,
     )
     if again is not None and best is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
@@ -192,7 +190,7 @@ def among_rivals(
         class_of=run.class_of,
         generators=np.random.default_rng(run.plan.search_seed).spawn(run.plan.bootstrap),
     )
-    rivals, problem = draws.rivals(progress=run.progress, each=run.each), search.on(pooled, accuracy)
+    rivals, problem = draws.rivals(progress=run.progress), search.on(pooled, accuracy)
     nearest = rivals[int(np.argmin(problem.scores(rivals)))]
     other = problem.found(patience=0, start=nearest, progress=run.progress)
     if other.score > best.score - _BETTER * search.penalty:
@@ -206,7 +204,7 @@ def cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, tas
     Nor where knowledge keeps so many pairs apart that they were not asked for.
     """
     mask, anything = run.mask, EdgeMask(Knowledge(), run.mask.columns)
-    progress = Progress() if run.progress is None else run.progress
+    progress = run.progress
     between, near = mask.of_variables, mask.columns.joined(task.neighbours.support())
     near = near | near.T | between.required | between.required.T
     apart = ~(between.allowed | between.allowed.T) & anything.of_variables.allowed
@@ -252,19 +250,14 @@ def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, 
         matrices = [S * size * size[:, None] for S in matrices]
     if plan.weighs_rows:
         matrices, n_samples = [np.average(matrices, axis=0, weights=rows)], float(rows.sum())
-    columns, between = mask.columns, mask.of_variables
     return search(
         matrices,
-        start=columns.joined(graph_to_search(state, plan, mask).dag),
-        candidates=parent_candidates(task.neighbours.support(), mask),
-        allowed=between.allowed,
-        required=between.required,
-        columns=columns,
+        Space.of(parent_candidates(task.neighbours.support(), mask), mask),
+        start=mask.columns.joined(graph_to_search(state, plan, mask).dag),
         n_samples=n_samples,
         threshold=plan.threshold,
         size=size,
         progress=run.progress,
-        each=run.each,
     )
 
 

@@ -18,7 +18,7 @@ from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
-from fedbnsl_server.inference.confidence import Confidence, confidence_of
+from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances, rare_levels
@@ -251,7 +251,6 @@ def _equal_variance(small: _Problem, *, last: bool) -> _Searched:
         task.weights.support(),
         task.scales,
         progress=run.progress,
-        each=run.each,
     )
     return _Searched(found.graph, found.pooled, found.asked, found.scales)
 
@@ -268,11 +267,10 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     found, of_residuals = learned.graph, learned.seen
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
     asked = 1.0 / of_residuals.A.diagonal()
-    wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
-    next_weights, scales = next_residuals(found.dag, learned.moments, release, run.mask.columns)
-    scales = scales / wider
     if not last:
-        return _Searched(found, pooled, asked, scales, next_weights=next_weights)
+        next_weights, scales = next_residuals(found.dag, learned.moments, release, run.mask.columns)
+        wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
+        return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
     if rare.any():
@@ -286,24 +284,18 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
             led=confidence.led,
             taken_out=np.argwhere(rare),
         )
-    return _Searched(learned.graph, pooled, asked, scales, confidence.without_edges_at(apart))
+    return _Searched(learned.graph, pooled, asked, state.scales, confidence.without_edges_at(apart))
 
 
 def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> Confidence:
     """In a graph; without draws, if nothing can search them."""
+    rng = np.random.default_rng(run.plan.search_seed)
     return confidence_of(
         learned.graph.dag,
-        learned.moments,
-        weight_error=learned.weight_error,
-        seen=learned.seen.of_columns,
-        accuracy=learned.accuracy,
-        columns=run.mask.columns,
-        search=search,
-        class_of=run.class_of,
-        draws=run.plan.bootstrap,
-        rng=np.random.default_rng(run.plan.search_seed),
+        Evidence(learned.moments, learned.accuracy, learned.weight_error, learned.seen.of_columns),
+        run.mask.columns,
+        None if search is None else Again(search, run.class_of, run.plan.bootstrap, rng),
         progress=run.progress,
-        each=run.each,
     )
 
 

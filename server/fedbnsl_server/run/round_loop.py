@@ -90,7 +90,7 @@ def run(
     state
         State to continue from; None: start from zero.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost), each=search.each)
+    context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan):
@@ -104,7 +104,7 @@ def run(
         check = partial(_check, asked=content, units=state.units, run=context)
         updates = exchange.exchange(tasks, state.sites, check)
         received = time.perf_counter()
-        progress = Progress()
+        progress = Progress(search.each)
         search.follow(progress)
         try:
             state = advance(state, updates, content, replace(context, progress=progress))

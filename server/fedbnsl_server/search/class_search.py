@@ -21,9 +21,11 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy
-from fedbnsl_server.search.graph_search import FoundGraph, without_small
-from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.graph_search import RIDGE, FoundGraph, without_small
+from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import Score, bic_penalty, extended_penalty
+from fedbnsl_server.search.space import Space
 
 if TYPE_CHECKING:
     from fedbnsl_server.search.families import Families
@@ -61,8 +63,6 @@ class ClassProblem:
         Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
     seed
         Of the search.
-    ridge
-        Added to the moments' diagonal, as a share of it.
     judged
         (d, d) moments in which `scores` compares graphs; None: S.
     n_samples
@@ -75,7 +75,6 @@ class ClassProblem:
     penalty: float
     threshold: float
     seed: int
-    ridge: float = 1e-9
     judged: Matrix | None = None
     n_samples: float = math.inf
 
@@ -84,16 +83,14 @@ class ClassProblem:
         *,
         patience: int | None = None,
         start: Mask | Sequence[int] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = UNWATCHED,
     ) -> FoundGraph:
         """A DAG of the class of least score, and its weights, in units of the columns; for settings see `best_dag`."""
-        columns, required = self.mask.columns, self.mask.of_variables.required
+        space = Space.of(self.candidates, self.mask)
         dag = best_dag(
             self._moments,
+            space,
             penalty=self.penalty,
-            candidates=self.candidates,
-            required=required,
-            members=columns.members(),
             seed=self.seed,
             patience=patience,
             start=start,
@@ -101,28 +98,28 @@ class ClassProblem:
             progress=progress,
         )
         families = self._families(dag)
-        score = float(np.log(families.residual_variances(dag)[0]) @ columns.sizes) / 2
-        score += self.penalty * int(columns.sizes @ dag @ columns.sizes)
-        dag, weights = without_small(families, dag, required, columns, threshold=self.threshold, share=1.0)
+        score = self._score(families, dag)
+        dag, weights = without_small(families, dag, space, threshold=self.threshold, share=1.0)
         return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
 
     def scores(self, dags: Sequence[Mask]) -> Matrix:
-        """(K,) of so many (V, V) DAGs of candidates."""
+        """(K,) of several (V, V) DAGs of candidates."""
         families = self._families(np.logical_or.reduce(dags), self.judged)
-        sizes = families.sizes
-        nlls = [0.5 * float(np.log(families.residual_variances(dag)[0]) @ sizes) for dag in dags]
-        return np.array(nlls) + [self.penalty * float(sizes @ dag @ sizes) for dag in dags]
+        return np.array([self._score(families, dag) for dag in dags])
+
+    def _score(self, families: "Families", dag: Mask) -> float:
+        return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)
 
     @cached_property
     def _moments(self) -> Matrix:
         known = needed_moments(self.candidates, self.mask.columns)
-        return np.where(known | known.T, self.S, np.nan) + self.ridge * np.diag(self.S.diagonal())
+        return np.where(known | known.T, self.S, np.nan) + RIDGE * np.diag(self.S.diagonal())
 
     def _families(self, candidates: Mask, S: Matrix | None = None) -> "Families":
         from fedbnsl_server.search.families import Families  # here: it loads a compiler
 
         S = self._moments if S is None else S
-        return Families(S[None], candidates, ridge=0.0, members=self.mask.columns.members())
+        return Families(S[None], Space(candidates, columns=self.mask.columns), ridge=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +141,9 @@ class ClassSearch:
     threshold: float
     seed: int
 
-    def found(self, S: Matrix, *, progress: Progress | None = None) -> FoundGraph:
+    def found(self, S: Matrix, *, progress: Progress = UNWATCHED) -> FoundGraph:
         """The best graph for the (d, d) moments of the run."""
-        if progress is not None:
-            progress.begin("searching for the graph")
+        progress.begin("searching for the graph")
         return self.on(S, Accuracy(self.n_samples)).found(progress=progress)
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask | None = None, /) -> ClassProblem:
@@ -165,7 +161,7 @@ def edge_penalty(
     candidates: Mask,
     mask: EdgeMask,
     seed: int,
-    progress: Progress | None = None,
+    progress: Progress = UNWATCHED,
 ) -> float:
     """What an edge costs, per row; as the sites choose that were left out; what it costs by itself once it is enough.
 
@@ -180,7 +176,7 @@ def edge_penalty(
     bic, extended = bic_penalty(n), extended_penalty(n, V)
     if len(moments) < 2 or n > _MANY_ROWS * len(moments[0]):
         return extended
-    progress, groups = Progress() if progress is None else progress, _groups(rows)
+    groups = _groups(rows)
     progress.begin("choosing the penalty of an edge")
     best, least, worse = extended, math.inf, 0
     for step, share in enumerate(_SHARES):

@@ -6,14 +6,13 @@ columns, to the power of 1 / k. By the chain rule, k times its logarithm is the 
 the columns' residual variances given the parents and the columns before.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import pseudo_inverse
 from fedbnsl_server.search.kernels.change import Graph, Problem, residuals
 from fedbnsl_server.search.kernels.family import LEAST_RESIDUAL, Given, blocks_of, room_for
+from fedbnsl_server.search.space import Space
 
 
 class Families:
@@ -24,14 +23,8 @@ class Families:
     moments
         (P, d, d) symmetric second moments of the columns at P sites. NaN stands for an unknown moment: no regression
         has both columns. Those on the diagonal are known.
-    candidates
-        (V, V) edges i -> j that are considered.
     ridge
         Added to the diagonal, as a share of it.
-    members
-        The columns of each variable, ascending; None: one each.
-    required
-        (V, V) candidates that stay; None: no edge has to.
 
     Attributes
     ----------
@@ -39,15 +32,7 @@ class Families:
         The same for compiled loops.
     """
 
-    def __init__(
-        self,
-        moments: Matrix,
-        candidates: Mask,
-        *,
-        ridge: float,
-        members: Sequence[Index] | None = None,
-        required: Mask | None = None,
-    ) -> None:
+    def __init__(self, moments: Matrix, space: Space, *, ridge: float) -> None:
         size = np.sqrt(np.diagonal(moments, axis1=1, axis2=2))
         self._size: Matrix = np.where(size > 0.0, size, 1.0)
         # In units of each column's size: otherwise one on a small scale counts as rounding error of a large one.
@@ -55,9 +40,7 @@ class Families:
         R /= self._size[:, None, :]
         diagonal = np.einsum("pii->pi", R)
         diagonal += ridge
-        self._members: list[Index] = (
-            [np.array([j], dtype=np.int64) for j in range(len(candidates))] if members is None else list(members)
-        )
+        candidates, self._members = space.candidates, space.columns.members()
         child, source = np.nonzero(candidates.T)
         ends = np.cumsum([0, *candidates.sum(axis=0)])
         blocks = blocks_of(self._members)
@@ -69,8 +52,8 @@ class Families:
             source=source.astype(np.int64),
             at=blocks.columns[blocks.first[source]],
             child=child.astype(np.int64),
-            turned=_turned(source, child, len(candidates)),
-            fixed=np.zeros(len(source), np.bool_) if required is None else required[source, child],
+            reverse=_reverse(source, child, len(candidates)),
+            fixed=space.required[source, child],
         )
 
     @property
@@ -135,8 +118,8 @@ class Families:
         return coefficients, np.asarray(R[:, column, column] - (b * coefficients).sum(axis=1))
 
 
-def _turned(source: Index, child: Index, n_variables: int) -> Index:
+def _reverse(source: Index, child: Index, n_variables: int) -> Index:
     """(m,) where each edge the other way stands among edges that are sorted by child and source; -1: nowhere."""
-    number, turned = child * n_variables + source, source * n_variables + child
-    place = np.minimum(np.searchsorted(number, turned), max(len(number) - 1, 0))
-    return np.where(number[place] == turned, place, -1) if len(number) else place
+    number, reverse = child * n_variables + source, source * n_variables + child
+    place = np.minimum(np.searchsorted(number, reverse), max(len(number) - 1, 0))
+    return np.where(number[place] == reverse, place, -1) if len(number) else place

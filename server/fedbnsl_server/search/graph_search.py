@@ -1,13 +1,6 @@
 """The DAG of least score, searched at the coordinator from second moments that the sites sent once.
 
-The score is that of a Gaussian network per row, a mean over the sites, each with regressions of its own. With v_j the
-residual variance of variable j given its parents at a site of n rows it is
-
-    sum over j of [ log(v_j) / 2 + log(v_j / sigma^2)^2 / (2 n) ] + edges * log(n) / (2 n).
-
-A variable with several columns counts as a block: log(v_j) is the sum over its columns (see `families`), and an edge
-counts once for each pair of a column of one end and one of the other.
-
+The score is that of a Gaussian network per row, a mean over the sites, each with regressions of its own (`score`).
 Beside the penalty of BIC it has a prior, which weighs as much as one row: noise variances are near a common sigma^2,
 log-normal around it with unit width. The moments decide where they can; without the prior, the score would be the same
 for all directions of an edge that they leave open (Chickering 2002). If noise variances are equal, the true directions
@@ -27,19 +20,23 @@ more start.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
-from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.order_search import best_dag
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import Score
+from fedbnsl_server.search.space import Space
 
 if TYPE_CHECKING:
     from fedbnsl_server.search.families import Families
+
+RIDGE = 1e-9
+"""Added to the diagonal of moments, as a share of it: exact relations then leave residual variances above rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +63,14 @@ class FoundGraph:
 
 def search(
     moments: Sequence[Matrix],
+    space: Space,
     *,
     start: Mask,
-    candidates: Mask,
-    allowed: Mask,
-    required: Mask,
     n_samples: float,
     threshold: float,
     penalty: float | None = None,
-    ridge: float = 1e-9,
     size: Matrix | None = None,
-    columns: Columns | None = None,
-    progress: Progress | None = None,
-    each: Each = in_turn,
+    progress: Progress = UNWATCHED,
 ) -> FoundGraph:
     """Find a DAG of small score, and the weights of its edges.
 
@@ -87,71 +79,46 @@ def search(
     moments
         One (d, d) symmetric X'X / n for each site, or one for all together; read only where
         `needed_moments` of the candidates is True.
+    space
+        Its candidates are the edges that the DAG probably has, with their reverses; others that are allowed are tried
+        where their moments are known.
     start
         (V, V) DAG to start from, with the required edges; those that are no candidates are left out.
-    candidates
-        (V, V) edges, all of them allowed, that the DAG probably has, with their reverses.
-    allowed
-        (V, V) edges that it may have; never the diagonal.
-    required
-        (V, V) DAG of edges that it must have, all of them candidates.
     n_samples
         Rows of a site; if they differ, their mean.
     threshold
         Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
     penalty
         What an edge costs in units of the score; None: that of BIC.
-    ridge
-        Added to the moments' diagonal, as a share of it. Moments with noise may have negative eigenvalues: a ridge
-        beyond the largest of these keeps all residual variances positive.
     size
         (d,) in which the threshold measures each column; None: in its own unit.
-    columns
-        Those of the V variables; None: one each.
-    progress
-        Told how far the search is; asked whether that is enough.
-    each
-        Goes through the starts; with threads, several at a time.
     """
     # Here: they load a compiler, which a run without a search does not need.
     from fedbnsl_server.search.families import Families
     from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned
-    from fedbnsl_server.search.kernels.change import Loss
 
-    progress = Progress() if progress is None else progress
+    candidates, columns = space.candidates, space.columns
     known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
-    members = None if columns is None else columns.members()
-    reachable = (near | near.T) & allowed
-    families = Families(
-        np.where(known, np.stack(list(moments)), np.nan), reachable, ridge=ridge, members=members, required=required
-    )
-    sizes = families.sizes
+    reachable = replace(space, candidates=(near | near.T) & space.allowed)
+    families = Families(np.where(known, np.stack(list(moments)), np.nan), reachable, ridge=RIDGE)
     order = least_variance_order(families, among=candidates)
     place = np.argsort(order)
     along = candidates & (place[:, None] < place[None, :])
     common = families.residual_variances(along).mean(axis=1)  # (P,) sigma^2
     cost = 0.5 * math.log(n_samples) / n_samples if penalty is None else penalty
     squared, logarithmic = (
-        Loss.near(common, logarithmic=exact, n_samples=n_samples, penalty=cost) for exact in (False, True)
+        Score.near(common, logarithmic=exact, n_samples=n_samples, penalty=cost) for exact in (False, True)
     )
 
     def score(dag: Mask) -> float:
-        v = families.residual_variances(dag)
-        apart = np.log(v.T / common)
-        loss = (0.5 * np.log(v.T) + 0.5 * apart * apart / n_samples).mean(axis=1)
-        return float(loss @ sizes) + cost * int(sizes @ dag @ sizes)
+        return logarithmic.of_dag(dag, families.residual_variances(dag), families.sizes)
 
     given = [start & candidates]
     if size is not None:
         mean = np.where(known, np.mean(list(moments), axis=0), np.nan)
         progress.begin("searching for an order")
-        given.append(
-            best_dag(
-                mean, penalty=cost, candidates=reachable, required=required, members=members, seed=0, start=along,
-                progress=progress,
-            )
-        )  # fmt: skip
+        given.append(best_dag(mean, reachable, penalty=cost, seed=0, start=along, progress=progress))
 
     progress.begin("searching for the graph")
     ordered = pruned(families, along, squared)
@@ -164,17 +131,15 @@ def search(
         progress.at((k + 1) / len(ways))
         return found
 
-    dag = min(each(end, range(len(ways))), key=score)
+    dag = min(progress.each(end, range(len(ways))), key=score)
     least = score(dag)
-    if columns is None:
-        columns = Columns.of([str(j) for j in range(len(required))])
     share = 1.0 if size is None else size[:, None] / size
-    dag, weights = without_small(families, dag, required, columns, threshold=threshold, share=share)
+    dag, weights = without_small(families, dag, space, threshold=threshold, share=share)
     return FoundGraph(dag, weights, families.column_variances(dag).mean(axis=0), least)
 
 
 def without_small(
-    families: "Families", dag: Mask, required: Mask, columns: Columns, *, threshold: float, share: Matrix | float
+    families: "Families", dag: Mask, space: Space, *, threshold: float, share: Matrix | float
 ) -> tuple[Mask, Matrix]:
     """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.
 
@@ -185,7 +150,7 @@ def without_small(
     """
     while True:
         weights = families.weights(dag)
-        small = dag & (np.abs(columns.largest(weights * share)) <= threshold) & ~required
+        small = dag & (np.abs(space.columns.largest(weights * share)) <= threshold) & ~space.required
         if not small.any():
             return dag, weights
         dag = dag & ~small

@@ -1,4 +1,4 @@
-"""Descent over DAGs: add, drop or turn the edge that lowers the score most, until none lowers it; and good starts.
+"""Descent over DAGs: add, drop or reverse the edge that lowers the score most, until none lowers it; and good starts.
 
 All of it is compiled (`kernels`).
 """
@@ -9,14 +9,15 @@ from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.kernels import hill_climb as loops
 from fedbnsl_server.search.kernels import start
-from fedbnsl_server.search.kernels.change import Loss
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import Score
+from fedbnsl_server.search.space import Space
 
 # A move must lower the score by more than this share of an edge's penalty.
 _LEAST_GAIN = 1e-6
 
 
-def descend(families: Families, dag: Mask, loss: Loss, *, progress: Progress | None = None) -> Mask:
+def descend(families: Families, dag: Mask, score: Score, *, progress: Progress = UNWATCHED) -> Mask:
     """A DAG of candidates that no single move improves; or, once it is enough, one on the way there.
 
     Parameters
@@ -29,15 +30,15 @@ def descend(families: Families, dag: Mask, loss: Loss, *, progress: Progress | N
     dag
         (V, V) new array; its score is at most that of the start.
     """
-    graph, asked = families.graph(dag), (progress or Progress()).asked
-    loops.descend(families.problem, loss, families.room(), graph, _LEAST_GAIN * loss.penalty, asked)
+    graph = families.graph(dag)
+    loops.descend(families.problem, score, families.room(), graph, _LEAST_GAIN * score.penalty, progress.asked)
     return families.dag(graph)
 
 
-def pruned(families: Families, dag: Mask, loss: Loss) -> Mask:
+def pruned(families: Families, dag: Mask, score: Score) -> Mask:
     """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
     graph = families.graph(dag)
-    start.prune(families.problem, loss, families.room(), graph)
+    start.prune(families.problem, score, families.room(), graph)
     return families.dag(graph)
 
 
@@ -64,8 +65,8 @@ def least_variance_order(families: Families, among: Mask) -> list[int]:
 
 def warm_up() -> None:
     """Compile the descent, or load it from the cache: a coordinator that will need it does so while its sites join."""
-    families = Families(np.eye(2)[None], ~np.eye(2, dtype=bool), ridge=0.0)
-    loss = Loss.near(np.ones(1), logarithmic=False, n_samples=2.0, penalty=1.0)
-    dag = pruned(families, descend(families, np.zeros((2, 2), dtype=bool), loss), loss)
+    families = Families(np.eye(2)[None], Space(~np.eye(2, dtype=bool)), ridge=0.0)
+    score = Score.near(np.ones(1), logarithmic=False, n_samples=2.0, penalty=1.0)
+    dag = pruned(families, descend(families, np.zeros((2, 2), dtype=bool), score), score)
     families.residual_variances(dag)
     least_variance_order(families, ~np.eye(2, dtype=bool))

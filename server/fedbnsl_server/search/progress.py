@@ -34,6 +34,8 @@ class Progress:
 
     Attributes
     ----------
+    each
+        Goes through the parts of the search.
     share, asked
         (1,) share of the present part that is done, and (1,) 1 once it is enough: for compiled loops.
     part
@@ -42,7 +44,8 @@ class Progress:
         The part in which its end was asked for; empty: nobody has asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, each: Each = in_turn) -> None:
+        self.each = each
         self.share: Matrix = np.zeros(1)
         self.asked: Matrix = np.zeros(1)
         self.part = self.ended_in = ""
@@ -52,7 +55,7 @@ class Progress:
         self.part, self.share[0] = part, 0.0
 
     def step(self) -> "Progress":
-        """Progress of one step of the part: it has the same end, and nobody is told its share."""
+        """Progress of one step of the part: it has the same end, and its share is not shown."""
         step = Progress()
         step.asked = self.asked
         return step
@@ -76,3 +79,7 @@ class Progress:
     def is_enough(self) -> bool:
         """Whether somebody has asked for the end."""
         return bool(self.asked[0])
+
+
+UNWATCHED = Progress()
+"""Of searches that nobody watches or ends."""

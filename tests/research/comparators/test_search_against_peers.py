@@ -14,7 +14,9 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_research.comparators.causal_learn_adapter import causal_learn_installed
 from fedbnsl_research.comparators.class_searches import CLASS_SEARCHES
 from fedbnsl_research.comparators.flop_adapter import flop_installed
-from fedbnsl_server.search.order_search import best_dag, bic_penalty
+from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.score import bic_penalty
+from fedbnsl_server.search.space import Space
 from fedbnsl_workbench.tables.synthetic import synthesise
 from moment_rows import gaussian_score, rows_with_moments
 
@@ -31,7 +33,7 @@ SAME = 1e-9  # scores that differ by no more, relative to their size, count as e
 def scores_on(R: Matrix, n: int, *, seed: int) -> dict[str, float]:
     """Score of each search on (d, d) correlations of n rows, with the penalty of BIC."""
     everything = ~np.eye(len(R), dtype=bool)
-    ours = best_dag(R, penalty=bic_penalty(n), candidates=everything, required=np.zeros_like(everything), seed=seed)
+    ours = best_dag(R, Space(everything), penalty=bic_penalty(n), seed=seed)
     X, penalty = rows_with_moments(R), 0.5 * math.log(n)
     found = {"fedbnsl": ours}
     for name in PEERS:

@@ -14,8 +14,8 @@ from fedbnsl_server.inference.bootstrap import Draws, Shares, centre, draw
 from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.order_search import bic_penalty
 from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.score import bic_penalty
 
 COLUMNS = Columns.of(["a", "b", "c"])
 DAG = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
@@ -176,7 +176,7 @@ def test_threads_change_no_share() -> None:
     weak = np.array([[1, 0.3, 0.1], [0.3, 1, 0.25], [0.1, 0.25, 1]])
     alone = searched_draws(40, weak)
     with ThreadPoolExecutor(4) as threads:
-        together = searched_draws(40, weak, each=threads.map)
+        together = searched_draws(40, weak, progress=Progress(threads.map))
     assert (together.adjacent == alone.adjacent).all()
     assert (together.directed == alone.directed).all()
     assert len(alone.rivals) > 1
@@ -186,7 +186,7 @@ def test_threads_change_no_share() -> None:
 
 
 def test_draws_that_were_enough_are_counted_and_no_others() -> None:
-    progress, seen = Progress(), list[float]()
+    seen = list[float]()
 
     def until_half(function: Any, items: Any) -> Any:
         for item in items:
@@ -195,7 +195,8 @@ def test_draws_that_were_enough_are_counted_and_no_others() -> None:
             yield function(item)
             seen.append(progress.done)
 
-    found = draws_of(40).shares([DAG], progress=progress, each=until_half)
+    progress = Progress(until_half)
+    found = draws_of(40).shares([DAG], progress=progress)
     assert seen == sorted(seen)
     assert progress.part == "bootstrap"
     assert 0 < found.draws < 40

@@ -8,7 +8,7 @@ import pytest
 
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.columns import Columns
-from fedbnsl_server.inference.confidence import Confidence, confidence_of
+from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.graph_search import FoundGraph
 
@@ -52,15 +52,9 @@ def confidence(sites: Mapping[str, SiteMoments], draws: int = 0, dag: np.ndarray
     n = sum(one.accuracy.n_samples for one in sites.values())
     return confidence_of(
         dag,
-        S,
-        accuracy=Accuracy(n),
-        columns=COLUMNS,
-        search=Same(dag),
-        class_of=cpdag,
-        sites=sites,
-        weights=[1.0] * len(sites),
-        draws=draws,
-        rng=np.random.default_rng(0),
+        Evidence(S, Accuracy(n), sites=sites, weights=[1.0] * len(sites)),
+        COLUMNS,
+        Again(Same(dag), cpdag, draws, np.random.default_rng(0)),
     )
 
 
@@ -105,15 +99,11 @@ def test_without_a_search_nothing_is_searched_again_and_the_other_numbers_are_th
     sites = tables(3, 500)
     found = confidence_of(
         CHAIN,
-        np.mean([one.moments for one in sites.values()], axis=0),
-        accuracy=Accuracy(1500),
-        columns=COLUMNS,
-        search=None,
-        class_of=cpdag,
-        sites=sites,
-        weights=[1.0] * 3,
-        draws=10,
-        rng=np.random.default_rng(0),
+        Evidence(
+            np.mean([one.moments for one in sites.values()], axis=0), Accuracy(1500), sites=sites, weights=[1.0] * 3
+        ),
+        COLUMNS,
+        None,
     )
     assert (found.draws, found.left_out, len(found.pairs)) == (0, 0, 0)
     assert found.standard_error.tolist() == confidence(sites).standard_error.tolist()

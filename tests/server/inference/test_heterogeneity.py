@@ -13,7 +13,7 @@ from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, ho
 from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.order_search import bic_penalty
+from fedbnsl_server.search.score import bic_penalty
 
 
 def test_cochrans_q_is_the_sum_of_squares_around_the_weighted_mean() -> None:

@@ -81,13 +81,13 @@ def test_a_robust_rule_caps_the_weight_of_a_large_site_and_not_what_its_rows_tel
 def test_the_bootstrap_searches_moments_as_exact_as_the_runs_with_the_runs_penalty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[tuple[Any, ...]] = []
 
     def spy(*args: Any, **options: Any) -> Confidence:
-        seen.append(options)
+        seen.append(args)
         return confidence_of(*args, **options)
 
     monkeypatch.setattr(moments, "confidence_of", spy)
     confidence(PLAN.with_settings(consensus="trimmed-mean"))
-    (options,) = seen
-    assert options["search"].n_samples == options["accuracy"].n_samples
+    ((_, evidence, _, again),) = seen
+    assert again.search.n_samples == evidence.accuracy.n_samples

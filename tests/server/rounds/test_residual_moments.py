@@ -29,9 +29,9 @@ from fedbnsl_server.rounds.kinds import Run, kind_of
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.private import pooled_moments as residual_moments
+from fedbnsl_server.search.private import equal_variance_search
 from fedbnsl_server.search.private.equal_variance_search import EqualVarianceSearch, Learned
-from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales, search_pooled
+from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_server.store import checkpoint
@@ -68,13 +68,13 @@ NO_GRAPH = np.zeros((8, 8), dtype=bool)
 def found_with(knowledge: Knowledge, *, dag: Matrix = NO_GRAPH, keep_small: bool = False) -> FoundGraph:
     scales = np.sqrt(POOLED.moments.diagonal())
     mask = EdgeMask(knowledge, VARIABLES)
-    return search_pooled(POOLED, dag, scales, mask, threshold=0.3, keep_small=keep_small)
+    return EqualVarianceSearch(mask, 0.3, last=not keep_small).searched(POOLED, dag, scales)
 
 
 @pytest.fixture(params=[40, 3], ids=["all pairs", "neighbours"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs up to this size are searched among all pairs, larger ones among neighbours that selections find."""
-    monkeypatch.setattr(residual_moments, "_ALL_PAIRS", request.param)
+    monkeypatch.setattr(equal_variance_search, "_ALL_PAIRS", request.param)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -113,20 +113,20 @@ def test_a_required_edge_without_any_effect_is_kept() -> None:
 
 def test_a_search_goes_on_until_its_residuals_show_nothing_that_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a neighbourhood that lacks every pair: each search adds what it missed, and it ends."""
-    monkeypatch.setattr(residual_moments, "_ALL_PAIRS", 3)
-    monkeypatch.setattr(residual_moments, "neighbours", lambda *arguments: NO_GRAPH)
-    genuine, searches = residual_moments.search, list[int]()
+    monkeypatch.setattr(equal_variance_search, "_ALL_PAIRS", 3)
+    monkeypatch.setattr(equal_variance_search, "neighbours", lambda *arguments: NO_GRAPH)
+    genuine, searches = equal_variance_search.search, list[int]()
 
     def counted(*arguments: Any, **options: Any) -> FoundGraph:
-        searches.append(int(options["candidates"].sum()))
+        searches.append(int(arguments[1].candidates.sum()))
         return genuine(*arguments, **options)
 
-    monkeypatch.setattr(residual_moments, "search", counted)
+    monkeypatch.setattr(equal_variance_search, "search", counted)
     found = found_with(NOTHING)
     assert searches[0] == 0
     assert len(searches) > 1
     assert searches == sorted(set(searches)), "each has more candidates"
-    assert not residual_moments.missed_neighbours(POOLED, found.weights, found.residual_variance).any()
+    assert not equal_variance_search.missed_neighbours(POOLED, found.weights, found.residual_variance).any()
     forbidden = Knowledge(forbidden=tuple((a, b) for a in VARIABLES for b in VARIABLES if a != b))
     assert not found_with(forbidden).dag.any(), "what it misses and must not have does not keep it going"
 
@@ -139,8 +139,8 @@ def test_small_weights_stay_until_the_last_round() -> None:
     pooled = PooledMoments(back.T @ back, 1e-3, NO_GRAPH)
     mask, scales = EdgeMask(NOTHING, VARIABLES), np.ones(8)
     small = [
-        search_pooled(pooled, W != 0, scales, mask, threshold=0.3, keep_small=keep).weights[i, j]
-        for keep in (True, False)
+        EqualVarianceSearch(mask, 0.3, last=last).searched(pooled, W != 0, scales).weights[i, j]
+        for last in (False, True)
     ]
     assert small == [pytest.approx(0.2, abs=1e-3), 0.0]
 

@@ -10,7 +10,7 @@ from fedbnsl.rounds.moments import Task
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import cost_of_knowledge
 from fedbnsl_server.search.class_search import ClassSearch
-from fedbnsl_server.search.order_search import extended_penalty
+from fedbnsl_server.search.score import extended_penalty
 
 
 def is_said(X: Matrix, tiers: list[list[int]]) -> bool:

@@ -11,13 +11,15 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search.families import Families
 from fedbnsl_server.search.graph_search import search
-from fedbnsl_server.search.kernels.change import Loss, renew, room_to_work
+from fedbnsl_server.search.kernels.change import renew, room_to_work
+from fedbnsl_server.search.score import Score
+from fedbnsl_server.search.space import Space
 
 COLUMNS = Columns.of(["x", "b=1", "y", "b=2", "z"], {"b=1": "b", "b=2": "b"})
 EVERYTHING = ~np.eye(4, dtype=bool)
 NOTHING = np.zeros((4, 4), dtype=bool)
 N = 400.0
-LOSS = Loss.near(np.ones(1), logarithmic=False, n_samples=N, penalty=0.0)
+LOSS = Score.near(np.ones(1), logarithmic=False, n_samples=N, penalty=0.0)
 
 
 def moments(seed: int) -> np.ndarray:
@@ -41,7 +43,7 @@ def columns_of(variables: list[int]) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
     S = moments(seed)
-    families = Families(S[None], EVERYTHING, ridge=0.0, members=COLUMNS.members())
+    families = Families(S[None], Space(EVERYTHING, columns=COLUMNS), ridge=0.0)
     for j in range(4):
         others = [v for v in range(4) if v != j]
         for r in range(4):
@@ -77,16 +79,7 @@ def score(S: np.ndarray, dag: np.ndarray, common: float) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_search_finds_the_best_of_all_graphs_over_the_variables(seed: int):
     S = moments(seed)
-    found = search(
-        [S],
-        start=NOTHING,
-        candidates=EVERYTHING,
-        allowed=EVERYTHING,
-        required=NOTHING,
-        n_samples=N,
-        threshold=0.0,
-        columns=COLUMNS,
-    )
+    found = search([S], Space(EVERYTHING, columns=COLUMNS), start=NOTHING, n_samples=N, threshold=0.0)
     pairs = np.argwhere(EVERYTHING).tolist()
     best = math.inf
     for edges in itertools.product([False, True], repeat=len(pairs)):

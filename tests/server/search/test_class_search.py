@@ -9,8 +9,10 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.search.class_search import ClassProblem, edge_penalty
-from fedbnsl_server.search.order_search import best_dag, bic_penalty, extended_penalty
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import bic_penalty, extended_penalty
+from fedbnsl_server.search.space import Space
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 D, SITES, ROWS = 8, 4, 30
@@ -34,7 +36,7 @@ class Enough(Progress):
             self.enough()
 
 
-def chosen(sites: list[np.ndarray], progress: Progress | None = None) -> float:
+def chosen(sites: list[np.ndarray], progress: Progress = UNWATCHED) -> float:
     mask = EdgeMask(Knowledge(), tuple(f"x{k}" for k in range(D)))
     return edge_penalty(
         [X.T @ X / len(X) for X in sites],
@@ -48,8 +50,8 @@ def chosen(sites: list[np.ndarray], progress: Progress | None = None) -> float:
 
 def nll(seen: np.ndarray, left_out: np.ndarray, penalty: float) -> float:
     """Minus the log-likelihood of rows, by regressions on the rows of the other sites."""
-    S, nothing = seen.T @ seen / len(seen), EVERYTHING & False
-    dag = best_dag(S, penalty=penalty, candidates=EVERYTHING, required=nothing, seed=0, patience=1)
+    S = seen.T @ seen / len(seen)
+    dag = best_dag(S, Space(EVERYTHING), penalty=penalty, seed=0, patience=1)
     total = 0.0
     for j in range(D):
         given = np.flatnonzero(dag[:, j])

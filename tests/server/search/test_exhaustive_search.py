@@ -10,8 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.order_search import best_dag
+from fedbnsl_server.search.space import Space
 
 INSTANCES = range(40)
 
@@ -79,16 +81,14 @@ def knowledge(rng: np.random.Generator, V: int, allowed_share: float, required_s
     return candidates | forwards, forwards
 
 
+def columns_of(members: list[list[int]]) -> Columns:
+    owner = np.array([v for _, v in sorted((c, v) for v, columns in enumerate(members) for c in columns)])
+    return Columns(tuple(f"x{c}" for c in range(len(owner))), tuple(f"v{v}" for v in range(len(members))), owner)
+
+
 def check(seed: int, R: Matrix, members: list[list[int]], candidates: Mask, required: Mask, n: float) -> None:
     V, penalty = len(members), 0.5 * math.log(n)
-    dag = best_dag(
-        R,
-        penalty=penalty / n,
-        candidates=candidates,
-        required=required,
-        members=[np.array(columns) for columns in members],
-        seed=seed,
-    )
+    dag = best_dag(R, Space(candidates, required, columns=columns_of(members)), penalty=penalty / n, seed=seed)
     assert not (dag & ~candidates).any()
     assert not (required & ~dag).any()
     families = family_scores(R, members, n=n, penalty=penalty)

@@ -13,7 +13,7 @@ from fedbnsl_server.rounds.moments import among_rivals
 from fedbnsl_server.search.class_search import ClassProblem, ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.order_search import bic_penalty
+from fedbnsl_server.search.score import bic_penalty
 
 V, N = 7, 400
 

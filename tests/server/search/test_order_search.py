@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.graph import is_acyclic
-from fedbnsl_server.search.order_search import best_dag, bic_penalty, canonical_order, extended_penalty
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.order_search import best_dag, canonical_order
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import bic_penalty, extended_penalty
+from fedbnsl_server.search.space import Space
 
 N = 2000.0
 PENALTY = 0.5 * math.log(N) / N
@@ -47,10 +49,10 @@ def found(
     *,
     penalty: float = PENALTY,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = UNWATCHED,
 ) -> np.ndarray:
     everything = ~np.eye(len(S), dtype=bool) & ~required.T
-    return best_dag(S, penalty=penalty, candidates=everything, required=required, seed=seed, progress=progress)
+    return best_dag(S, Space(everything, required), penalty=penalty, seed=seed, progress=progress)
 
 
 def least_of_all(S: np.ndarray, required: np.ndarray) -> float:
@@ -88,9 +90,8 @@ def test_only_candidates_become_edges_and_units_change_nothing():
     S = network(6, 3)
     candidates = np.zeros((6, 6), dtype=bool)
     candidates[0, 1] = candidates[1, 0] = candidates[2, 3] = candidates[3, 2] = True
-    nothing = np.zeros((6, 6), dtype=bool)
     graphs = [
-        best_dag(S * unit * np.reshape(unit, (-1, 1)), penalty=PENALTY, candidates=candidates, required=nothing, seed=1)
+        best_dag(S * unit * np.reshape(unit, (-1, 1)), Space(candidates), penalty=PENALTY, seed=1)
         for unit in (np.ones(6), 10.0 ** np.arange(6))
     ]
     assert not (graphs[0] & ~candidates).any()
@@ -118,12 +119,14 @@ def test_no_write_leaves_its_array_where_variables_have_several_columns():
     """As plain Python, whose arrays check their bounds; five columns of two variables, all of them dependent."""
     program = (
         "import numpy as np\n"
+        "from fedbnsl.plan.columns import Columns\n"
         "from fedbnsl_server.search.order_search import best_dag\n"
+        "from fedbnsl_server.search.space import Space\n"
         "rng = np.random.default_rng(0)\n"
         "X = rng.standard_normal((50, 1)) + 0.5 * rng.standard_normal((50, 5))\n"
-        "members = [np.array([0, 1, 2]), np.array([3, 4])]\n"
-        "free, nothing = ~np.eye(2, dtype=bool), np.zeros((2, 2), dtype=bool)\n"
-        "print(best_dag(X.T @ X / 50, penalty=0.001, candidates=free, required=nothing, members=members, seed=0).sum())"
+        "columns = Columns(tuple('abcde'), tuple('xy'), np.array([0, 0, 0, 1, 1]))\n"
+        "space = Space(~np.eye(2, dtype=bool), columns=columns)\n"
+        "print(best_dag(X.T @ X / 50, space, penalty=0.001, seed=0).sum())"
     )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=100)
@@ -154,7 +157,7 @@ def test_a_search_that_is_asked_to_end_tries_no_shuffle_but_improves_its_first_o
     asked = found(S, nothing, progress=progress)
     assert progress.done == 0.0, "no shuffle was tried"
     everything = ~np.eye(12, dtype=bool)
-    unshuffled = best_dag(S, penalty=PENALTY, candidates=everything, required=nothing, seed=0, patience=0)
+    unshuffled = best_dag(S, Space(everything), penalty=PENALTY, seed=0, patience=0)
     assert np.array_equal(asked, unshuffled)
 
 
@@ -164,7 +167,9 @@ def test_after_the_warm_up_no_search_compiles_anything():
         "import numpy as np\n"
         "from numba.core.registry import CPUDispatcher\n"
         "from fedbnsl_server.search.kernels import grow_shrink, order_search\n"
+        "from fedbnsl.plan.columns import Columns\n"
         "from fedbnsl_server.search.order_search import best_dag, warm_up\n"
+        "from fedbnsl_server.search.space import Space\n"
         "def compiled():\n"
         "    loops = [*vars(order_search).values(), *vars(grow_shrink).values()]\n"
         "    kernels = [each for each in loops if isinstance(each, CPUDispatcher)]\n"
@@ -173,11 +178,11 @@ def test_after_the_warm_up_no_search_compiles_anything():
         "before = compiled()\n"
         "S = np.asfortranarray(np.eye(3) + 0.5)\n"
         "S.flags.writeable = False\n"
-        "known = dict(candidates=~np.eye(2, dtype=bool), required=np.triu(np.ones((2, 2), dtype=bool), 1))\n"
-        "members = [np.array([0, 1]), np.array([2])]\n"
-        "best_dag(S, penalty=np.float64(0.1), members=members, seed=2**40, start=[0, 1], **known)\n"
-        "few = known | dict(candidates=known['required'])\n"
-        "best_dag(S, penalty=0.1, members=members, seed=0, **few)\n"
+        "columns = Columns(tuple('abc'), tuple('xy'), np.array([0, 0, 1]))\n"
+        "required = np.triu(np.ones((2, 2), dtype=bool), 1)\n"
+        "space = Space(~np.eye(2, dtype=bool), required, columns=columns)\n"
+        "best_dag(S, space, penalty=np.float64(0.1), seed=2**40, start=[0, 1])\n"
+        "best_dag(S, Space(required, required, columns=columns), penalty=0.1, seed=0)\n"
         "print(len(before) > 0, *sorted(compiled() - before))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
@@ -194,9 +199,8 @@ def test_an_edge_always_costs_more_than_nothing(n: float, gamma: float):
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, math.nan])
 def test_a_price_of_nothing_is_refused(penalty: float):
-    nothing = np.zeros((2, 2), dtype=bool)
     with pytest.raises(ValueError, match="must cost more than nothing"):
-        best_dag(np.eye(2), penalty=penalty, candidates=~np.eye(2, dtype=bool), required=nothing, seed=0)
+        best_dag(np.eye(2), Space(~np.eye(2, dtype=bool)), penalty=penalty, seed=0)
 
 
 @pytest.mark.parametrize("seed", range(10))

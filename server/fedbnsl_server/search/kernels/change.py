@@ -27,6 +27,8 @@ from fedbnsl_server.search.kernels.family import (
     line_up,
     move_pivot,
 )
+from fedbnsl_server.search.kernels.score import cost, share
+from fedbnsl_server.search.score import Score
 
 # Candidates that are looked at side by side.
 _WIDTH = 128
@@ -49,7 +51,7 @@ class Problem(NamedTuple):
         (V + 1,) where the candidate edges into each variable begin; (m,) ends of each, sources ascending.
     at
         (m,) first column of each source.
-    turned
+    reverse
         (m,) the candidate edge the other way; -1: there is none.
     fixed
         (m,) edges that stay.
@@ -62,35 +64,8 @@ class Problem(NamedTuple):
     source: Ints
     at: Ints
     child: Ints
-    turned: Ints
+    reverse: Ints
     fixed: Mask
-
-
-class Loss(NamedTuple):
-    """What residual variances add to the score: the mean over the sites of a function of v / common.
-
-    Attributes
-    ----------
-    logarithmic
-        Whether that is log(v) / 2 + log(v / common)^2 / (2 n); otherwise v / (2 common), the same to first order.
-    common, log_common
-        (P,) variance that all are near, and half its logarithm.
-    n_samples
-        n.
-    penalty
-        Of an edge, for each pair of a column of one end and one of the other.
-    """
-
-    logarithmic: bool
-    common: Matrix
-    log_common: Matrix
-    n_samples: float
-    penalty: float
-
-    @classmethod
-    def near(cls, common: Matrix, *, logarithmic: bool, n_samples: float, penalty: float) -> "Loss":
-        """With a common variance."""
-        return cls(logarithmic, common, 0.5 * np.log(common), float(n_samples), float(penalty))
 
 
 class Graph(NamedTuple):
@@ -141,6 +116,9 @@ class Work(NamedTuple):
         (V,) how often these were changed since they were computed anew, for the edges into each variable.
     lone, inverse, weight
         Of the parents of one child: what is left without each of them; and for products.
+    now, apart
+        (P, 1) and (P, m) residual variances of a child as it is, and with one of the candidates more or less, in units
+        of the common ones: a score takes those of all sites together.
     rows
         (d, w) for so many candidates side by side.
     place
@@ -155,6 +133,8 @@ class Work(NamedTuple):
     lone: Matrix
     inverse: Matrix
     weight: Matrix
+    now: Matrix
+    apart: Matrix
     rows: Matrix
     place: Ints
     seen: Ints
@@ -172,6 +152,8 @@ def room_to_work(P: Problem) -> Work:
         np.empty(V),
         np.empty(V),
         np.empty(d + 1 + V),
+        np.empty((len(P.R), 1)),
+        np.empty((len(P.R), n_edges)),
         np.empty((d + 1, _WIDTH)),
         np.zeros(V, np.int64),
         np.zeros(V, np.int64),
@@ -188,22 +170,10 @@ def residual_variance(P: Problem, site: int, j: int, product: float) -> float:
 
 
 @compiled
-def term(P: Problem, loss: Loss, site: int, j: int, product: float) -> float:
-    """What one site adds to the share of a child of as many columns; infinite if a moment is unknown."""
-    apart = residual_variance(P, site, j, product) / float(loss.common[site])
-    part = int(P.blocks.sizes[j]) / len(loss.common)
-    return _of_share(loss.logarithmic, apart, float(loss.log_common[site]), loss.n_samples, part)
-
-
-@compiled
-def _of_share(logarithmic: bool, apart: float, log_common: float, n_samples: float, part: float) -> float:
-    """`term` by plain numbers: calls are many, and arrays take longer to hand over than this takes."""
-    if math.isnan(apart):
-        return math.inf
-    if not logarithmic:
-        return 0.5 * apart * part
-    x = math.log(apart)
-    return (0.5 * x + 0.5 * x * x / n_samples + log_common) * part
+def relative_variance(P: Problem, score: Score, site: int, j: int, product: float) -> float:
+    """Residual variance in units of the score's common one; NaN if a moment is unknown."""
+    apart: float = residual_variance(P, site, j, product) / float(score.common[site])
+    return apart
 
 
 @compiled
@@ -251,27 +221,27 @@ def _look_again(P: Problem, site: int, given: Given, j: int, n: int, changed: in
 
 
 @compiled
-def _add_candidates(P: Problem, loss: Loss, site: int, given: Given, graph: Graph, j: int, n: int, work: Work) -> None:
-    """Add to `change` what one site says of each candidate that is no parent; the parents are n pivots."""
+def _try_candidates(
+    P: Problem, score: Score, site: int, given: Given, graph: Graph, j: int, n: int, work: Work
+) -> None:
+    """Fill in `apart` of one site with each candidate that is no parent; the parents are n pivots."""
     R, blocks, begin, end = P.R[site], P.blocks, P.start[j], P.start[j + 1]
-    sizes, source, present, change = blocks.sizes, P.source, graph.present, graph.change
+    sizes, source, present, apart = blocks.sizes, P.source, graph.present, work.apart[site]
     alone = sizes[j] == 1
     if alone:
         residual = left(R, given, blocks.columns[blocks.first[j]], n)
         own, shared = work.own[site], work.shared[site]
-        unit, part = P.unit[site, j] / loss.common[site], 1.0 / len(loss.common)
-        logarithmic, log_common, n_samples = loss.logarithmic, loss.log_common[site], loss.n_samples
+        unit = P.unit[site, j] / score.common[site]
         for e in range(begin, end):
             if not present[e] and sizes[source[e]] == 1:
-                apart = unit * left_beside(own[e], shared[e], residual)
-                change[e] += _of_share(logarithmic, apart, log_common, n_samples, part)
+                apart[e] = unit * left_beside(own[e], shared[e], residual)
     for e in range(begin, end):
         if not present[e] and not (alone and sizes[source[e]] == 1):
-            change[e] += term(P, loss, site, j, left_with(R, blocks, given, source[e], j, 0, n))
+            apart[e] = relative_variance(P, score, site, j, left_with(R, blocks, given, source[e], j, 0, n))
 
 
 @compiled
-def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: int, work: Work) -> None:
+def renew(P: Problem, score: Score, given: Given, graph: Graph, j: int, changed: int, work: Work) -> None:
     """List the parents of j by `present`, and compute what adding or dropping each candidate changes, and its share.
 
     Parameters
@@ -280,7 +250,7 @@ def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: i
         The only parent that has come or gone since the last time; -1: there was no last time.
     """
     blocks, begin, end = P.blocks, P.start[j], P.start[j + 1]
-    sizes, change, total = blocks.sizes, graph.change, 0.0
+    sizes = blocks.sizes
     refill(P, graph, j)
     parents, m = graph.parents[begin:], graph.n_parents[j]
     work.age[j] += 1
@@ -292,27 +262,27 @@ def renew(P: Problem, loss: Loss, given: Given, graph: Graph, j: int, changed: i
         for site in range(len(P.R)):
             for e in range(begin, end):  # what was unknown with it is known again
                 near = near and not math.isnan(P.R[site, blocks.columns[blocks.first[changed]], P.at[e]])
-    for e in range(begin, end):
-        change[e] = 0.0
     for site in range(len(P.R)):
         R = P.R[site]
         n = condition(R, blocks, given, parents, m, -1)
         left_of_child = child_left(R, blocks, given, j, 0, n)
-        total += term(P, loss, site, j, left_of_child)
+        work.now[site, 0] = relative_variance(P, score, site, j, left_of_child)
         if not (near and _look_again(P, site, given, j, n, changed, place, work)) and sizes[j] == 1:
             _look_at_candidates(P, site, given, j, n, work)
-        _add_candidates(P, loss, site, given, graph, j, n, work)
+        _try_candidates(P, score, site, given, graph, j, n, work)
         left_without_each(R, blocks, given, j, parents, m, left_of_child, work.inverse, work.lone)
         s = 0
         for e in range(begin, end):
             if graph.present[e]:
-                change[e] += term(P, loss, site, j, float(work.lone[s]))
+                work.apart[site, e] = relative_variance(P, score, site, j, float(work.lone[s]))
                 s += 1
     if not near:
         work.age[j] = 0
+    total = share(score, sizes[j], work.now, 0)
     for e in range(begin, end):
-        edge = loss.penalty * sizes[P.source[e]] * sizes[j]
-        change[e] += (-edge if graph.present[e] else edge) - total
+        edge = cost(score, sizes[P.source[e]], sizes[j])
+        after = share(score, sizes[j], work.apart, e)
+        graph.change[e] = after + ((-edge if graph.present[e] else edge) - total)
     graph.share[j] = total
 
 

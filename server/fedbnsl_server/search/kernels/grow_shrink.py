@@ -21,6 +21,7 @@ from fedbnsl_server.search.kernels.family import (
     line_up,
 )
 from fedbnsl_server.search.kernels.order_state import Problem, Room
+from fedbnsl_server.search.kernels.score import cost, fall, share, share_left
 
 
 @compiled
@@ -59,7 +60,7 @@ def _gain(P: Problem, room: Room, j: int, e: int, n: int, rest: float) -> float:
         after = left_beside(float(own[k]), float(shared[k]), rest)
     else:
         after = left_with(P.R, P.blocks, room.given, i, j, 0, n)
-    gain: float = 0.5 * math.log(rest / after) - P.penalty * sizes[i] * sizes[j]
+    gain: float = fall(rest, after) - cost(P.score, sizes[i], sizes[j])
     return gain
 
 
@@ -81,16 +82,17 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
     R, blocks, given, chosen, rank = P.R, P.blocks, room.given, room.chosen, room.rank
     own, shared, rows = room.beside
     begin, end, sizes = P.start[j], P.start[j + 1], blocks.sizes
-    at, c, cost = P.at[begin:end], blocks.columns[blocks.first[j]], P.penalty * sizes[j]
+    at, c, of_column = P.at[begin:end], blocks.columns[blocks.first[j]], cost(P.score, sizes[j], 1)
     plain = sizes[j] == 1 and len(blocks.columns) == len(sizes)
-    enough = math.exp(-2.0 * (cost + P.least))  # what leaves no smaller share than this is not worth one column
+    enough = share_left(of_column + P.least)  # what leaves no smaller share than this is not worth one column
     lowest = math.inf
     for s in range(m):
         chosen[parents[s]] = True
     while True:
         n = condition(R, blocks, given, parents, m, -1)
         rest = child_left(R, blocks, given, j, 0, n)
-        score = 0.5 * math.log(rest) + cost * n
+        room.left[0, 0] = rest
+        score = share(P.score, 1, room.left, 0) + of_column * n
         # For a variance near rounding error a gain may not be real. Check that of every turn, so that the search ends.
         gained = score < lowest - P.least
         lowest = score
@@ -141,7 +143,7 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
             for s in range(m):
                 i = parents[s]
                 if not P.required[P.edge[i, j]]:
-                    gain = cost * sizes[i] - 0.5 * math.log(room.lone[s] / rest)
+                    gain = of_column * sizes[i] - fall(room.lone[s], rest)
                     if gain > worst_gain:
                         worst, worst_gain = s, gain
             if worst < 0:
@@ -157,4 +159,5 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
     for s in range(m):
         chosen[parents[s]] = False
         columns += sizes[parents[s]]
-    return m, 0.5 * math.log(rest) + cost * columns
+    room.left[0, 0] = rest
+    return m, share(P.score, 1, room.left, 0) + of_column * columns

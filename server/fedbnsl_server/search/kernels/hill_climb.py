@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_server.search.kernels.change import Graph, Loss, Problem, Work, renew, room_to_work
+from fedbnsl_server.search.kernels.change import Graph, Problem, Work, renew, room_to_work
 from fedbnsl_server.search.kernels.family import Given
+from fedbnsl_server.search.kernels.score import cost
+from fedbnsl_server.search.score import Score
 
 Bits = NDArray[np.uint64]
 """(V, V / 64) sets of variables, a bit for each."""
@@ -21,8 +23,8 @@ def _find_lowest(P: Problem, graph: Graph, j: int) -> None:
     for e in range(P.start[j], P.start[j + 1]):
         if not P.fixed[e]:
             lowest = min(lowest, graph.change[e])
-            if graph.present[e] and P.turned[e] >= 0:
-                lowest = min(lowest, graph.change[e] + graph.change[P.turned[e]])
+            if graph.present[e] and P.reverse[e] >= 0:
+                lowest = min(lowest, graph.change[e] + graph.change[P.reverse[e]])
     graph.lowest[j] = lowest
 
 
@@ -31,7 +33,7 @@ def _find_lowest_near(P: Problem, graph: Graph, i: int) -> None:
     """Fill in `lowest` of i, whose changes are new, and of its children."""
     _find_lowest(P, graph, i)
     for e in range(P.start[i], P.start[i + 1]):
-        r = P.turned[e]
+        r = P.reverse[e]
         if r >= 0 and graph.present[r]:
             _find_lowest(P, graph, P.child[r])
 
@@ -101,10 +103,10 @@ def leads_otherwise(P: Problem, graph: Graph, ancestors: Bits, i: int, j: int) -
 
 
 @compiled
-def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, asked: Matrix) -> None:
+def descend(P: Problem, score: Score, given: Given, graph: Graph, least: float, asked: Matrix) -> None:
     """Make the move that lowers the score most, until none lowers it by more than `least`.
 
-    A move adds, drops or turns one edge. Which of them close a cycle is read off the ancestors of each variable.
+    A move adds, drops or reverses one edge. Which of them close a cycle is read off the ancestors of each variable.
 
     Parameters
     ----------
@@ -118,7 +120,7 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
     turn_number = 0
     sizes, change, present = P.blocks.sizes, graph.change, graph.present
     for j in range(V):
-        renew(P, loss, given, graph, j, -1, work)
+        renew(P, score, given, graph, j, -1, work)
     for j in range(V):
         _find_lowest(P, graph, j)
     sort(P, graph, work)
@@ -133,7 +135,7 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
                 for e in range(P.start[j], P.start[j + 1]):
                     if P.fixed[e]:
                         continue
-                    i, r = P.source[e], P.turned[e]
+                    i, r = P.source[e], P.reverse[e]
                     legal = present[e] or not is_ancestor(ancestors, j, i)
                     if legal and change[e] < least_change and refused[0, e] != turn_number:
                         best, kind, least_change = e, 0, change[e]
@@ -143,28 +145,28 @@ def descend(P: Problem, loss: Loss, given: Given, graph: Graph, least: float, as
                         best, kind, least_change = e, 1, change[e] + change[r]
             if best < 0:
                 return
-            i, j, r = P.source[best], P.child[best], P.turned[best]
+            i, j, r = P.source[best], P.child[best], P.reverse[best]
             before = graph.share[j] + (graph.share[i] if kind else 0.0)
             present[best] = not present[best]
-            renew(P, loss, given, graph, j, i, work)
+            renew(P, score, given, graph, j, i, work)
             after = graph.share[j]
             if kind:
                 present[r] = True
-                renew(P, loss, given, graph, i, j, work)
+                renew(P, score, given, graph, i, j, work)
                 after += graph.share[i]
             elif present[best]:
-                after += loss.penalty * sizes[i] * sizes[j]
+                after += cost(score, sizes[i], sizes[j])
             else:
-                after -= loss.penalty * sizes[i] * sizes[j]
+                after -= cost(score, sizes[i], sizes[j])
             # For a variance near rounding error the predicted gain may not be real. Check the actual gain of every
             # move, so that the search terminates.
             if after - before <= -least:
                 break
             present[best] = not present[best]
-            renew(P, loss, given, graph, j, i, work)
+            renew(P, score, given, graph, j, i, work)
             if kind:
                 present[r] = False
-                renew(P, loss, given, graph, i, j, work)
+                renew(P, score, given, graph, i, j, work)
             refused[kind, best] = turn_number
         if kind or work.place[i] > work.place[j]:
             sort(P, graph, work)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import Beside, Blocks, Given, Ints, room_for
+from fedbnsl_server.search.score import Score
 
 
 class Problem(NamedTuple):
@@ -26,8 +27,8 @@ class Problem(NamedTuple):
         (V, V) number of each candidate edge i -> j; -1: there is none.
     required, binds
         (m,) edges that must be, and whether there are any.
-    penalty
-        Of an edge, for each pair of a column of one end and one of the other, in units of the score of a row.
+    score
+        Without a prior: what a family must fall by is known before anything is tried.
     least
         A smaller gain is none.
     most
@@ -42,13 +43,13 @@ class Problem(NamedTuple):
     edge: Ints
     required: Mask
     binds: bool
-    penalty: float
+    score: Score
     least: float
     most: int
 
     @classmethod
     def of(
-        cls, R: Matrix, blocks: Blocks, *, candidates: Mask, required: Mask, penalty: float, least: float, most: int
+        cls, R: Matrix, blocks: Blocks, *, candidates: Mask, required: Mask, score: Score, least: float, most: int
     ) -> Self:
         """From (V, V) edges, the required ones among the candidates."""
         child, source = map(np.ascontiguousarray, np.nonzero(candidates.T))  # else an array of one is of another kind
@@ -57,7 +58,7 @@ class Problem(NamedTuple):
         ends = np.cumsum([0, *candidates.sum(axis=0)]).astype(np.int64)
         at = blocks.columns[blocks.first[source]]
         must = required[source, child]
-        return cls(R, blocks, ends, source, at, edge, must, bool(must.any()), float(penalty), float(least), most)
+        return cls(R, blocks, ends, source, at, edge, must, bool(must.any()), score, float(least), most)
 
 
 class State(NamedTuple):
@@ -99,13 +100,14 @@ class State(NamedTuple):
 class Room(NamedTuple):
     """Room for work; all of `chosen` is False between calls.
 
-    `rank` has the place of each variable, also of one that is on its way. `stale` has the variables for which a better
-    place may be found, and `changed` those whose family is not that of the best graph. `new` are families that a move
-    would bring, `own` and `best_own` those of the variable that moves.
+    `left` has what parents leave of one child. `rank` has the place of each variable, also of one that is on its way.
+    `stale` has the variables for which a better place may be found, and `changed` those whose family is not that of the
+    best graph. `new` are families that a move would bring, `own` and `best_own` those of the variable that moves.
     """
 
     given: Given
     beside: Beside
+    left: Matrix
     inverse: Matrix
     lone: Matrix
     chosen: Mask
@@ -129,6 +131,7 @@ class Room(NamedTuple):
         return cls(
             given=room_for(d),
             beside=Beside(np.empty(V), np.empty(V), np.empty((d + 1, V))),
+            left=np.empty((1, 1)),
             inverse=np.empty(V),
             lone=np.empty(V),
             chosen=np.zeros(V, np.bool_),

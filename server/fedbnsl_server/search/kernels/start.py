@@ -6,14 +6,7 @@ import numpy as np
 
 from fedbnsl.compiled import compiled
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_server.search.kernels.change import (
-    Graph,
-    Loss,
-    Problem,
-    refill,
-    residual_variance,
-    term,
-)
+from fedbnsl_server.search.kernels.change import Graph, Problem, refill, relative_variance, residual_variance
 from fedbnsl_server.search.kernels.family import (
     LEAST_RESIDUAL,
     Given,
@@ -23,13 +16,15 @@ from fedbnsl_server.search.kernels.family import (
     condition,
     left_without,
 )
+from fedbnsl_server.search.kernels.score import cost, share
+from fedbnsl_server.search.score import Score
 
 # Of the parents that `least_variance_order` gives a variable, what so many explain is kept; the rest is computed anew.
 _KEPT = 64
 
 
 @compiled
-def prune(P: Problem, loss: Loss, given: Given, graph: Graph) -> None:
+def prune(P: Problem, score: Score, given: Given, graph: Graph) -> None:
     """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
     V, sizes = len(P.start) - 1, P.blocks.sizes
     n_sites, inverse, lone = len(P.R), np.empty(V), np.empty(V)
@@ -37,7 +32,7 @@ def prune(P: Problem, loss: Loss, given: Given, graph: Graph) -> None:
         refill(P, graph, j)
         begin, m = P.start[j], graph.n_parents[j]
         parents = graph.parents[begin:]
-        fixed, more = np.zeros(m, np.bool_), np.empty(m)
+        fixed, now, without = np.zeros(m, np.bool_), np.empty((n_sites, 1)), np.empty((n_sites, m))
         s = 0
         for e in range(begin, P.start[j + 1]):
             if graph.present[e]:
@@ -56,19 +51,16 @@ def prune(P: Problem, loss: Loss, given: Given, graph: Graph) -> None:
             if plain:
                 _precision(P, given, j, m, Q[site], b[site])
         while m > 0:
-            before = 0.0
-            for s in range(m):
-                more[s] = 0.0
             for site in range(n_sites):
-                before += term(P, loss, site, j, rest[site])
+                now[site, 0] = relative_variance(P, score, site, j, rest[site])
                 if not plain:
                     left_without(P.R[site], P.blocks, given, j, parents, m, inverse, lone)
                 for s in range(m):
-                    without = rest[site] + b[site, s] ** 2 / Q[site, s, s] if plain else lone[s]
-                    more[s] += term(P, loss, site, j, max(without, LEAST_RESIDUAL))
-            worst, least = -1, 0.0
+                    more = rest[site] + b[site, s] ** 2 / Q[site, s, s] if plain else lone[s]
+                    without[site, s] = relative_variance(P, score, site, j, max(more, LEAST_RESIDUAL))
+            worst, least, before = -1, 0.0, share(score, sizes[j], now, 0)
             for s in range(m):
-                gain = (more[s] - before) / sizes[parents[s]] - loss.penalty * sizes[j]
+                gain = (share(score, sizes[j], without, s) - before) / sizes[parents[s]] - cost(score, sizes[j], 1)
                 if not fixed[s] and gain < least:
                     worst, least = s, gain
             if worst < 0:

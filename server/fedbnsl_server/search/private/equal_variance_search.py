@@ -8,20 +8,25 @@ variances, and the search alone counts. This works on what was released: it cost
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from fedbnsl.graphs.family_moments import parent_candidates
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
-from fedbnsl_server.search.private.likelihood_moves import improved, pruned, turned
-from fedbnsl_server.search.private.pooled_moments import PooledMoments, next_scales, search_pooled
-from fedbnsl_server.search.private.released_likelihood import CONVERGED, Fit, Release, ReleasedLikelihood
-from fedbnsl_server.search.progress import Each, Progress, in_turn
+from fedbnsl_server.search.private.levenberg_marquardt import CONVERGED
+from fedbnsl_server.search.private.likelihood_moves import improved, pruned, with_edges_reversed
+from fedbnsl_server.search.private.pooled_moments import PooledMoments, missed_neighbours, neighbours, next_scales
+from fedbnsl_server.search.private.released_likelihood import Fit, Release, ReleasedLikelihood
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.space import Space
 
+# Up to so many variables, a search tries all pairs.
+_ALL_PAIRS = 40
 # So many searches after the last round, at most.
 _MOST_TIMES = 3
 # An edge is clear if its weight is so many times the noise of a covariance of residuals.
@@ -76,8 +81,7 @@ class EqualVarianceSearch:
         dag: Mask,
         scales: Matrix,
         *,
-        progress: Progress | None = None,
-        each: Each = in_turn,
+        progress: Progress = UNWATCHED,
     ) -> Learned:
         """The graph that explains all releases best, or best so far once `progress` is told that it is enough.
 
@@ -85,13 +89,11 @@ class EqualVarianceSearch:
         ----------
         dag, scales
             (d, d) graph and (d,) scales that the last residuals were made with.
-        each
-            Goes through the starts of a search; with threads, several at a time.
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
         back = np.linalg.inv(A)
         given = combined([one.unclipped(back.T @ back) for one in releases], n_samples, A)
-        graph, _ = self._searched(given, dag, scales, progress=progress, each=each)
+        graph = self.searched(_pooled(given), dag, scales, progress)
         best = self._explained(
             releases,
             n_samples,
@@ -99,10 +101,10 @@ class EqualVarianceSearch:
             back.T @ back,
             clear=self.threshold > _CLEAR * given.noise_std,
             progress=progress,
-            each=each,
         )
         if best is None:  # nor do equal variances tell what clipping did
-            graph, pooled = self._searched(combined(releases, n_samples, A), dag, scales, progress=progress, each=each)
+            pooled = _pooled(combined(releases, n_samples, A))
+            graph = self.searched(pooled, dag, scales, progress)
             return Learned(graph, pooled, scales, next_scales(graph.residual_variance))
         W, common = best.weights, best.covariance.diagonal()
         asked = np.sqrt(common)
@@ -116,15 +118,42 @@ class EqualVarianceSearch:
         graph = FoundGraph(best.dag, W, common, best.score)
         return Learned(graph, _pooled(seen), asked, next_scales(unused * common * longest / np.median(longest)))
 
-    def _searched(
-        self, given: Released, dag: Mask, scales: Matrix, *, progress: Progress | None = None, each: Each = in_turn
-    ) -> tuple[FoundGraph, PooledMoments]:
-        pooled = _pooled(given)
-        found = search_pooled(
-            pooled, dag, scales, self.mask, threshold=self.threshold, keep_small=not self.last, size=self.size,
-            progress=progress, each=each,
-        )  # fmt: skip
-        return found, pooled
+    def searched(self, pooled: PooledMoments, dag: Mask, scales: Matrix, progress: Progress = UNWATCHED) -> FoundGraph:
+        """The DAG that explains the pooled moments best, searched again while its residuals show what it missed.
+
+        Its weights and residual variances are those of the columns as they are pooled. Before the last round edges of
+        small weight are kept: they do not make the residuals worse.
+
+        Parameters
+        ----------
+        dag, scales
+            (d, d) graph and (d,) scales that the residuals were made with.
+        """
+        mask, columns, threshold = self.mask, self.mask.columns, self.threshold
+        unit = np.ones(len(dag)) if self.size is None else self.size
+        moments = pooled.moments * unit * unit[:, None]
+        near = ~np.eye(len(dag), dtype=bool) if len(dag) <= _ALL_PAIRS else neighbours(pooled, dag, scales, threshold)
+        near = near | near.T
+        while True:
+            found = search(
+                [moments],
+                Space.of(parent_candidates(near, mask), mask),
+                start=columns.joined((dag & mask.allowed) | mask.required),
+                n_samples=1.0 / pooled.noise_std**2,
+                penalty=pooled.edge_penalty(threshold),
+                threshold=threshold if self.last else 0.0,
+                size=self.size,
+                progress=progress,
+            )
+            found = replace(
+                found,
+                weights=found.weights * unit[:, None] / unit,
+                residual_variance=found.residual_variance / unit**2,
+            )
+            more = near | missed_neighbours(pooled, found.weights, found.residual_variance)
+            if (more == near).all() or progress.is_enough:
+                return found
+            near, dag = more, columns.spread(found.dag)
 
     def _explained(
         self,
@@ -134,8 +163,7 @@ class EqualVarianceSearch:
         known: Matrix,
         *,
         clear: bool,
-        progress: Progress | None = None,
-        each: Each = in_turn,
+        progress: Progress,
     ) -> Fit | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
@@ -146,39 +174,36 @@ class EqualVarianceSearch:
         known
             (d, d) moments of the columns, up to a factor, by which clipping is taken back at first.
         clear
-            Whether any edge that counts stands out of the noise: few directions are wrong, and edges are turned in the
-            last round alone, if equal variances are contradicted.
+            Whether any edge that counts stands out of the noise: few directions are wrong, and edges are reversed
+            in the last round alone, if equal variances are contradicted.
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 
         def from_searched(likelihood: ReleasedLikelihood, start: FoundGraph) -> Fit:
             one = likelihood.explained(start.dag, start.weights, np.diag(unit**-2.0))
-            if progress is not None:
-                progress.begin("edges dropped and added")
+            progress.begin("edges dropped and added")
             one = improved(likelihood, one, progress=progress)
             done = clear and (not self.last or not self._contradicted(one, releases, n_samples))
-            if progress is not None and not done:
-                progress.begin("edges turned")
             if done:
                 return one
+            progress.begin("edges reversed")
             if self.last:
-                return turned(likelihood, one, progress=progress)
-            return turned(likelihood, one, among=likelihood.turnable, progress=progress)
+                return with_edges_reversed(likelihood, one, progress=progress)
+            return with_edges_reversed(likelihood, one, among=likelihood.reversible, progress=progress)
 
         straight = [one.unclipped(known) for one in releases]
         likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
         best = from_searched(likelihood, graph)
         for _ in range(_MOST_TIMES - 1 if self.last else 0):
-            if progress is not None and progress.is_enough:
+            if progress.is_enough:
                 break
             straight = [one.unclipped(best.moments) for one in releases]
             likelihood = ReleasedLikelihood(straight, n_samples, self.mask, fixed=True)
             best = likelihood.explained(best.dag, best.weights, best.covariance)
             scales = np.sqrt(best.covariance.diagonal())
             given = combined(straight, n_samples, _residuals(best.weights, scales))
-            other = from_searched(
-                likelihood, self._searched(given, best.weights != 0, scales, progress=progress, each=each)[0]
-            )
+            graph = self.searched(_pooled(given), best.weights != 0, scales, progress)
+            other = from_searched(likelihood, graph)
             if not other.score < best.score - CONVERGED:
                 break
             best = other

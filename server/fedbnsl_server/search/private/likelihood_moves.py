@@ -2,9 +2,9 @@
 
 `improved` drops and adds single edges, as second-order estimates say which. It does not mend a wrong direction: where
 x -> y is taken for y -> x, the parents of x seem to be those of y, and each of these edges is worth keeping while the
-others are there. `turned` turns an edge around as Chickering (1995) does: x and y first get all parents of both, as far
-as knowledge allows them; with all, nothing explains less. Then the direction makes no difference where all noise
-variances are free, and tells where they are known; and the parents that are not needed go.
+others are there. `with_edges_reversed` reverses an edge as Chickering (1995) does: x and y first get all parents of
+both, as far as knowledge allows them; with all, nothing explains less. Then the direction makes no difference where all
+noise variances are free, and tells where they are known; and the parents that are not needed go.
 """
 
 import math
@@ -16,13 +16,14 @@ import numpy as np
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.search.private.released_likelihood import CONVERGED, Fit
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.private.levenberg_marquardt import CONVERGED
+from fedbnsl_server.search.private.released_likelihood import Fit
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
-_STEPS_OF_A_MOVE, _STEPS_OF_A_TURN = 6, 4
+_STEPS_OF_A_MOVE, _STEPS_OF_A_REVERSAL = 6, 4
 # Of the edges that might be added, so many are tried before none counts as good.
 _TRIED = 3
-# Each edge is turned around so many times at most.
+# Each edge is reversed so many times at most.
 _MOST_SWEEPS = 3
 
 
@@ -48,17 +49,16 @@ class Likelihood(Protocol):
         ...
 
 
-def improved(likelihood: Likelihood, found: Fit, *, progress: Progress | None = None) -> Fit:
+def improved(likelihood: Likelihood, found: Fit, *, progress: Progress = UNWATCHED) -> Fit:
     """Drop and add edges, one at a time and refitted each time, as long as the score falls and nobody wants the end.
 
     `progress` is told how few are left of the edges that do not pay for themselves.
     """
     most = 1
-    while math.isfinite(found.score) and not _is_enough(progress):
+    while math.isfinite(found.score) and not progress.is_enough:
         idle = _idle(likelihood, found)
         most = max(most, len(idle))
-        if progress is not None:
-            progress.at(1.0 - len(idle) / most)
+        progress.at(1.0 - len(idle) / most)
         better = with_fewer(likelihood, found, idle) or with_one_more(likelihood, found)
         if better is None:
             return likelihood.explained(found.dag, found.weights, found.covariance)
@@ -66,14 +66,14 @@ def improved(likelihood: Likelihood, found: Fit, *, progress: Progress | None = 
     return found
 
 
-def turned(
+def with_edges_reversed(
     likelihood: Likelihood,
     found: Fit,
     *,
     among: Callable[[Fit], Mask] = lambda found: found.dag,
-    progress: Progress | None = None,
+    progress: Progress = UNWATCHED,
 ) -> Fit:
-    """Turn edges around, and drop and add others after each, as long as the score falls and nobody wants the end.
+    """Reverse edges, and drop and add others after each, as long as the score falls and nobody wants the end.
 
     An edge that was better left as it is is tried again once one of its ends has other parents.
 
@@ -90,16 +90,14 @@ def turned(
         before = found
         edges = np.argwhere(before.dag).tolist()
         for k, (i, j) in enumerate(edges):
-            if _is_enough(progress):
+            if progress.is_enough:
                 return found
-            if progress is not None:
-                progress.at((sweep + k / len(edges)) / _MOST_SWEEPS)
+            progress.at((sweep + k / len(edges)) / _MOST_SWEEPS)
             family = found.dag[:, [i, j]].tobytes()
             if not found.dag[i, j] or not tried[i, j] or families.get((i, j)) == family:
                 continue
-            around = _turned_around(likelihood, found, i, j)
-            step = None if progress is None else progress.step()
-            other = found if around is None else improved(likelihood, around, progress=step)
+            reversed_ = _with_reversed(likelihood, found, i, j)
+            other = found if reversed_ is None else improved(likelihood, reversed_, progress=progress.step())
             if other.score < found.score - CONVERGED:
                 found, tried = other, among(other)
             else:
@@ -124,10 +122,6 @@ def pruned(likelihood: Likelihood, best: Fit, threshold: float, size: Matrix | f
         if not small.any():
             return best
         best = likelihood.explained(best.dag & ~small, best.weights, best.covariance)
-
-
-def _is_enough(progress: Progress | None) -> bool:
-    return progress is not None and progress.is_enough
 
 
 def _idle(likelihood: Likelihood, found: Fit) -> list[tuple[int, int]]:
@@ -196,7 +190,7 @@ def losses(likelihood: Likelihood, found: Fit) -> dict[tuple[int, int], float]:
     return found_losses
 
 
-def _turned_around(likelihood: Likelihood, found: Fit, i: int, j: int) -> Fit | None:
+def _with_reversed(likelihood: Likelihood, found: Fit, i: int, j: int) -> Fit | None:
     """The graph with j -> i instead of i -> j, if it explains more once both have all their parents."""
     columns, between = likelihood.mask.columns, likelihood.mask.of_variables
     parents = found.dag[:, i] | found.dag[:, j]
@@ -213,5 +207,5 @@ def _turned_around(likelihood: Likelihood, found: Fit, i: int, j: int) -> Fit | 
         above = np.flatnonzero(spread[:, child])
         W[:, child] = 0.0
         W[above, child] = np.linalg.lstsq(S[np.ix_(above, above)], S[above, child])[0]
-    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_TURN, target=found.nll)
+    covered = likelihood.explained(dag, W, found.covariance, steps=_STEPS_OF_A_REVERSAL, target=found.nll)
     return covered if covered.nll < found.nll - CONVERGED else None

@@ -23,11 +23,11 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.fitted_network import Accuracy, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned
 from fedbnsl_server.search.private.released_likelihood import Fit, Release, ReleasedLikelihood
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.progress import UNWATCHED, Progress
+from fedbnsl_server.search.score import extended_penalty
 
 # The least residual variance, as a share of the median one.
 _LEAST_VARIANCE = 1e-6
@@ -94,7 +94,7 @@ class NoisyClassSearch:
     seed: int
     complete: float = 1.0
 
-    def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress | None = None) -> Learned:
+    def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
 
         Once `progress` is told that it is enough, the best so far.
@@ -106,15 +106,14 @@ class NoisyClassSearch:
         back = np.linalg.inv(A)
         known, best = back.T @ back, None
         for k in range(_MOST_TIMES):
-            if progress is not None:
-                progress.begin("search")
-                progress.at(k / _MOST_TIMES)
+            progress.begin("search")
+            progress.at(k / _MOST_TIMES)
             likelihood, straight = self._likelihood(releases, n_samples, known)
             given = combined(straight, n_samples, A)
             before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
             best = self._best_proposed(likelihood, given, before, progress)
             known, A = best.moments, _residuals_of(best)
-            if best is before or (progress is not None and progress.is_enough):
+            if best is before or progress.is_enough:
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
         best = pruned(likelihood, cast(Fit, best), self.threshold)
@@ -139,11 +138,11 @@ class NoisyClassSearch:
         likelihood: ReleasedLikelihood,
         given: Released,
         best: Fit | None,
-        progress: Progress | None,
+        progress: Progress,
     ) -> Fit:
         """What explains all releases best: the best so far, or a graph found in `given` and improved."""
         start = None if best is None else best.dag
-        step = None if progress is None else progress.step()
+        step = progress.step()
         for price in _PRICES:
             patience = 0 if start is None else _PATIENCE
             found = self._problem(given, price).found(patience=patience, start=start, progress=step)

@@ -10,26 +10,20 @@ All of this works on what was released: it costs no privacy.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from fedbnsl.graphs.family_moments import parent_candidates
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.consensus import RobustRule
-from fedbnsl_server.search.graph_search import FoundGraph, search
-from fedbnsl_server.search.progress import Each, Progress, in_turn
 
 NOISE_WIDTHS = 3.0
 """A covariance of residuals within so many standard deviations of its noise counts as zero."""
 
 # The least square of a next scale, as a share of the residuals' median variance.
 _LEAST_SCALE = 0.3
-# Up to so many variables, a search tries all pairs.
-_ALL_PAIRS = 40
 # Residuals that are correlated by more than this show an edge that a search has missed.
 _MISSED = 0.1
 
@@ -207,69 +201,6 @@ def least_noise(variances: Sequence[int], n_samples: Sequence[int], n_variables:
     It is reached if all residuals are as long as the norm bound allows, and all rounds asked for the same ones.
     """
     return math.sqrt(sum(variances) / (2.0 * n_rounds)) * n_variables / (LATTICE * sum(n_samples))
-
-
-def search_pooled(
-    pooled: PooledMoments,
-    dag: Mask,
-    scales: Matrix,
-    mask: EdgeMask,
-    *,
-    threshold: float,
-    keep_small: bool,
-    size: Matrix | None = None,
-    progress: Progress | None = None,
-    each: Each = in_turn,
-) -> FoundGraph:
-    """The DAG that explains the pooled moments best, searched again while its residuals show what it missed.
-
-    Parameters
-    ----------
-    dag, scales
-        (d, d) graph and (d,) scales that the residuals were made with.
-    threshold
-        Absolute weight that an edge has at least.
-    keep_small
-        Keep edges of smaller weight, too: they do not make the residuals worse.
-    size
-        (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
-    progress, each
-        See `search`.
-
-    Returns
-    -------
-    found
-        Its weights and residual variances are those of the columns as they are pooled.
-    """
-    columns, between = mask.columns, mask.of_variables
-    unit = np.ones(len(dag)) if size is None else size
-    moments = pooled.moments * unit * unit[:, None]
-    near = ~np.eye(len(dag), dtype=bool) if len(dag) <= _ALL_PAIRS else neighbours(pooled, dag, scales, threshold)
-    near = near | near.T
-    while True:
-        found = search(
-            [moments],
-            start=columns.joined((dag & mask.allowed) | mask.required),
-            candidates=parent_candidates(near, mask),
-            allowed=between.allowed,
-            required=between.required,
-            n_samples=1.0 / pooled.noise_std**2,
-            penalty=pooled.edge_penalty(threshold),
-            threshold=0.0 if keep_small else threshold,
-            size=size,
-            columns=columns,
-            progress=progress,
-            each=each,
-        )
-        found = replace(
-            found,
-            weights=found.weights * unit[:, None] / unit,
-            residual_variance=found.residual_variance / unit**2,
-        )
-        more = near | missed_neighbours(pooled, found.weights, found.residual_variance)
-        if (more == near).all() or (progress is not None and progress.is_enough):
-            return found
-        near, dag = more, columns.spread(found.dag)
 
 
 def _selected(S: Matrix, j: int, least: float, most: int) -> list[int]:

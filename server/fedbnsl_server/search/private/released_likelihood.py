@@ -22,9 +22,10 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.private.clipped_moments import clipping
-from fedbnsl_server.search.private.reversed_edges import ends_error, turned_growth
+from fedbnsl_server.search.private.levenberg_marquardt import Ends, descended, gain_left, inverse_of
+from fedbnsl_server.search.private.reversed_edges import ends_error, reversal_growth
+from fedbnsl_server.search.score import NoisyScore
 from fedbnsl_server.search.sparse_products import InnerProducts, Rows, TotalEffects
 
 # A residual variance falls to no less than this share of itself in one step.
@@ -34,33 +35,17 @@ _LEAST_SHARE, _LEAST_SCALE = 0.2, 1e-3
 # Of the noise of a variance: so little can never be told.
 _FAR_BELOW_NOISE = 1e-3
 _LARGEST_WEIGHT = 1e12
-_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
-CONVERGED = 1e-3
-"""A move between graphs must gain more."""
 # A step that promises less ends a fit.
 _SETTLED = 1e-4
-REACH = 2.0
-"""A target that takes more than so many times what the next step promises is out of reach.
+MOST_STEPS = 10
+"""Of a fit, unless it is told otherwise."""
 
-Where one was reached, it took 1.02 times that at most (moves of `turned`, 20 to 100 variables).
-"""
+CONSIDERED = 300
+"""Of the edges that might be added, so many are looked at."""
 
-_MOST_STEPS = 10
-# Of the extended BIC. An edge that is none costs more than itself: it directs others.
-_GAMMA = 1.0
-# Of the edges that might be added, so many are looked at.
-_CONSIDERED = 300
-# An edge is worth turning around if the negative log-likelihood does not seem to grow by more than so many prices of an
+# An edge is worth reversing if the negative log-likelihood does not seem to grow by more than so many prices of an
 # edge. Graphs of seeds from 100 on (20 to 100 variables) come out as well as if all edges were tried.
 _MOST_PRICES = 5.0
-# The least share of a curvature that is left if other numbers follow.
-_LEAST_LEFT = 1e-3
-# A curvature that says nothing.
-_NO_CURVATURE = 1e-100
-# What keeps an information from being singular.
-_RIDGE = 1e-10
-
-
 Products = Sequence[tuple[InnerProducts, float]]
 """By release, with what the squares of its derivatives count for."""
 
@@ -204,58 +189,38 @@ class ReleasedLikelihood:
         self._asked = [_Asked.of(one.A) for one in releases]
         self._n_samples, self._fixed = n_samples, fixed
         noise = 1.0 / sum(one.noise_std**-2 for one in releases)
-        squared = noise + 1.0 / n_samples
-        self.share = noise / squared
-        self.penalty = extended_penalty(1.0 / squared, len(mask.of_variables.allowed), _GAMMA) / squared
+        self.share, self.penalty = NoisyScore.of(noise, n_samples, len(mask.of_variables.allowed))
         # What a residual variance is told from, by far: 0 would leave no information on what explains it.
         self._least = _FAR_BELOW_NOISE * np.min([one.noise_std / one.A.diagonal() ** 2 for one in releases], axis=0)
         sizes = mask.columns.sizes
         self.prices: Matrix = np.asarray(self.penalty * np.outer(sizes, sizes), dtype=np.float64)
 
-    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf) -> Fit:
-        """The best explanation by a (V, V) DAG that Gauss-Newton steps (Levenberg-Marquardt) reach from a start.
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = MOST_STEPS, target: float = math.inf) -> Fit:
+        """The best fit of a (V, V) DAG that Levenberg-Marquardt steps reach from a start.
 
-        From one whose numbers are beyond use, none is made: its score is infinite.
+        A non-finite start gives an infinite score.
 
         Parameters
         ----------
         W, V
             (d, d) weights and residual covariances to start from; weights off the DAG do not count.
         target
-            Misfit from which on an explanation is of use. Where it is out of reach, the score is infinite, too.
+            Negative log-likelihood from which on a fit is of use. Where it is out of reach, the score is infinite, too.
         """
         edges, pairs = self.fitted(dag)
-        now, damping = self._at(np.where(self.mask.columns.spread(dag), W, 0.0), V), _DAMPING
-        if not math.isfinite(now.nll):
-            return _beyond_use(dag, now)
-        information, gradient = self._normal_equations(now, edges, pairs)
-        for _ in range(steps):
-            before, step = now, step_of(information, gradient, damping)
-            promised = 0.5 * float(gradient @ step)
-            if promised < _SETTLED:
-                break
-            if now.nll - target > REACH * promised:
-                return _beyond_use(dag, now)
-            while now is before and damping <= _MOST_DAMPING:
-                other = self._at(*self._moved(now, edges, pairs, step))
-                if other.nll < now.nll:
-                    now, damping = other, max(damping / 10.0, _LEAST_DAMPING)
-                else:
-                    damping *= 10.0
-                    step = step_of(information, gradient, damping)
-            if now is before:
-                break
-            information, gradient = self._normal_equations(now, edges, pairs)
-        price = float(self.prices[dag].sum())
-        return Fit(
-            dag,
-            now.weights,
-            now.covariance,
-            now.nll,
-            now.nll + price,
-            now.scales,
-            information,
+        start = self._at(np.where(self.mask.columns.spread(dag), W, 0.0), V)
+        if not math.isfinite(start.nll):
+            return _useless(dag, start)
+        now, information, is_of_use = descended(
+            start,
+            lambda point: self._normal_equations(point, edges, pairs),
+            lambda point, step: self._at(*self._moved(point, edges, pairs, step)),
+            Ends(steps, target, settled=_SETTLED, converged=0.0),
         )
+        if not is_of_use:
+            return _useless(dag, now)
+        score = now.nll + float(self.prices[dag].sum())
+        return Fit(dag, now.weights, now.covariance, now.nll, score, now.scales, information)
 
     def _moved(self, point: "_Point", edges: Index, pairs: Index, step: Matrix) -> tuple[Matrix, Matrix]:
         """Weights and covariances after a step; the scales follow from these."""
@@ -337,7 +302,7 @@ class ReleasedLikelihood:
         between = self.mask.of_variables
         may = between.allowed & ~(found.dag | found.dag.T | np.eye(len(found.dag), dtype=bool))
         plain = np.where(columns.spread(may), gradient**2 / curvature, 0.0)
-        places = np.argsort(-plain, axis=None)[:_CONSIDERED]
+        places = np.argsort(-plain, axis=None)[:CONSIDERED]
         i, j = (np.ascontiguousarray(one) for one in np.unravel_index(places, W.shape))
         crossed = self._crossed(point, products, j, i + len(W), factor_places(len(W), edges, pairs))
         of_columns = np.zeros_like(W)
@@ -346,8 +311,8 @@ class ReleasedLikelihood:
         owner = np.eye(len(columns.sizes))[columns.variable_of]
         return np.asarray(owner.T @ of_columns @ owner)
 
-    def turnable(self, found: Fit) -> Mask:
-        """(V, V) the edges that may be worth turning around, where residual variances are known (`fixed`).
+    def reversible(self, found: Fit) -> Mask:
+        """(V, V) the edges that may be worth reversing, where residual variances are known (`fixed`).
 
         Given what both ends have as parents, x -> y with y = w x + e says of moments what x = b y + e' says, if it has
         other residual variances. So the negative log-likelihood grows by what it takes to move w and both variances
@@ -369,10 +334,10 @@ class ReleasedLikelihood:
         at = np.arange(len(edges))
         error = ends_error(found.error.diagonal()[at], follow[i, at], follow[j, at], left[i, i], left[i, j], left[j, j])
         variance = point.covariance.diagonal()
-        grown = turned_growth(found.weights[i, j], variance[i], variance[j], error, slope[i], slope[j])
-        turnable = np.zeros_like(found.dag)
-        turnable[i, j] = grown <= _MOST_PRICES * self.penalty
-        return turnable
+        grown = reversal_growth(found.weights[i, j], variance[i], variance[j], error, slope[i], slope[j])
+        reversible = np.zeros_like(found.dag)
+        reversible[i, j] = grown <= _MOST_PRICES * self.penalty
+        return reversible
 
     def fitted(self, dag: Mask) -> tuple[Index, Index]:
         """(E, 2) edges between columns, and (K, 2) columns with a residual covariance: what is fitted."""
@@ -402,17 +367,8 @@ class ReleasedLikelihood:
             V, spread, scales = V * last, spread.scaled(last), scales / last
         if not self._fixed:  # that of the last release goes with the covariances
             free[-1] = False
-        return _Point(
-            W,
-            V,
-            scales,
-            nll if math.isfinite(nll) else math.inf,
-            left,
-            explained,
-            free,
-            B,
-            spread,
-        )
+        nll = nll if math.isfinite(nll) else math.inf
+        return _Point(W, V, scales, nll, left, explained, free, B, spread)
 
     def _normal_equations(self, point: "_Point", edges: Index, pairs: Index) -> tuple[Matrix, Matrix]:
         """Information and gradient of the log-likelihood.
@@ -504,7 +460,7 @@ class _Point(NamedTuple):
     spread: Rows
 
 
-def _beyond_use(dag: Mask, point: _Point) -> Fit:
+def _useless(dag: Mask, point: _Point) -> Fit:
     return Fit(dag, point.weights, point.covariance, point.nll, math.inf, point.scales, np.zeros((0, 0)))
 
 
@@ -571,54 +527,6 @@ def _squared(x: Matrix, y: Matrix) -> Matrix:
     """(K, K) half the inner products of the derivatives x y' + y x'."""
     xy = x @ y.T
     return np.asarray((x @ x.T) * (y @ y.T) + xy * xy.T)
-
-
-def step_of(information: Matrix, gradient: Matrix, damping: float) -> Matrix:
-    """(K,) `inverse_of(information, damping) @ gradient`, with less work."""
-    from scipy.linalg.lapack import dposv  # here: see `global_step.warm_up`
-
-    size, relative = _relative(information, damping)
-    _, step, failed = dposv(relative.T, gradient / size, overwrite_a=True)
-    if failed != 0:  # rounding, or numbers beyond use
-        return np.asarray(np.linalg.solve(_relative(information, damping)[1], gradient / size) / size)
-    return np.asarray(step / size)
-
-
-def inverse_of(information: Matrix, damping: float) -> Matrix:
-    """Of (1 + damping) times the diagonal; in units of the diagonal, so that nothing is singular by its size alone."""
-    from scipy.linalg.lapack import dpotrf, dpotri
-
-    size, relative = _relative(information, damping)
-    L, failed = dpotrf(relative.T, lower=True, overwrite_a=True)
-    if failed != 0:
-        return np.asarray(np.linalg.inv(_relative(information, damping)[1]) / size / size[:, None])
-    lower, _ = dpotri(L, lower=True, overwrite_c=True)
-    return np.asarray((np.tril(lower) + np.tril(lower, -1).T) / size / size[:, None])
-
-
-def _relative(information: Matrix, damping: float) -> tuple[Matrix, Matrix]:
-    """(K,) units, and (K, K) information in these, damped."""
-    size = np.sqrt(np.maximum(information.diagonal(), np.finfo(np.float64).tiny))
-    relative = information / size
-    relative /= size[:, None]
-    relative[np.diag_indices(len(size))] += damping + _RIDGE
-    return size, relative
-
-
-def gain_left(gradient: Matrix, curvature: Matrix, crossed: Matrix, error: Matrix) -> Matrix:
-    """(N,) what an NLL loses by each of N further numbers, to second order, if all K fitted ones follow.
-
-    Parameters
-    ----------
-    gradient, curvature, crossed
-        (N,), (N,) and (N, K) derivatives of the log-likelihood.
-    error
-        (K, K) inverse of the information of the fitted ones.
-    """
-    followed = ((crossed @ error) * crossed).sum(axis=1)
-    left = np.maximum(curvature - followed, _LEAST_LEFT * curvature)
-    some = left > _NO_CURVATURE
-    return np.asarray(np.divide(0.5 * gradient**2, left, out=np.zeros_like(left), where=some))
 
 
 def _no_less(V: Matrix, before: Matrix, least: Matrix, columns: Columns) -> Matrix:

@@ -1,15 +1,15 @@
 """How much a negative log-likelihood grows if an edge is reversed, to second order.
 
 Given what both ends have as parents, i -> j with x_j = w x_i + e says of the moments what j -> i with x_i = b x_j + e'
-says, if it has other residual variances. Where these are known, turning takes three numbers to other values: w and both
-variances. All other numbers follow.
+says, if it has other residual variances. Where these are known, three numbers get other values: w and both variances.
+All other numbers follow.
 """
 
 import numpy as np
 
 from fedbnsl.protocol.sparse import Matrix
 
-# Weights of turned edges that are tried, in units of the residuals' standard deviations, and none.
+# Weights of reversed edges that are tried, in units of the residuals' standard deviations, and none.
 _SIZES = np.geomspace(1e-4, 2.0, 30)
 _WEIGHTS = np.concatenate([-_SIZES, [0.0], _SIZES])
 
@@ -35,7 +35,7 @@ def ends_error(weight: Matrix, of_i: Matrix, of_j: Matrix, left_ii: Matrix, left
     return error
 
 
-def turned_growth(w: Matrix, v_i: Matrix, v_j: Matrix, error: Matrix, slope_i: Matrix, slope_j: Matrix) -> Matrix:
+def reversal_growth(w: Matrix, v_i: Matrix, v_j: Matrix, error: Matrix, slope_i: Matrix, slope_j: Matrix) -> Matrix:
     """(E,) by how much the NLL grows at least if an edge i -> j is reversed; below 0 if it falls.
 
     Parameters
@@ -49,7 +49,7 @@ def turned_growth(w: Matrix, v_i: Matrix, v_j: Matrix, error: Matrix, slope_i: M
     """
     w, v_i, v_j = (one[:, None] for one in (w, v_i, v_j))
     b = _WEIGHTS * np.sqrt(v_i / v_j)
-    of_i = b**2 * v_j + v_i  # the variance that i has after the turn, given its parents but for j
+    of_i = b**2 * v_j + v_i  # the variance that i has after it, given its parents but for j
     moved = np.stack([b * v_j / of_i - w, of_i - v_i, v_i * v_j / of_i - v_j], axis=2)
     grown = 0.5 * np.einsum("eba,eac,ebc->eb", moved, np.linalg.inv(error), moved)
     grown -= moved[:, :, 1] * slope_i[:, None] + moved[:, :, 2] * slope_j[:, None]

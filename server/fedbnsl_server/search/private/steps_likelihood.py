@@ -7,32 +7,26 @@ costs no bias: its mean is what is fitted, as for Gaussian records.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.order_search import extended_penalty
 from fedbnsl_server.search.private.clipped_products import ClippedMean, clipped_mean
+from fedbnsl_server.search.private.levenberg_marquardt import CONVERGED, Ends, descended, gain_left
 from fedbnsl_server.search.private.released_likelihood import (
-    CONVERGED,
-    REACH,
+    CONSIDERED,
+    MOST_STEPS,
     Fit,
-    gain_left,
-    step_of,
     total_effects,
 )
 from fedbnsl_server.search.private.released_steps import ReleasedSteps
+from fedbnsl_server.search.score import NoisyScore
 
-_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e6
-_MOST_STEPS = 10
 _LARGEST_WEIGHT = 1e6
 # A residual variance changes by no more than this factor in a step.
 _LARGEST_FACTOR = 3.0
-# Of the edges that might be added, so many are looked at.
-_CONSIDERED = 300
-# Of the extended BIC, as for released moments.
-_GAMMA = 1.0
 _LEAST_VARIANCE = 1e-12
 # Of a number about which the steps say anything.
 _LEAST_CURVATURE = 1e-9
@@ -72,44 +66,31 @@ class StepsLikelihood:
         point = _Point(steps, W, V)
         size = point.clipped.by_covariance * np.sqrt(point.S.diagonal()[steps.parent] * point.of_residual)
         squared = 0.5 * d * (d - 1) / float(np.square(size / steps.noise_std).sum())  # noise of a correlation
-        self.share = squared / (squared + 1.0 / n_samples)
-        squared += 1.0 / n_samples
-        self.penalty = extended_penalty(1.0 / squared, d, _GAMMA) / squared
+        self.share, self.penalty = NoisyScore.of(squared, n_samples, d)
         self.prices = np.full((d, d), self.penalty)
 
-    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = _MOST_STEPS, target: float = math.inf) -> Fit:
-        """The best explanation by a (d, d) DAG; see `ReleasedLikelihood.explained`."""
-        edges, damping = np.argwhere(dag), _DAMPING
-        W = np.where(dag, W, 0.0)
-        nll = self._nll(W, V)
-        J, missed = self._derivatives(W, V, edges)
-        for _ in range(steps if math.isfinite(nll) else 0):
-            information, gradient, before = _information(J), J.T @ missed, nll
-            step = step_of(information, gradient, damping)
-            if nll - target > REACH * 0.5 * float(gradient @ step):
-                return Fit(dag, W, V, nll, math.inf, np.ones(1), information)
-            while nll == before and damping <= _MOST_DAMPING:
-                other = W.copy()
-                other[edges[:, 0], edges[:, 1]] += step[: len(edges)]
-                factor = np.exp(np.clip(step[len(edges) :], -math.log(_LARGEST_FACTOR), math.log(_LARGEST_FACTOR)))
-                other_nll = self._nll(other, V * factor)
-                if other_nll < nll:
-                    W, V, nll, damping = (
-                        other,
-                        V * factor,
-                        other_nll,
-                        max(damping / 10.0, _LEAST_DAMPING),
-                    )
-                else:
-                    damping *= 10.0
-                    step = step_of(information, gradient, damping)
-            if nll == before:
-                break
-            J, missed = self._derivatives(W, V, edges)
-            if before - nll < CONVERGED:
-                break
-        score = nll + self.penalty * len(edges)
-        return Fit(dag, W, V, nll, score, np.ones(1), _information(J))
+    def explained(self, dag: Mask, W: Matrix, V: Matrix, *, steps: int = MOST_STEPS, target: float = math.inf) -> Fit:
+        """The best fit of a (d, d) DAG; see `ReleasedLikelihood.explained`."""
+        edges = np.argwhere(dag)
+
+        def at(W: Matrix, V: Matrix) -> _Fitted:
+            return _Fitted(W, V, self._nll(W, V))
+
+        def equations(point: _Fitted) -> tuple[Matrix, Matrix]:
+            J, missed = self._derivatives(point.W, point.V, edges)
+            return _information(J), J.T @ missed
+
+        def moved(point: _Fitted, step: Matrix) -> _Fitted:
+            W = point.W.copy()
+            W[edges[:, 0], edges[:, 1]] += step[: len(edges)]
+            factor = np.exp(np.clip(step[len(edges) :], -math.log(_LARGEST_FACTOR), math.log(_LARGEST_FACTOR)))
+            return at(W, point.V * factor)
+
+        start = at(np.where(dag, W, 0.0), V)
+        ends = Ends(steps if math.isfinite(start.nll) else 0, target, settled=-math.inf, converged=CONVERGED)
+        now, information, is_of_use = descended(start, equations, moved, ends)
+        score = now.nll + self.penalty * len(edges) if is_of_use else math.inf
+        return Fit(dag, now.W, now.V, now.nll, score, np.ones(1), information)
 
     def gains(self, found: Fit) -> Matrix:
         """(d, d) about how much the negative log-likelihood would fall with one more edge (score test).
@@ -119,7 +100,7 @@ class StepsLikelihood:
         W, V, dag = found.weights, found.covariance, found.dag
         may = self.mask.of_variables.allowed & ~(dag | dag.T | np.eye(len(dag), dtype=bool))
         plain = self._plain_gains(W, V)
-        places = np.argsort(-np.where(may, plain, -1.0), axis=None)[: min(_CONSIDERED, int(may.sum()))]
+        places = np.argsort(-np.where(may, plain, -1.0), axis=None)[: min(CONSIDERED, int(may.sum()))]
         others = np.stack(np.divmod(places, len(dag)), axis=1)
         J, _ = self._derivatives(W, V, np.argwhere(dag))
         added, missed = self._derivatives(W, V, others)
@@ -171,6 +152,14 @@ class StepsLikelihood:
         squared = (weight * by.by_covariance**2)[:, None]
         curvature = (squared * at.SR**2).T @ T_i**2 + (squared * S_i**2).T @ at.TR**2
         return np.asarray(np.divide(gradient**2, curvature, out=np.zeros_like(W), where=curvature > _LEAST_CURVATURE))
+
+
+class _Fitted(NamedTuple):
+    """Weights, residual covariances, and the negative log-likelihood that they have."""
+
+    W: Matrix
+    V: Matrix
+    nll: float
 
 
 def _information(J: Matrix) -> Matrix:

@@ -13,11 +13,11 @@ import numpy as np
 
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.search.private.likelihood_moves import improved, pruned, turned
+from fedbnsl_server.search.private.likelihood_moves import improved, pruned, with_edges_reversed
 from fedbnsl_server.search.private.released_likelihood import Fit
 from fedbnsl_server.search.private.released_steps import ReleasedSteps
 from fedbnsl_server.search.private.steps_likelihood import StepsLikelihood
-from fedbnsl_server.search.progress import Progress
+from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 # Of more variables, each move takes so long that only single edges of one start are dropped and added.
 _MANY = 50
@@ -31,7 +31,7 @@ def search_steps(
     starts: Sequence[Mask],
     *,
     threshold: float,
-    progress: Progress | None = None,
+    progress: Progress = UNWATCHED,
 ) -> Fit:
     """The best explanation of the steps, or the best so far once `progress` is told that it is enough.
 
@@ -49,21 +49,20 @@ def search_steps(
     V = np.eye(len(W))
     likelihood = StepsLikelihood(steps, n_samples, mask, np.where(starts[0], W, 0.0), V)
     distinct = list({dag.tobytes(): dag for dag in starts}.values())
-    if progress is not None:
-        progress.begin("search in the steps")
+    progress.begin("search in the steps")
     if len(W) > _MANY:
         one = improved(likelihood, likelihood.explained(distinct[0], W, V), progress=progress)
         return pruned(likelihood, one, threshold)
-    step = None if progress is None else progress.step()
+    step = progress.step()
     moved = (improved(likelihood, likelihood.explained(dag, W, V), progress=step) for dag in distinct)
-    ends = [turned(likelihood, one, progress=progress) for one in moved]
+    ends = [with_edges_reversed(likelihood, one, progress=progress) for one in moved]
     best = min(ends, key=_score)
     apart = StepsLikelihood(steps, n_samples, mask, best.weights, best.covariance, fixed=False)
     free = apart.explained(best.dag, best.weights, best.covariance)
     if best.nll - free.nll * likelihood.share / apart.share > likelihood.penalty * (len(W) - 1):
         again = (apart.explained(one, best.weights, best.covariance) for one in (best.dag, *distinct))
         ends = [improved(apart, one, progress=step) for one in again]
-        likelihood, best = apart, turned(apart, min(ends, key=_score), progress=progress)
+        likelihood, best = apart, with_edges_reversed(apart, min(ends, key=_score), progress=progress)
     return pruned(likelihood, best, threshold)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from fedbnsl_server.search.kernels.family import blocks_of
 from fedbnsl_server.search.kernels.order_search import first_families, improve
 from fedbnsl_server.search.kernels.order_state import Problem, Room, State
+from fedbnsl_server.search.score import Score
 
 # a -> c <- b, and p -> w apart from them.
 A, B, C, P, W = range(5)
@@ -30,7 +31,7 @@ def problem() -> Problem:
         blocks_of([np.array([j]) for j in range(5)]),
         candidates=apart,
         required=np.zeros_like(apart),
-        penalty=PENALTY,
+        score=Score.bic(PENALTY),
         least=1e-6 * PENALTY,
         most=5,
     )

@@ -12,6 +12,7 @@ from fedbnsl_server.search.private import equal_variance_search
 from fedbnsl_server.search.private.combined_releases import released
 from fedbnsl_server.search.private.equal_variance_search import EqualVarianceSearch, Learned
 from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.progress import Progress
 from fedbnsl_workbench.tables.synthetic import random_weights
 
 D, ROWS = 20, 1e9
@@ -85,8 +86,8 @@ def test_unequal_variances_keep_the_searched_graph() -> None:
     mask = EdgeMask(Knowledge(), NAMES)
     search = EqualVarianceSearch(mask, 0.3, last=True)
     given = equal_variance_search.combined([release], ROWS, release.A)
-    graph, _ = search._searched(given, np.zeros((D, D), dtype=bool), scales)
-    assert search._explained([release], ROWS, graph, S, clear=False) is None
+    graph = search.searched(equal_variance_search._pooled(given), np.zeros((D, D), dtype=bool), scales)
+    assert search._explained([release], ROWS, graph, S, clear=False, progress=Progress()) is None
     found = searched([release], scales)
     assert (found.graph.dag == graph.dag).all()
     assert found.graph.weights == pytest.approx(graph.weights)

@@ -8,7 +8,7 @@ from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.private import likelihood_moves
-from fedbnsl_server.search.private.likelihood_moves import improved, losses, turned, with_one_more
+from fedbnsl_server.search.private.likelihood_moves import improved, losses, with_edges_reversed, with_one_more
 from fedbnsl_server.search.private.released_likelihood import Fit, ReleasedLikelihood
 from fedbnsl_server.search.progress import Progress
 from noisy_releases import DAG, D, V, W, likelihood, mask, moments, release
@@ -44,7 +44,7 @@ def test_a_graph_beyond_use_is_left_as_it_is() -> None:
     given = likelihood(release(moments(W, V), std=0.01, seed=1), fixed=True)
     beyond = given.explained(DAG, W, V, target=-1e9)
     assert beyond.score == np.inf
-    assert turned(given, beyond, among=given.turnable) is beyond
+    assert with_edges_reversed(given, beyond, among=given.reversible) is beyond
 
 
 def test_which_edges_are_tried_is_asked_again_after_each_turn() -> None:
@@ -57,7 +57,7 @@ def test_which_edges_are_tried_is_asked_again_after_each_turn() -> None:
         asked.append(found.dag)
         return found.dag
 
-    end = turned(given, start, among=among)
+    end = with_edges_reversed(given, start, among=among)
     assert (end.dag == DAG).all()
     assert len(asked) >= 2
     assert any((dag == end.dag).all() for dag in asked)
@@ -155,13 +155,13 @@ def test_wrong_directions_are_turned_where_single_moves_leave_them(edge: tuple[i
     dag[j, i] = True
     stuck = improved(given, given.explained(dag, np.where(dag, W + W.T, 0.0), EQUAL))
     assert not (stuck.dag == DAG).all()
-    found = turned(given, stuck)
+    found = with_edges_reversed(given, stuck)
     assert (found.dag == DAG).all()
     assert found.score < stuck.score - 10.0
 
 
 @pytest.mark.parametrize("forbidden", [(), (("a", "d"),)])
-def test_an_edge_is_turned_around_with_the_parents_of_both_ends_that_may_be(
+def test_an_edge_is_reversed_with_the_parents_of_both_ends_that_may_be(
     forbidden: tuple[tuple[str, str], ...],
 ) -> None:
     """a -> d <- b, d -> e; in the wrong graph a and b are parents of e, and d has none but e."""
@@ -170,7 +170,7 @@ def test_an_edge_is_turned_around_with_the_parents_of_both_ends_that_may_be(
     wrong[[0, 1, 4], [4, 4, 3]] = True
     given = likelihood(release(moments(truth, EQUAL), std=0.01, seed=3), of=mask(forbidden=forbidden), fixed=True)
     start = given.explained(wrong, np.where(wrong, 0.5, 0.0), EQUAL)
-    around = likelihood_moves._turned_around(given, start, 4, 3)
+    around = likelihood_moves._with_reversed(given, start, 4, 3)
     assert around is not None
     assert around.nll < start.nll
     every = [[0, 3], [0, 4], [1, 3], [1, 4], [3, 4]]
@@ -183,7 +183,7 @@ def test_turns_obey_knowledge_and_keep_graphs_acyclic() -> None:
     given = likelihood(release(S, std=0.01, seed=1), of=of, fixed=True)
     dag = without(0, 1) & without(3, 4)
     dag[1, 0] = dag[4, 3] = True
-    found = turned(given, given.explained(dag, np.where(dag, W + W.T, 0.0), EQUAL))
+    found = with_edges_reversed(given, given.explained(dag, np.where(dag, W + W.T, 0.0), EQUAL))
     assert found.dag[4, 3]
     assert not found.dag[0, 1]
     assert is_acyclic(found.dag)
@@ -207,4 +207,4 @@ def test_a_search_that_is_told_that_it_is_enough_ends_with_what_it_has() -> None
     assert improved(given, poor, progress=progress).score < poor.score - 1.0
     progress.enough()
     assert improved(given, poor, progress=progress) is poor
-    assert turned(given, poor, progress=progress) is poor
+    assert with_edges_reversed(given, poor, progress=progress) is poor

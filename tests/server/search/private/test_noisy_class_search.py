@@ -11,14 +11,16 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl_server.inference.confidence import confidence_of
+from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
-from fedbnsl_server.search.order_search import best_dag, extended_penalty
+from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.private import noisy_class_search
 from fedbnsl_server.search.private.combined_releases import Released, released
 from fedbnsl_server.search.private.noisy_class_search import NoisyClassSearch, next_residuals
 from fedbnsl_server.search.private.released_likelihood import Release, ReleasedLikelihood
+from fedbnsl_server.search.score import extended_penalty
+from fedbnsl_server.search.space import Space
 
 D, ROWS = 8, 40_000.0
 NAMES = [f"x{k}" for k in range(D)]
@@ -60,7 +62,7 @@ def test_little_noise_hides_nothing_even_if_the_residuals_were_those_of_an_empty
     search = NoisyClassSearch(mask(), 0.0, 0)
     found, *_ = search.found([asked_with(S, np.zeros((D, D)), scales, 1e-4, seed)], ROWS)
     everything, penalty = ~np.eye(D, dtype=bool), extended_penalty(ROWS, D)
-    exact = best_dag(S, penalty=penalty, candidates=everything, required=np.zeros((D, D), dtype=bool), seed=0)
+    exact = best_dag(S, Space(everything), penalty=penalty, seed=0)
     assert class_distance(cpdag(found.dag), cpdag(exact)) == 0
 
 
@@ -98,15 +100,9 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
         assert np.isfinite(found.weights).all()
         confidence = confidence_of(
             found.dag,
-            said,
-            weight_error=errors,
-            seen=seen.of_columns,
-            accuracy=accuracy,
-            columns=mask().columns,
-            search=search,
-            class_of=cpdag,
-            draws=3,
-            rng=np.random.default_rng(0),
+            Evidence(said, accuracy, errors, seen.of_columns),
+            mask().columns,
+            Again(search, cpdag, 3, np.random.default_rng(0)),
         )
         assert np.isfinite(confidence.standard_error).all()
 

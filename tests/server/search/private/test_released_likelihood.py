@@ -9,8 +9,9 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.private import released_likelihood
-from fedbnsl_server.search.private.released_likelihood import Release, ReleasedLikelihood, inverse_of, step_of
-from fedbnsl_server.search.private.reversed_edges import turned_growth
+from fedbnsl_server.search.private.levenberg_marquardt import inverse_of, step_of
+from fedbnsl_server.search.private.released_likelihood import Release, ReleasedLikelihood
+from fedbnsl_server.search.private.reversed_edges import reversal_growth
 from noisy_releases import BLOCKED, DAG, NAMES, D, V, W, likelihood, mask, moments, release
 
 
@@ -68,8 +69,10 @@ def test_turns_grow_the_nll_about_as_much_as_a_refit_does(monkeypatch: pytest.Mo
     weights, told = np.where(dag, 0.4, 0.0), list[Matrix]()
     given = likelihood(release(moments(weights, V), std=0.02, seed=3, exact=True), fixed=True)
     found = given.explained(dag, weights, V, steps=50)
-    monkeypatch.setattr(released_likelihood, "turned_growth", lambda *of: told.append(turned_growth(*of)) or told[-1])
-    given.turnable(found)
+    monkeypatch.setattr(
+        released_likelihood, "reversal_growth", lambda *of: told.append(reversal_growth(*of)) or told[-1]
+    )
+    given.reversible(found)
     refitted = []
     for i, j in np.argwhere(dag).tolist():
         other = dag.copy()
@@ -92,7 +95,7 @@ def test_without_noise_an_edge_of_nearly_no_weight_may_be_turned() -> None:
     faint = np.where(DAG, W, 0.0)
     faint[3, 4] = 1e-3
     given = likelihood(release(moments(faint, np.eye(D)), std=2e-4, seed=1, exact=True), fixed=True)
-    found = given.turnable(given.explained(DAG, faint, np.eye(D)))
+    found = given.reversible(given.explained(DAG, faint, np.eye(D)))
     assert found[3, 4]
     assert not (found & ~np.eye(D, dtype=bool))[0].any()
 
@@ -107,19 +110,19 @@ def test_edges_that_may_be_turned_are_those_that_explain_as_much_the_other_way()
     """What leaves a direction open: noise, and data that have it the other way."""
     same = V.copy()
 
-    def turnable(variances: Matrix, std: float) -> Mask:
+    def reversible(variances: Matrix, std: float) -> Mask:
         given = likelihood(release(moments(W, variances), std=std, seed=1), fixed=True)
-        return given.turnable(given.explained(DAG, W, same))
+        return given.reversible(given.explained(DAG, W, same))
 
-    assert (turnable(same, 30.0) == DAG).all(), "noise tells no direction"
-    assert not turnable(same, 1e-4).any(), "nor is any open without noise"
+    assert (reversible(same, 30.0) == DAG).all(), "noise tells no direction"
+    assert not reversible(same, 1e-4).any(), "nor is any open without noise"
     w, dag = W[3, 4], np.zeros((D, D), dtype=bool)
     dag[3, 4] = True
     only = np.where(dag, W, 0.0)
     turned = np.zeros((D, D))
     turned[4, 3] = w * V[3, 3] / (w**2 * V[3, 3] + V[4, 4])
     given = likelihood(release(moments(turned, V), std=1e-4, seed=1), fixed=True)
-    assert given.turnable(given.explained(dag, only, V))[3, 4], "the data have it the other way"
+    assert given.reversible(given.explained(dag, only, V))[3, 4], "the data have it the other way"
 
 
 def test_releases_without_noise_tell_everything() -> None:

@@ -183,10 +183,7 @@ class TableChecks:
     def require(self, min_rows: int) -> tuple[Oddity, ...]:
         """Refuse what cannot be used, and return what is odd.
 
-        Raises
-        ------
-        DataError
-            By column and count.
+        Raises DataError by column and count.
         """
         if self._n < (needed := max(min_rows, 1)):
             complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""

@@ -18,10 +18,7 @@ _NAME_OR_MAP = (
 def read_names(origin: Path | str, header: Sequence[str]) -> list[str]:
     """The names of a header as they are used: without spaces around them, composed (NFC), and checked.
 
-    Raises
-    ------
-    DataError
-        As `check_names`, and for names that differ only in how their accents are stored.
+    Raises DataError as `check_names`, and for names that differ only in how their accents are stored.
     """
     stripped = [name.strip() for name in header]
     names = [composed(name) for name in stripped]
@@ -41,10 +38,7 @@ def read_names(origin: Path | str, header: Sequence[str]) -> list[str]:
 def check_names(origin: Path | str, header: Sequence[str]) -> None:
     """Refuse names that are empty, repeated or that the graph files cannot hold.
 
-    Raises
-    ------
-    DataError
-        By name.
+    Raises DataError by name.
     """
     if "" in header:
         k = header.index("") + 1
@@ -71,15 +65,8 @@ def choose(
 ) -> list[int]:
     """Positions in the header of the columns to use; all if none is named.
 
-    Parameters
-    ----------
-    called
-        What columns are called in the header, by variable, if not like that.
-
-    Raises
-    ------
-    DataError
-        If one is missing or named twice, or there is only one.
+    `called`: what columns are called in the header, by variable, if not like that. Raises DataError if one is missing
+    or named twice, or there is only one.
     """
     called, columns = called or {}, [composed(name) for name in columns]
     here = [called.get(name, name) for name in columns]

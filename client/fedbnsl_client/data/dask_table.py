@@ -82,10 +82,7 @@ class Recipe:
     def codes(self, part: Part, found: CellProblems) -> Iterator[Matrix]:
         """(rows, V) codes of a part.
 
-        Raises
-        ------
-        DataError
-            If a file is not as it was.
+        Raises DataError if a file is not as it was.
         """
         _require_same(part)
         yield from codes_of_batches(
@@ -166,10 +163,7 @@ class Cluster:
     def each(self, task: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """What the workers make of each part, in the order of the parts; few wait here at a time.
 
-        Raises
-        ------
-        DataError
-            As the task, or if the cluster fails.
+        Raises DataError as the task, or if the cluster fails.
         """
         waiting: deque[Any] = deque()
         with _said_in_words():
@@ -196,10 +190,7 @@ class Cluster:
     def require_workers(self) -> None:
         """Refuse a cluster without workers, or with those of another version.
 
-        Raises
-        ------
-        DataError
-            Saying what to do.
+        Raises DataError saying what to do.
         """
         with _said_in_words():
             found = set(self._client.run(_version).values())
@@ -247,12 +238,7 @@ class DaskRows(RowsElsewhere):
 def connected(engine: str) -> Generator[Cluster]:
     """The cluster at dask://host:port, on this machine, or dask+tls://host:port, where TLS comes from Dask's settings.
 
-    Raises
-    ------
-    SetupError
-        If this is no such address.
-    DataError
-        If the extra is not installed, or nobody answers.
+    Raises SetupError if this is no such address. Raises DataError if the extra is not installed, or nobody answers.
     """
     address = scheduler_address(engine)
     try:
@@ -277,10 +263,7 @@ def connected(engine: str) -> Generator[Cluster]:
 def scheduler_address(engine: str) -> str:
     """What Dask calls the address of --engine.
 
-    Raises
-    ------
-    SetupError
-        If it is none, or would leave this machine without TLS.
+    Raises SetupError if it is none, or would leave this machine without TLS.
     """
     found = _ENGINE.fullmatch(engine)
     if not found:
@@ -317,10 +300,7 @@ def read(
 ) -> Dataset:
     """A Parquet file or folder, counted and checked by the workers as `Dataset.read` does it.
 
-    Raises
-    ------
-    DataError, PlanError
-        As `Dataset.read`; and if the table is no Parquet.
+    Raises DataError, PlanError as `Dataset.read`; and if the table is no Parquet.
     """
     path = path.resolve()
     if not (path.is_dir() or (path.is_file() and is_parquet(path))):

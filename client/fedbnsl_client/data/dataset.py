@@ -128,6 +128,8 @@ class Dataset:
     ) -> Self:
         """Read a table (see `source_of`) in one pass.
 
+        Raises DataError if the file cannot be read or its table cannot be used; the text says why, by column and count.
+
         Parameters
         ----------
         columns
@@ -142,11 +144,6 @@ class Dataset:
             A larger file is refused before it is read; None: any size is read.
         warn
             Issue a DataWarning for each entry of `odd`, and for missing values.
-
-        Raises
-        ------
-        DataError
-            If the file cannot be read or its table cannot be used; the text says why, by column and count.
         """
         with said_in_words(path), words_have_a_remedy(dictionary):
             before = state_of(path)
@@ -181,6 +178,8 @@ class Dataset:
     ) -> Self:
         """A table that is in memory already, checked as `read` checks a file.
 
+        Raises DataError as `read`.
+
         Parameters
         ----------
         variables
@@ -189,11 +188,6 @@ class Dataset:
             (n, V) values, or with a dictionary codes of its variables; NaN where one is missing.
         origin
             What errors call the table.
-
-        Raises
-        ------
-        DataError
-            As `read`.
         """
         check_names(origin, variables)
         if len(variables) < 2:
@@ -227,10 +221,7 @@ class Dataset:
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
 
-        Raises
-        ------
-        DataError
-            If a name is missing.
+        Raises DataError if a name is missing.
         """
         missing = [name for name in variables if name not in self.variables]
         if missing:
@@ -380,15 +371,8 @@ class TablePass:
     def odd(self, X: Matrix | None = None) -> tuple[Oddity, ...]:
         """What is odd about the whole table.
 
-        Parameters
-        ----------
-        X
-            (n, d) its values, which tell what to leave out where too few rows are complete; None: they are not here.
-
-        Raises
-        ------
-        DataError
-            If it cannot be used.
+        `X`: (n, d) its values, which tell what to leave out where too few rows are complete; None: they are not here.
+        Raises DataError if it cannot be used.
         """
         wrong = [
             f"column {name!r}: {places.count} row(s) are infinite, or not {self.dictionary[name].least[1]} as "

@@ -22,6 +22,8 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     A plain hash would be a release: anyone who guesses a table could check the guess. Neither the key nor this value
     leaves the site.
 
+    Raises ValueError if names and array do not fit each other.
+
     Parameters
     ----------
     key
@@ -35,11 +37,6 @@ def fingerprint(key: bytes, variables: Sequence[str], X: Matrix) -> bytes:
     -------
     bytes
         32 bytes. Names, shape, which values are missing and every bit of the others count, except the sign of zero.
-
-    Raises
-    ------
-    ValueError
-        If names and array do not fit each other.
     """
     if X.ndim != 2 or X.shape[1] != len(variables) or len(set(variables)) < len(variables):
         raise ValueError(f"{len(variables)} names, {len(set(variables))} of them distinct, for an array {X.shape}")

@@ -49,6 +49,8 @@ def site_tables(
 ) -> dict[str, Dataset]:
     """Tables by site, all with the same variables in the same order.
 
+    Raises DataError if a table cannot be used, or has other columns than the first.
+
     Parameters
     ----------
     tables
@@ -58,11 +60,6 @@ def site_tables(
         Those to use, in this order; empty: all of the dictionary or, without one, of the first table.
     dictionary
         What the variables are; empty: every column is a number.
-
-    Raises
-    ------
-    DataError
-        If a table cannot be used, or has other columns than the first.
     """
     named = _named(tables)
     columns = columns or dictionary.variables
@@ -86,10 +83,7 @@ def site_tables(
 def table_over(table: object, variables: Sequence[str], dictionary: Dictionary = NO_DICTIONARY) -> Dataset:
     """One table over these variables, in whatever order it has them.
 
-    Raises
-    ------
-    DataError
-        If it cannot be used, or lacks one of them.
+    Raises DataError if it cannot be used, or lacks one of them.
     """
     return site_tables([table], columns=variables, dictionary=dictionary)["site-1"]
 
@@ -97,10 +91,7 @@ def table_over(table: object, variables: Sequence[str], dictionary: Dictionary =
 def dictionary_from(given: Dictionary | Mapping[str, Any] | Path | str | None, *, origin: str) -> Dictionary:
     """A dictionary as programs give one: itself, its content as a mapping, or the path of its file; None: an empty one.
 
-    Raises
-    ------
-    PlanError
-        If it cannot be used.
+    Raises PlanError if it cannot be used.
     """
     if given is None:
         return NO_DICTIONARY

@@ -77,10 +77,7 @@ def rows_a_block(n_columns: int) -> int:
 def gathered(blocks: Iterable[Matrix], n_columns: int) -> Matrix:
     """Blocks of rows as one (n, d) array: in memory, or, if it has more than MAPPED_BYTES, read-only in a file.
 
-    Raises
-    ------
-    DataError
-        If TMPDIR has no room.
+    Raises DataError if TMPDIR has no room.
     """
     held: list[Matrix] = []
     n_rows, file = 0, None
@@ -101,10 +98,8 @@ def gathered(blocks: Iterable[Matrix], n_columns: int) -> Matrix:
 def zeros_in_file(shape: tuple[int, ...]) -> Matrix:
     """A writable array in a file.
 
-    Raises
-    ------
-    DataError
-        If TMPDIR has no room. All space is reserved now, because a full disk at a later write would kill the process.
+    Raises DataError if TMPDIR has no room. All space is reserved now, because a full disk at a later write would kill
+    the process.
     """
     with _new_file() as file, _said_in_words():
         size = 8 * int(np.prod(shape))
@@ -120,10 +115,7 @@ def row_blocks(X: Matrix | RowsElsewhere) -> Iterator[Matrix]:
 
     No block is smaller than `rows_a_block` unless the table is: the last one takes what would be left over.
 
-    Raises
-    ------
-    DataError
-        If its rows are elsewhere.
+    Raises DataError if its rows are elsewhere.
     """
     if isinstance(X, RowsElsewhere):
         raise DataError(

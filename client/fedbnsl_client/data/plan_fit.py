@@ -61,10 +61,7 @@ class PlanFit:
 def refuse_other_columns(plan: Plan, columns: Sequence[str]) -> None:
     """Refuse a plan whose columns are not those of the run: they are priced, and bounded, as the plan has them.
 
-    Raises
-    ------
-    SchemaMismatchError
-        Before anything is paid for.
+    Raises SchemaMismatchError before anything is paid for.
     """
     if plan.column_names and set(plan.column_names) != set(columns):
         raise SchemaMismatchError(
@@ -76,10 +73,7 @@ def refuse_other_columns(plan: Plan, columns: Sequence[str]) -> None:
 def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     """Refuse a plan whose data dictionary says other things of the run's variables than the site's.
 
-    Raises
-    ------
-    SchemaMismatchError
-        With the first digits of both digests; also if only one side has a dictionary.
+    Raises SchemaMismatchError with the first digits of both digests; also if only one side has a dictionary.
     """
     used = plan.variables or plan.dictionary.variables
     theirs = plan.dictionary.over(used) if plan.dictionary else plan.dictionary
@@ -101,10 +95,7 @@ def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
 def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     """Refuse a table from which rows were left out that the plan wants to have, or too many of them.
 
-    Raises
-    ------
-    DataError
-        By column and count, with the way on.
+    Raises DataError by column and count, with the way on.
     """
     rows, whole = table.gaps.rows, table.gaps.of
     if not rows:
@@ -132,15 +123,7 @@ def require_sizes(table: Dataset) -> None:
     The check of a table without a dictionary has refused such columns already. One with a dictionary may hold them: a
     plan that prepares columns divides by a spread of all sites. A column of zeros is a level that does not occur here.
 
-    Parameters
-    ----------
-    table
-        (n, d) without missing values.
-
-    Raises
-    ------
-    DataError
-        By column.
+    `table`: (n, d) without missing values. Raises DataError by column.
     """
     sizes = np.sqrt(sum_over_rows(table.X, lambda rows: np.square(rows).sum(axis=0)) / table.n_samples)
     small = np.flatnonzero((sizes > 0.0) & (sizes < LEAST_SPREAD)).tolist()
@@ -173,10 +156,7 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
 def require_rows_here(table: Dataset, plan: Plan) -> None:
     """Refuse a plan that looks at rows in every step, for a table whose rows Dask workers hold.
 
-    Raises
-    ------
-    DataError
-        With the way on.
+    Raises DataError with the way on.
     """
     if isinstance(table.X, RowsElsewhere) and plan.privacy and plan.rounds and plan.local_solver.startswith("dp-pgcd"):
         raise DataError(
@@ -212,10 +192,7 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
     By column, because of a wide table most records lie beyond one of many well-chosen bounds.
 
-    Raises
-    ------
-    DataError
-        If a column lies beyond its bound in nearly all records. It stays at the site.
+    Raises DataError if a column lies beyond its bound in nearly all records. It stays at the site.
     """
     lost = [name for name, share in fit.beyond.items() if share > _NEARLY_ALL]
     if lost:
@@ -233,10 +210,7 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
 
     No record leaves this function.
 
-    Raises
-    ------
-    DataError
-        If the table lacks a variable of the plan.
+    Raises DataError if the table lacks a variable of the plan.
     """
     table = table.reordered(plan.column_names or table.variables).complete_cases()
     d, n = len(table.variables), table.n_samples

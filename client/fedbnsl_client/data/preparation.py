@@ -69,10 +69,7 @@ def has_intercept(preparation: Preparation | None) -> bool:
 def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matrix]:
     """What a site answers to a statistics round: its means where all sites share one, and its variances.
 
-    Parameters
-    ----------
-    X
-        (n, d) without missing values.
+    `X`: (n, d) without missing values.
 
     Returns
     -------
@@ -92,10 +89,7 @@ def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matr
 def prepared(X: Matrix, preparation: Preparation, units: Units | None, noisy: NoisyColumns | None = None) -> Prepared:
     """What prepares the records of an (n, d) table; without units, scales are 1.
 
-    Parameters
-    ----------
-    noisy
-        In a private run, what was released of the columns: the table itself is then not looked at.
+    `noisy`: in a private run, what was released of the columns: the table itself is then not looked at.
     """
     d = X.shape[1]
     if noisy is not None:

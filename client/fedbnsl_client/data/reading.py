@@ -83,10 +83,7 @@ class ColumnMap(BaseModel):
     def load(cls, path: Path) -> Self:
         """The mapping in a TOML file.
 
-        Raises
-        ------
-        DataError
-            If it cannot be read or used; by variable.
+        Raises DataError if it cannot be read or used; by variable.
         """
         try:
             return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
@@ -100,10 +97,7 @@ class ColumnMap(BaseModel):
     def check(self, dictionary: Dictionary) -> None:
         """Refuse what does not fit the dictionary.
 
-        Raises
-        ------
-        DataError
-            For an unknown variable, levels that the dictionary lacks, or a factor on levels; by name.
+        Raises DataError for an unknown variable, levels that the dictionary lacks, or a factor on levels; by name.
         """
         for name, here in self.root.items():
             if name not in dictionary:
@@ -151,10 +145,7 @@ class Reading:
     def code(self, cell: str) -> float:
         """The code of a cell; NaN: it is missing.
 
-        Raises
-        ------
-        ValueError
-            If it is neither a number nor a known level. The text must not leave the site.
+        Raises ValueError if it is neither a number nor a known level. The text must not leave the site.
         """
         cell = cell.strip()
         if cell in self.missing or _without_point_zero(cell) in self.missing:
@@ -180,10 +171,7 @@ class Reading:
     def value(self, cell: object) -> float:
         """The code of a cell that is more than text: of a data frame, a Parquet file or a database.
 
-        Raises
-        ------
-        ValueError
-            As `code`.
+        Raises ValueError as `code`.
         """
         if cell is None or (isinstance(cell, float) and math.isnan(cell)):
             return math.nan
@@ -216,10 +204,7 @@ class Reading:
 def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str]) -> list[Reading]:
     """How a site reads each of these variables.
 
-    Raises
-    ------
-    DataError
-        As `ColumnMap.check`, and for two levels with one spelling.
+    Raises DataError as `ColumnMap.check`, and for two levels with one spelling.
     """
     mapping.check(dictionary)
     missing = MISSING | frozenset(mapping.missing)

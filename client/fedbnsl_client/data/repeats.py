@@ -116,10 +116,7 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
 def may_number_rows(n_rows: int, *, most: int, least: float = 0.0) -> bool:
     """Whether whole numbers are asked about as row numbers: from 0 on, each in one row; the rule of drafts, too.
 
-    Parameters
-    ----------
-    most, least
-        How often the most frequent number occurs, and the smallest number.
+    `most, least`: how often the most frequent number occurs, and the smallest number.
     """
     return n_rows >= _FEWEST_ROWS and most == 1 and least >= 0
 

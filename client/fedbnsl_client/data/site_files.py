@@ -12,10 +12,7 @@ _NAMES_SHOWN = 5
 def site_files(folder: Path) -> dict[str, Path]:
     """The tables of a folder by site, in the order of their numbers.
 
-    Raises
-    ------
-    DataError
-        If the folder has none.
+    Raises DataError if the folder has none.
     """
     found = {path.stem: path for path in folder.glob("site-*.csv")}
     if not found:

@@ -1,6 +1,6 @@
 """Numbers that look like codes of a missing value, such as 999: drafts and readings ask about them by one rule."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -15,7 +15,7 @@ CODES_OF_MISSING = frozenset(
 _OFTEN = 3  # times as many cells as any other number has
 _MOST_DISTINCT = 2**17
 
-_INVERSES = {"none": np.positive, "log": np.exp, "log1p": np.expm1, "sqrt": np.square}
+_INVERSES: dict[Transform, Callable[[Matrix], Matrix]] = {"log": np.exp, "log1p": np.expm1, "sqrt": np.square}
 
 
 def suspected_codes(values: Matrix, counts: Index) -> Iterator[tuple[float, str]]:
@@ -23,10 +23,7 @@ def suspected_codes(values: Matrix, counts: Index) -> Iterator[tuple[float, str]
 
     A lone 0 far below all others is suspected, too.
 
-    Parameters
-    ----------
-    values, counts
-        (k,) distinct numbers, ascending, and how many cells hold each.
+    `values, counts`: (k,) distinct numbers, ascending, and how many cells hold each.
     """
     if len(values) < 3:
         return

@@ -39,10 +39,7 @@ _GENERATED = (-20.0, 20.0)
 def dictionary_of(folder: Path) -> Dictionary:
     """The data dictionary of a folder of tables, in `dictionary.toml`; empty if there is none.
 
-    Raises
-    ------
-    PlanError
-        If it cannot be used.
+    Raises PlanError if it cannot be used.
     """
     path = folder / DICTIONARY
     return Dictionary.load(path) if path.exists() else NO_DICTIONARY
@@ -51,15 +48,8 @@ def dictionary_of(folder: Path) -> Dictionary:
 def described_by(plan: Plan, folder: Path, *, given: Path | None = None) -> Plan:
     """The plan with the data dictionary of a folder of tables; as it is if there is none.
 
-    Parameters
-    ----------
-    given
-        The --dictionary that the plan has been given; None: none.
-
-    Raises
-    ------
-    PlanError
-        If it cannot be used, or the plan has another one.
+    `given`: the --dictionary that the plan has been given; None: none. Raises PlanError if it cannot be used, or the
+    plan has another one.
     """
     dictionary = dictionary_of(folder)
     return plan.with_dictionary(dictionary, origin=str(folder / DICTIONARY), given=given) if dictionary else plan
@@ -82,6 +72,8 @@ def read_tables(
 ) -> dict[str, Dataset]:
     """The tables of all sites; what is odd is a DataWarning that begins with the names of its sites.
 
+    Raises DataError naming every table that cannot be used.
+
     Parameters
     ----------
     columns
@@ -96,11 +88,6 @@ def read_tables(
         False: no warnings.
     min_rows
         A table with fewer rows without a missing value is refused.
-
-    Raises
-    ------
-    DataError
-        Naming every table that cannot be used.
     """
     tables: dict[str, Dataset] = {}
     unusable: list[DataError] = []
@@ -167,10 +154,7 @@ def _checked(table: Dataset, check: Callable[[Dataset], object], *, origin: Path
 def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
     """Write site-1.csv, ... with full precision, and truth.csv (source,target,weight).
 
-    Raises
-    ------
-    ResultError
-        If the folder holds tables already, or cannot be written.
+    Raises ResultError if the folder holds tables already, or cannot be written.
     """
     new_folder(out)
     paths: list[Path] = []
@@ -190,17 +174,8 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
     Cells are handed on as they stand in the file, but separated by commas, and numbers with decimal points. Cells that
     no run can read are a DataWarning: their columns may be left out later.
 
-    Parameters
-    ----------
-    seed
-        Shuffle the rows with this seed first; None deals contiguous blocks.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or has too few rows.
-    ResultError
-        If the output folder holds tables already, or cannot be written.
+    `seed`: shuffle the rows with this seed first; None deals contiguous blocks. Raises DataError if the file cannot be
+    read or has too few rows. Raises ResultError if the output folder holds tables already, or cannot be written.
     """
     names = read_header(path)
     rows = list(rows_of(path, names))
@@ -270,10 +245,7 @@ def csv_line(names: Sequence[str]) -> str:
 def new_folder(out: Path) -> None:
     """Make a folder for tables.
 
-    Raises
-    ------
-    ResultError
-        If it holds tables already, or cannot be made.
+    Raises ResultError if it holds tables already, or cannot be made.
     """
     make_folder(out)
     if any(out.glob("site-*.csv")):

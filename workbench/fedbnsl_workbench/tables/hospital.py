@@ -138,10 +138,7 @@ class Hospitals:
 def chosen_troubles(names: Collection[str]) -> tuple[Trouble, ...]:
     """Troubles by their names: all if there are none, none if it is "nothing".
 
-    Raises
-    ------
-    SetupError
-        For a name that is none.
+    Raises SetupError for a name that is none.
     """
     if not names:
         return ALL
@@ -252,15 +249,12 @@ def _gaps(has: frozenset[Trouble], shape: tuple[int, ...], rng: np.random.Genera
 def write_hospitals(hospitals: Hospitals, out: Path) -> list[Path]:
     """Write dictionary.toml, site-1.csv, ..., site-1.columns.toml where a site needs one, and truth.csv.
 
+    Raises ResultError if the folder holds tables already, or cannot be written.
+
     Returns
     -------
     list of Path
         The tables.
-
-    Raises
-    ------
-    ResultError
-        If the folder holds tables already, or cannot be written.
     """
     new_folder(out)
     names = hospitals.variables

@@ -31,10 +31,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
 class Law:
     """How values of all variables are drawn, with the constants that a pilot sample has fixed.
 
-    Parameters
-    ----------
-    kinds
-        Of the variables that are not continuous.
+    `kinds`: of the variables that are not continuous.
 
     Attributes
     ----------
@@ -55,11 +52,8 @@ class Law:
     def sample(self, rng: np.random.Generator, n: int, shift: Matrix) -> Matrix:
         """(n, V) values of a site: numbers, and positions of levels.
 
-        Parameters
-        ----------
-        shift
-            (V,) what the site adds, in standard deviations. To a continuous variable afterwards, as another instrument
-            would; to the latents of the others, so that the site has other shares of levels.
+        `shift`: (V,) what the site adds, in standard deviations. To a continuous variable afterwards, as another
+        instrument would; to the latents of the others, so that the site has other shares of levels.
         """
         values = self._drawn(rng, n, shift, fitting=False)
         continuous = [j for j in range(len(self._W)) if j not in self._kinds]

@@ -130,17 +130,14 @@ class ColumnCells:
 def scan(headers: Mapping[Path, Sequence[str]], missing: Sequence[str] = ()) -> dict[str, ColumnCells]:
     """The columns of CSV tables by name, in the order in which the tables have them.
 
+    Raises DataError if a table cannot be read.
+
     Parameters
     ----------
     headers
         By table.
     missing
         Cells that stand for a missing value, in every column, or in one: `column=cell`.
-
-    Raises
-    ------
-    DataError
-        If a table cannot be read.
     """
     names = list(dict.fromkeys(name for header in headers.values() for name in header))
     everywhere = codes_of_all(names, missing)

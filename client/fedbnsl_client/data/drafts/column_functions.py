@@ -12,10 +12,7 @@ LEAST_ROWS_OF_OTHERS = 20  # so many rows must have another value than the most 
 class ColumnFunctions:
     """Fed row by row; a pair is dropped at the first row that contradicts it.
 
-    Parameters
-    ----------
-    names
-        Of columns with few values.
+    `names`: of columns with few values.
     """
 
     names: Sequence[str]

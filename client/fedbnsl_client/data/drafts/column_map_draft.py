@@ -72,15 +72,7 @@ class MapDraft:
 def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[str] = ()) -> MapDraft:
     """How a CSV table differs from a dictionary.
 
-    Parameters
-    ----------
-    missing
-        As in `draft`; a column is called as in the table.
-
-    Raises
-    ------
-    DataError
-        If the table cannot be read.
+    `missing`: as in `draft`; a column is called as in the table. Raises DataError if the table cannot be read.
     """
     header = read_header(table, named=True)
     cells = scan({table: header}, missing)

@@ -45,10 +45,7 @@ class ColumnSum(NamedTuple):
 class ColumnSums:
     """Fed row by row; a sum is dropped at the first row that contradicts it.
 
-    Parameters
-    ----------
-    names
-        Of d columns of numbers.
+    `names`: of d columns of numbers.
     """
 
     names: Sequence[str]

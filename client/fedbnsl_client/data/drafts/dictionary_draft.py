@@ -176,12 +176,8 @@ class Draft:
     def write(self, path: Path, *, overwrite: bool = False) -> list[Path]:
         """Write dictionary.toml, and beside each table that needs it TABLE.columns.toml; returns the files.
 
-        Raises
-        ------
-        PlanError
-            If the tables do not make a dictionary of at least two variables.
-        ResultError
-            As `write_drafts`.
+        Raises PlanError if the tables do not make a dictionary of at least two variables. Raises ResultError as
+        `write_drafts`.
         """
         text = self.text
         Dictionary.parse(text, origin="what these tables would make")
@@ -197,10 +193,7 @@ class Draft:
 def write_drafts(files: Mapping[Path, str], *, overwrite: bool) -> None:
     """Write files: all of them, or none where one is there already, unless they may be overwritten.
 
-    Raises
-    ------
-    ResultError
-        If one is there already, or cannot be written.
+    Raises ResultError if one is there already, or cannot be written.
     """
     there = [path for path in files if path.exists()]
     if there and not overwrite:
@@ -224,17 +217,14 @@ def write_drafts(files: Mapping[Path, str], *, overwrite: bool) -> None:
 def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: int = 0) -> Draft:
     """What the columns of these CSV tables seem to be; levels are those of all tables.
 
+    Raises DataError if a table cannot be read.
+
     Parameters
     ----------
     missing
         Cells that stand for a missing value, in every column, or in one: `column=cell`.
     merge_below
         Levels of a nominal variable in fewer rows become one.
-
-    Raises
-    ------
-    DataError
-        If a table cannot be read.
     """
     headers = {path: read_header(path) for path in tables}
     cells = scan(headers, missing)

@@ -121,10 +121,7 @@ class Guess:
 def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
     """What a column seems to be.
 
-    Parameters
-    ----------
-    merge_below
-        Levels of a nominal variable in fewer rows become one.
+    `merge_below`: levels of a nominal variable in fewer rows become one.
     """
     marks = {text: n for text, n in cells.texts.items() if is_mark(text, among_words=False)}
     n_words = cells.n_texts - sum(marks.values())

@@ -42,15 +42,8 @@ def said_in_words(path: Path) -> Generator[None]:
 def read_header(path: Path, *, named: bool = False) -> list[str]:
     """The column names of a table.
 
-    Parameters
-    ----------
-    named
-        Whether the columns to use are named elsewhere: names may all be numbers then.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or its first line is not a usable header.
+    `named`: whether the columns to use are named elsewhere: names may all be numbers then. Raises DataError if the file
+    cannot be read, or its first line is not a usable header.
     """
     with said_in_words(path):
         header = header_of(path)
@@ -68,15 +61,13 @@ def read_header(path: Path, *, named: bool = False) -> list[str]:
 class _Rows:
     """The rows of a CSV file after its header, without empty lines.
 
+    Raises DataError if the file cannot be read or, after the last row, if some have more or fewer fields than the
+    header.
+
     Attributes
     ----------
     line
         Of the file, where the last row that was given ends.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or, after the last row, if some have more or fewer fields than the header.
     """
 
     def __init__(self, path: Path, width: int) -> None:
@@ -113,15 +104,8 @@ def rows_of(
 ) -> Iterator[list[str]]:
     """The rows of a CSV table as text; numbers have decimal points.
 
-    Parameters
-    ----------
-    codes
-        By column, cells that stand for a missing value: they stay as they stand, as a site reads them.
-
-    Raises
-    ------
-    DataError
-        If it cannot be read, a row has another width than the header, or it is open what marks decimals.
+    `codes`: by column, cells that stand for a missing value: they stay as they stand, as a site reads them. Raises
+    DataError if it cannot be read, a row has another width than the header, or it is open what marks decimals.
     """
     rows, codes = _Rows(path, len(header)), codes or {}
     decimals = Decimals(path, rows.form)
@@ -139,10 +123,7 @@ def rows_of(
 class CsvTable:
     """A CSV file, as a `fedbnsl_client.data.sources.source.Source`.
 
-    Parameters
-    ----------
-    named
-        Whether the columns to use are named, which tells a header of numbers alone from a row of values.
+    `named`: whether the columns to use are named, which tells a header of numbers alone from a row of values.
     """
 
     def __init__(self, path: Path, *, named: bool) -> None:
@@ -189,10 +170,7 @@ def _codes(
 ) -> tuple[Matrix, list[int]]:
     """(n,) codes of the cells of a column, and which of them cannot be read.
 
-    Parameters
-    ----------
-    has_commas
-        Whether numbers of the file may have decimal commas: `code` has to see whether some have points.
+    `has_commas`: whether numbers of the file may have decimal commas: `code` has to see whether some have points.
     """
     text = "" if reading.codes else "".join(cells)
     if text and "_" not in text and not (has_commas and "." in text):  # 1_000 is a number only in Python

@@ -104,10 +104,7 @@ class Database(BaseModel):
     def load(cls, path: Path) -> Self:
         """The [database] of a TOML file.
 
-        Raises
-        ------
-        DataError
-            If it cannot be read or used; by setting, and without what was set.
+        Raises DataError if it cannot be read or used; by setting, and without what was set.
         """
         try:
             content = parse_toml(path.read_text(encoding="utf-8"))
@@ -135,10 +132,7 @@ def _settings_of(parts: SplitResult) -> Mapping[str, str]:
 class DatabaseTable:
     """The answer to a query, as a `fedbnsl_client.data.sources.source.Source`.
 
-    Raises
-    ------
-    DataError
-        If the file that names it cannot be used.
+    Raises DataError if the file that names it cannot be used.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,10 +20,7 @@ _MAY_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 class Decimals:
     """Reads the numbers of one file, of which either none has a comma or none a point.
 
-    Parameters
-    ----------
-    origin
-        What errors call the file.
+    `origin`: what errors call the file.
     """
 
     def __init__(self, origin: Path, form: Form) -> None:

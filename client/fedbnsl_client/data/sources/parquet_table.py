@@ -83,10 +83,7 @@ class File(NamedTuple):
 def files_of(path: Path) -> list[File]:
     """The files of a Parquet table, which may be one, in the order in which they are read.
 
-    Raises
-    ------
-    DataError
-        If there is none, or one is no Parquet file.
+    Raises DataError if there is none, or one is no Parquet file.
     """
     if not path.is_dir():
         return [File(path, ())]

@@ -116,10 +116,7 @@ def _quietly(end: Any) -> None:
 def session_url(url: str, environment: Mapping[str, str]) -> str:
     """The address of a session that can read only and notices a server that is gone.
 
-    Raises
-    ------
-    DataError
-        If the url has a setting that a site cannot set.
+    Raises DataError if the url has a setting that a site cannot set.
     """
     parts = urlsplit(url)
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))

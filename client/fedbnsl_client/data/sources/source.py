@@ -27,15 +27,14 @@ class Source(Protocol):
     def header(self) -> list[str]:
         """Its column names, checked (`fedbnsl_client.data.columns.read_names`).
 
-        Raises
-        ------
-        DataError
-            If it cannot be read.
+        Raises DataError if it cannot be read.
         """
         ...
 
     def codes(self, header: Sequence[str], chosen: Sequence[int], readings: Sequence[Reading]) -> Iterator[Matrix]:
         """(rows, V) codes in blocks; NaN where a value is missing.
+
+        Raises DataError if cells cannot be read; by column and count, after the last block at the latest.
 
         Parameters
         ----------
@@ -45,11 +44,6 @@ class Source(Protocol):
             V positions in the header; one may be there more than once.
         readings
             V, how the cells of each become codes.
-
-        Raises
-        ------
-        DataError
-            If cells cannot be read; by column and count, after the last block at the latest.
         """
         ...
 
@@ -57,10 +51,7 @@ class Source(Protocol):
 def source_of(path: Path, *, named: bool = False) -> Source:
     """The table at a path: a CSV or Parquet file, a folder of Parquet files, or a `table.toml` that names a query.
 
-    Parameters
-    ----------
-    named
-        Whether the columns to use are named: then a header may be of numbers alone.
+    `named`: whether the columns to use are named: then a header may be of numbers alone.
     """
     if path.suffix == ".toml":
         return DatabaseTable(path)

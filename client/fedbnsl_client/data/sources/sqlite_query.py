@@ -56,10 +56,7 @@ def answer(url: str, query: str, *, folder: Path) -> Generator[Answer]:
 def _file(url: str, folder: Path) -> Path:
     """The file of sqlite:///relative.db or sqlite:////absolute.db.
 
-    Raises
-    ------
-    DataError
-        If the url names a host or settings.
+    Raises DataError if the url names a host or settings.
     """
     parts = urlsplit(url)
     if parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):

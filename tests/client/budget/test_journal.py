@@ -87,11 +87,8 @@ def test_the_setup_and_the_rounds_cost_their_own_price(site: Site) -> None:
     journal = site.journal()
     for t in range(PLAN.rounds + 1):
         journal.release(t, lambda: b"x")
-    assert (
-        units_spent(site.ledger, DATASET)
-        == PRICE.setup_units + 3 * PRICE.round_units + PRICE.surcharge_units
-        == PRICE.units
-    )
+    whole = PRICE.setup_units + 3 * PRICE.round_units + PRICE.surcharge_units
+    assert units_spent(site.ledger, DATASET) == whole == PRICE.units
 
 
 def test_another_run_pays_again_and_gets_its_own_answer(site: Site) -> None:

@@ -552,11 +552,7 @@ def test_spending_is_counted_by_dataset_and_by_run(ledger):
     reserve(ledger, request(2), 5)
     reserve(ledger, request(1, run=RUN - 1), 7)
     reserve(ledger, request(3, dataset="b"), 11)
-    assert (
-        units_spent(ledger, "a"),
-        units_spent(ledger, "b"),
-        units_spent(ledger, "c"),
-    ) == (15, 11, 0)
+    assert [units_spent(ledger, dataset) for dataset in "abc"] == [15, 11, 0]
     assert (units_spent(ledger, "a", RUN), units_spent(ledger, "a", RUN - 1)) == (8, 7)
     assert (units_spent(ledger, "b", RUN), units_spent(ledger, "b", 0)) == (11, 0)
     assert ledger.mark.spent == {"a": 15, "b": 11}

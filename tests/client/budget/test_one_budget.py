@@ -190,12 +190,7 @@ def test_a_budget_is_shared_with_all_that_are_linked_in_whatever_order(ledger: L
     ledger.registrations.register("d", NAMES, TABLE + 2)
     pay(ledger, "b", 10)
     ledger.registrations.register("c", ("x", "y"), np.column_stack([TABLE[:, 0], TABLE[:, 1] + 1]), supersedes=True)
-    assert (
-        ledger.registrations.account("a")
-        == ledger.registrations.account("b")
-        == ledger.registrations.account("c")
-        == {"a", "b", "c"}
-    )
+    assert all(ledger.registrations.account(dataset) == {"a", "b", "c"} for dataset in "abc")
     assert [units_spent(ledger, dataset) for dataset in "abcd"] == [10, 10, 10, 0]
 
 

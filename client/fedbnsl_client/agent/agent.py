@@ -75,8 +75,8 @@ class _Rules:
             self._seen = now
         return self.ledger.approvals.current()
 
-    def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> object:
-        """What decides about a run, to compare."""
+    def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> tuple[object, int]:
+        """What decides about a run, to compare: state of the folder, and number of the approval's entry, 0 without."""
         known = approvals.get(offer.plan_digest.hex())
         return self._seen, 0 if known is None else known.number
 
@@ -204,9 +204,7 @@ class Agent:
         return known.rules != self._rules.for_run(offer, approvals) or time.monotonic() >= known.again_at
 
     def _consider(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> None:
-        rules = self._rules.for_run(offer, approvals)
-        known = approvals.get(offer.plan_digest.hex())
-        number = 0 if known is None else known.number
+        _, number = rules = self._rules.for_run(offer, approvals)
         if offer.state == "finished" and not self._rules.ledger.approvals.agent_was_in(offer.run, offer.plan_digest):
             self._decided[offer.run] = _Decided("it was over before this agent could take part", rules)
             return

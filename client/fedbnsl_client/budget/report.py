@@ -69,11 +69,11 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:
-        lines = _price(plan, dataset, registered, ledger.payments.spending(dataset.id))
+        lines = _cost_lines(plan, dataset, registered, ledger.payments.spending(dataset.id))
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
-def _price(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
+def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
     sizes, delta = registered.sizes, dataset.max_delta
     price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
     cost = Spending(price.units, price.gaussian)

@@ -157,9 +157,9 @@ class Reading:
             if found is None:
                 raise ValueError("not a level")
             return found
-        if "_" in cell:  # 1_000 is a number only in Python
+        number = number_in(cell)
+        if number is None:
             raise ValueError("not a number")
-        number = float(cell)
         return math.nan if number in self.missing_numbers else number * self.factor
 
     def of_numbers(self, cells: Matrix) -> Matrix:
@@ -190,7 +190,7 @@ class Reading:
     @cached_property
     def missing_numbers(self) -> frozenset[float]:
         """Those spellings of a missing value that are numbers."""
-        return frozenset(number for cell in self.missing - MISSING if (number := _number(cell)) is not None)
+        return frozenset(number for cell in self.missing - MISSING if (number := number_in(cell)) is not None)
 
     def _truth(self, cell: bool) -> float:
         if not self.codes:
@@ -238,8 +238,9 @@ def _without_point_zero(cell: str) -> str:
     return cell[:-2] if cell.endswith(".0") else cell
 
 
-def _number(cell: str) -> float | None:
+def number_in(cell: str) -> float | None:
+    """The number that a cell holds; None: it holds none."""
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)  # 1_000 is a number only in Python
     except ValueError:
         return None

@@ -24,7 +24,6 @@ from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.fingerprint import fingerprint
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file
-from fedbnsl_client.data.sources import csv_table
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.losses.squared import SecondMoments

@@ -5,7 +5,6 @@ Each `Trouble` can be had by itself: graph and noise are the same with and witho
 from the law, not from the tables.
 """
 
-import csv
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.drafts.toml_entry import toml_entry
-from fedbnsl_workbench.tables.folder import new_folder
+from fedbnsl_workbench.tables.folder import new_folder, write_table
 from fedbnsl_workbench.tables.hospital_law import LEVELS, Law
 from fedbnsl_workbench.tables.synthetic import random_weights
 
@@ -262,10 +261,10 @@ def write_hospitals(hospitals: Hospitals, out: Path) -> list[Path]:
     tables: list[Path] = []
     try:
         (out / "dictionary.toml").write_text(_toml(hospitals.dictionary), encoding="utf-8")
-        _write_csv(out / "truth.csv", [["source", "target"], *edges])
+        write_table(out / "truth.csv", ["source", "target"], edges)
         for k, site in enumerate(hospitals.sites, start=1):
             tables.append(out / f"site-{k}.csv")
-            _write_csv(tables[-1], [site.header, *site.rows])
+            write_table(tables[-1], site.header, site.rows)
             if site.columns:
                 (out / f"site-{k}.columns.toml").write_text(_toml(site.columns), encoding="utf-8")
     except OSError as error:
@@ -275,8 +274,3 @@ def write_hospitals(hospitals: Hospitals, out: Path) -> list[Path]:
 
 def _toml(content: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(toml_entry(name, settings) for name, settings in content.items())
-
-
-def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedbnsl.protocol.messages import composed
-from fedbnsl_client.data.cell_forms import is_mark
-from fedbnsl_client.data.reading import MISSING
+from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_mark
+from fedbnsl_client.data.reading import MISSING, number_in
 from fedbnsl_client.data.sources.csv_table import rows_of
 
 MOST_TEXTS = 1000
@@ -20,11 +20,8 @@ _LARGEST = 1e90  # its third power is a number, too
 
 def as_number(cell: str) -> float | None:
     """The finite number that a cell without the spaces around it holds; None: it holds none."""
-    try:
-        number = math.nan if "_" in cell else float(cell)  # 1_000 is a number only in Python
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    number = number_in(cell)
+    return number if number is not None and math.isfinite(number) else None
 
 
 def written(number: float) -> str:
@@ -110,6 +107,18 @@ class ColumnCells:
     def n(self) -> int:
         """Cells with a value."""
         return self.n_numbers + self.n_texts
+
+    @property
+    def words(self) -> Counter[str]:
+        """Texts that stand for no missing value among numbers."""
+        return Counter({text: n for text, n in self.texts.items() if not is_mark(text, among_words=False)})
+
+    def words_by_form(self) -> dict[str, Counter[str]]:
+        """The words by what they look like."""
+        found: dict[str, Counter[str]] = {}
+        for text, n in self.words.items():
+            found.setdefault(FORMS_IN_WORDS[form_of(text)], Counter())[text] = n
+        return found
 
     def skewness(self, *, without: Collection[float] = ()) -> float:
         """Of the numbers but for these; 0 where they do not vary."""

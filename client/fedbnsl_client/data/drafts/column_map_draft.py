@@ -14,7 +14,7 @@ from typing import Any
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
-from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_mark
+from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
 from fedbnsl_client.data.sources.csv_table import read_header
@@ -92,7 +92,7 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
             continue
         here: dict[str, Any] = {} if column == name else {"column": column}
         said = [] if column == name else [f"called {column!r} here"]
-        match = _matched(entry, cells[column])
+        match = _levels_of(entry, cells[column]) if entry.has_levels else _numbers_of(cells[column])
         if match.missing:
             codes = {code: code not in levels for code in match.missing if is_mark(code, among_words=True)}
             everywhere += [code for code, is_everywhere in codes.items() if is_everywhere]
@@ -120,19 +120,11 @@ class _Match:
     asks: list[str]
 
 
-def _matched(entry: Entry, cells: ColumnCells) -> _Match:
-    return _levels_of(entry, cells) if entry.has_levels else _numbers_of(cells)
-
-
 def _numbers_of(cells: ColumnCells) -> _Match:
-    words = {text: n for text, n in cells.texts.items() if not is_mark(text, among_words=False)}
-    by_form: dict[str, Counter[str]] = {}
-    for text, n in words.items():
-        by_form.setdefault(FORMS_IN_WORDS[form_of(text)], Counter())[text] = n
     asks = [
         f"{counts.total():,} cell(s) are {form} ({_quoted(counts)}): they are named under `missing`, unless you write "
         "numbers in their place"
-        for form, counts in by_form.items()
+        for form, counts in cells.words_by_form().items()
     ]
     if cells.overflows and cells.n_texts:
         asks.append("there are more such cells than are named here: make numbers of them in the table")

@@ -17,7 +17,7 @@ import numpy as np
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
-from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_compact_date, is_mark, says_not_known
+from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.repeats import may_number_rows
 from fedbnsl_client.data.suspected_codes import suspected_codes
@@ -148,14 +148,17 @@ def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
 
 
 def _of_numbers(name: str, cells: ColumnCells) -> Guess:
-    words = {text: n for text, n in cells.texts.items() if not is_mark(text, among_words=False)}
     if len(cells.texts) >= MOST_TEXTS:
         return Guess(None, left_out=f"more than {MOST_TEXTS} different texts among its numbers")
-    asks = list(_words_among_numbers(words))
+    asks = [
+        f"{counts.total():,} cell(s) among its numbers are {form} ({_quoted(counts)}): they count as missing, unless "
+        "you write numbers in their place"
+        for form, counts in cells.words_by_form().items()
+    ]
     found = _kind_of_numbers(name, cells)
     if found.is_used:
         asks += [f"{said}: does it stand for a missing value?" for said in _codes(cells).values()]
-    return replace(found, missing=words, asks=(*asks, *found.asks))
+    return replace(found, missing=cells.words, asks=(*asks, *found.asks))
 
 
 def _with_limits(name: str, cells: ColumnCells, limits: Counter[str]) -> Guess:
@@ -167,17 +170,6 @@ def _with_limits(name: str, cells: ColumnCells, limits: Counter[str]) -> Guess:
         f"in their place in the table, or count each as missing (--missing {option}), which leaves their rows out"
     )
     return replace(found, left_out=found.left_out or reason)
-
-
-def _words_among_numbers(words: Mapping[str, int]) -> Iterator[str]:
-    by_form: dict[str, Counter[str]] = {}
-    for text, n in words.items():
-        by_form.setdefault(FORMS_IN_WORDS[form_of(text)], Counter())[text] = n
-    for form, counts in by_form.items():
-        yield (
-            f"{counts.total():,} cell(s) among its numbers are {form} ({_quoted(counts)}): they count as missing, "
-            "unless you write numbers in their place"
-        )
 
 
 def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
@@ -319,7 +311,7 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         return Guess(None, left_out="numbers with a decimal comma: save the table with decimal points")
     if cells.overflows or (n >= _FEW_WHOLE_NUMBERS and 2 * len(spelled) > n):
         if cells.n_numbers >= n / 2:
-            return Guess(None, left_out=f"numbers and texts ({_quoted(_texts(cells))}): make numbers of the texts")
+            return Guess(None, left_out=f"numbers and texts ({_quoted(cells.words)}): make numbers of the texts")
         return Guess(None, left_out="nearly every cell has a text of its own: a name, an identifier or free text")
     alike = _alike(spelled)
     counts = Counter({level: sum(spelled[text] for text in texts) for level, texts in alike.items()})
@@ -362,10 +354,6 @@ def _roman(levels: Collection[str]) -> tuple[str, ...]:
     ordered = sorted(places, key=places.__getitem__)
     is_dense = len(ordered) > 2 and places[ordered[-1]] - places[ordered[0]] <= len(ordered)
     return tuple(ordered) if is_dense and len(ordered) == len(levels) else ()
-
-
-def _texts(cells: ColumnCells) -> Counter[str]:
-    return Counter({text: n for text, n in cells.texts.items() if not is_mark(text, among_words=False)})
 
 
 def _alike(spelled: Counter[str]) -> dict[str, tuple[str, ...]]:

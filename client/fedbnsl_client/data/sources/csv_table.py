@@ -20,7 +20,7 @@ from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
 from fedbnsl_client.data.columns import read_names
 from fedbnsl_client.data.mapped_array import rows_a_block
-from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.reading import Reading, number_in
 from fedbnsl_client.data.sources.decimals import Decimals
 
 _ROWS_AS_TEXT = 256  # at a time: more text than fits in the cache takes twice as long
@@ -49,7 +49,7 @@ def read_header(path: Path, *, named: bool = False) -> list[str]:
         header = header_of(path)
     if not header:
         raise DataError(f"{path}: the file is empty; expected a line of column names and at least one row")
-    if not named and all(_is_number(name) for name in header):
+    if not named and None not in map(number_in, header):
         raise DataError(
             f"{path}: no header: the first line holds {len(header)} numbers instead of column names",
             remedy="If they are names, such as gene identifiers, name the columns to use: --columns, or a data "
@@ -185,11 +185,3 @@ def _codes(
             unknown.add(cell)
     bad = [row for row, cell in enumerate(cells) if cell in unknown] if unknown else []
     return np.array([known[cell] for cell in cells]), bad
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text

@@ -12,12 +12,12 @@ No text of a database is repeated in an error unless it is known to name tables 
 """
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, cast
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -79,7 +79,7 @@ class Database(BaseModel):
             raise ValueError("not an address; write postgresql://user@host:port/database") from None
         if parts.scheme not in _MODULES:
             raise ValueError("only postgresql:// and sqlite:/// are read")
-        if parts.password is not None or _settings_of(parts).keys() & set(_SECRETS):
+        if parts.password is not None or dict(parse_qsl(parts.query, keep_blank_values=True)).keys() & set(_SECRETS):
             raise ValueError(
                 "it holds a password, which belongs in the environment (PGPASSWORD) or in ~/.pgpass (PGPASSFILE)"
             )
@@ -123,10 +123,6 @@ class Database(BaseModel):
                 for one in error.errors(include_input=False)
             ]
             raise DataError(f"{path}: [database] cannot be used: {'; '.join(problems)}") from None
-
-
-def _settings_of(parts: SplitResult) -> Mapping[str, str]:
-    return dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
 class DatabaseTable:

@@ -302,13 +302,6 @@ def test_a_long_file_is_read_bit_for_bit_into_another(plain: Path, table: Matrix
     assert data.X.tobytes() == table.tobytes()
 
 
-def test_a_row_of_another_width_is_refused_by_its_line(plain: Path) -> None:
-    with plain.open("a") as file:
-        file.write("1,2,3,4,5,6\n")
-    with pytest.raises(DataError, match=rf"1 row\(s\) without exactly {D} fields, the first in line {N + 2}"):
-        Dataset.read(plain)
-
-
 def test_a_quoted_row_of_another_width_is_refused_as_well(plain: Path) -> None:
     with plain.open("a") as file:
         file.write('1,2,3,4,"5",6\n')

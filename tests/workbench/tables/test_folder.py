@@ -226,32 +226,15 @@ def test_fewer_rows_than_sites_are_refused_and_nothing_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "cannot be read: No such file"),
-        (b"", "the file is empty"),
-        (b"a;b\n1,234;2\n", "every number with a comma has three digits after it"),
-        (b"a;b;c\n1,5;x;2.5\n", "some numbers have a comma and others a point .as in columns 'a' and 'c'."),
-        (b"sep=;\na;b\n1;2\n3\n", r"1 row\(s\) without exactly 2 fields, the first in line 4"),
-        (b"a,b\n1,2\n3\n", r"1 row\(s\) without exactly 2 fields, the first in line 3"),
-        (b"a,b\n\xff,1\n", "not UTF-8"),
-        (b'a,b\n"' + b"1,2\n" * 40_000, "not a table in CSV form"),
-    ],
-    ids=[
-        "missing",
-        "empty",
-        "thousands",
-        "comma and point",
-        "ragged after sep=",
-        "ragged",
-        "not UTF-8",
-        "unclosed quotation mark",
+        ("", "the file is empty"),
+        ("a;b\n1,234;2\n", "every number with a comma has three digits after it"),
+        ("sep=;\na;b\n1;2\n3\n", r"1 row\(s\) without exactly 2 fields, the first in line 4"),
     ],
 )
-def test_a_file_that_is_no_csv_table_is_refused_by_name(content, why, tmp_path):
-    table = tmp_path / "table.csv"
-    if content is not None:
-        table.write_bytes(content)
+def test_a_file_that_no_site_could_read_is_refused_as_there(content, why, tmp_path):
+    (tmp_path / "table.csv").write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=rf"table\.csv: {why}"):
-        split(table, 1, tmp_path / "out", seed=0)
+        split(tmp_path / "table.csv", 1, tmp_path / "out", seed=0)
     assert not (tmp_path / "out").exists()
 
 

@@ -6,10 +6,13 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedbnsl.protocol.messages import composed
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, form_of, is_mark
 from fedbnsl_client.data.reading import MISSING, number_in
 from fedbnsl_client.data.sources.csv_table import rows_of
+from fedbnsl_client.data.suspected_codes import suspected_codes
 
 MOST_TEXTS = 1000
 MOST_NUMBERS = 2**17
@@ -119,6 +122,13 @@ class ColumnCells:
         for text, n in self.words.items():
             found.setdefault(FORMS_IN_WORDS[form_of(text)], Counter())[text] = n
         return found
+
+    def suspected(self) -> dict[float, str]:
+        """Numbers that look like codes of a missing value, and how."""
+        if self.overflows and not self.whole:
+            return {}
+        values = sorted(self.numbers)
+        return dict(suspected_codes(np.array(values), np.array([self.numbers[value] for value in values])))
 
     def skewness(self, *, without: Collection[float] = ()) -> float:
         """Of the numbers but for these; 0 where they do not vary."""

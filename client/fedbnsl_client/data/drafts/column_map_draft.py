@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
@@ -92,7 +94,7 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
             continue
         here: dict[str, Any] = {} if column == name else {"column": column}
         said = [] if column == name else [f"called {column!r} here"]
-        match = _levels_of(entry, cells[column]) if entry.has_levels else _numbers_of(cells[column])
+        match = _levels_of(entry, cells[column]) if entry.has_levels else _numbers_of(entry, cells[column])
         if match.missing:
             codes = {code: code not in levels for code in match.missing if is_mark(code, among_words=True)}
             everywhere += [code for code, is_everywhere in codes.items() if is_everywhere]
@@ -120,7 +122,7 @@ class _Match:
     asks: list[str]
 
 
-def _numbers_of(cells: ColumnCells) -> _Match:
+def _numbers_of(entry: Entry, cells: ColumnCells) -> _Match:
     asks = [
         f"{counts.total():,} cell(s) are {form} ({_quoted(counts)}): they are named under `missing`, unless you write "
         "numbers in their place"
@@ -128,6 +130,11 @@ def _numbers_of(cells: ColumnCells) -> _Match:
     ]
     if cells.overflows and cells.n_texts:
         asks.append("there are more such cells than are named here: make numbers of them in the table")
+    asks += [
+        f"{said}: if it stands for a missing value, name it under `missing`"
+        for number, said in cells.suspected().items()
+        if not entry.outside(np.array([number])).any()
+    ]
     return _Match({**cells.coded, **cells.texts}, {}, asks)
 
 

@@ -12,15 +12,12 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.repeats import may_number_rows
-from fedbnsl_client.data.suspected_codes import suspected_codes
 
 MOST_LEVELS = 20
 _FEW_WHOLE_NUMBERS = 10
@@ -157,7 +154,7 @@ def _of_numbers(name: str, cells: ColumnCells) -> Guess:
     ]
     found = _kind_of_numbers(name, cells)
     if found.is_used:
-        asks += [f"{said}: does it stand for a missing value?" for said in _codes(cells).values()]
+        asks += [f"{said}: does it stand for a missing value?" for said in cells.suspected().values()]
     return replace(found, missing=cells.words, asks=(*asks, *found.asks))
 
 
@@ -189,7 +186,7 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
         return Guess("continuous", left_out=reason, comments=(_RANGE,))
     asks = tuple(_asks_of_whole(name, cells))
     # A code such as 99 among scores is no long tail.
-    count_like = cells.skewness(without=_codes(cells)) >= _SKEWED and min(numbers) == 0
+    count_like = cells.skewness(without=cells.suspected()) >= _SKEWED and min(numbers) == 0
     if len(numbers) <= _FEW_WHOLE_NUMBERS and 3 * len(numbers) <= n and not (count_like and len(numbers) > 3):
         found = _of_few_numbers(numbers)
         return replace(found, asks=(*asks, *found.asks))
@@ -265,16 +262,8 @@ def _names_records(name: str) -> bool:
     return not _NAMES_OF_RECORDS.isdisjoint(words) or words[-1:] == ["number"]
 
 
-def _codes(cells: ColumnCells) -> dict[float, str]:
-    """Numbers that look like codes of a missing value, and how."""
-    if cells.overflows and not cells.whole:
-        return {}
-    values = sorted(cells.numbers)
-    return dict(suspected_codes(np.array(values), np.array([cells.numbers[value] for value in values])))
-
-
 def _tail(cells: ColumnCells) -> Iterator[str]:
-    if cells.skewness(without=_codes(cells)) >= _VERY_SKEWED and min(cells.numbers) >= 0:
+    if cells.skewness(without=cells.suspected()) >= _VERY_SKEWED and min(cells.numbers) >= 0:
         transform = "log" if min(cells.numbers) > 0 else "log1p"
         yield f'a long tail: transform = "{transform}" may suit it; {TURNS}'
 

@@ -120,3 +120,12 @@ def test_columns_that_are_not_there_are_named_and_the_rest_is_drafted(tmp_path: 
     assert "no column is called so here" in found["to_decide"]["weight"][0]
     assert found["columns"]["age"] == {"column": "Age"}
     assert ColumnMap.load(tmp_path / "ward.columns.toml").root["smoker"].column == "Smoker"
+
+
+def test_a_number_that_may_be_a_code_is_asked_about_unless_it_lies_outside_the_range(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("score,bounded\n" + "".join(f"{k},{k}\n" for k in [*range(11), 99] * 5), encoding="utf-8")
+    described = Dictionary.from_plain({"score": {}, "bounded": {"range": [0, 10]}}, origin="x")
+    asked = draft_column_map(table, described).asks
+    said = "5 cell(s) are 99, far from all others: if it stands for a missing value, name it under `missing`"
+    assert asked == {"score": [said]}

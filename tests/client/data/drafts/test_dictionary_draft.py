@@ -561,13 +561,6 @@ def test_names_and_levels_that_need_quotes_survive(tmp_path: Path) -> None:
     assert dictionary["Größe"].levels == ("groß", "klein")
 
 
-def test_a_row_of_another_width_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("a,b\n1,2\n1\n", encoding="utf-8")
-    found = run(path, "--public-data", "--out", tmp_path / "d.toml")
-    assert "1 row(s) without exactly 2 fields, the first in line 3" in str(found.exception)
-
-
 @pytest.mark.parametrize("word", ["may see", "Never use it on private tables"])
 def test_the_help_says_what_it_is_for(word: str) -> None:
     assert word in " ".join(run("--help").output.split())

@@ -568,7 +568,12 @@ def _broken_privately(plan: Plan, privacy: Privacy) -> Iterator[tuple[str, str]]
         yield "privacy.secure_aggregation_retries", f"{most}: a lost site is one of them"
 
 
-_TABLES = {"dictionary": Entry, "knowledge": Knowledge, "preparation": Preparation, "privacy": Privacy}
+_TABLES: dict[str, type[BaseModel]] = {
+    "dictionary": Entry,
+    "knowledge": Knowledge,
+    "preparation": Preparation,
+    "privacy": Privacy,
+}
 
 # Settings that earlier versions had: the value that now always holds, and what to do about another one.
 _CONTINUATION = "leave it out; acyclicity_schedule = 'augmented' has settings"

@@ -149,7 +149,8 @@ def epsilon_of_share(price: Price) -> float:
 
 
 def _epsilon(price: Price, units: int) -> float:
-    return (gaussian_dp if price.gaussian else zcdp).epsilon_of(zcdp.zcdp_of(units), price.delta)
+    epsilon_of = gaussian_dp.epsilon_of if price.gaussian else zcdp.epsilon_of
+    return epsilon_of(zcdp.zcdp_of(units), price.delta)
 
 
 def noise_scales(plan: Plan, privacy: Privacy, price: Price) -> dict[str, dict[str, float]]:

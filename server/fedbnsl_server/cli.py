@@ -215,16 +215,17 @@ def _parse_seeds(seeds: tuple[str, ...]) -> dict[str, int]:
 
 def _summarise(result: dict[str, Any], folder: Path) -> None:
     from fedbnsl.console.wording import edges_in_words
-    from fedbnsl_server.results.influence import in_one_line, outliers, who_was_left_out
-    from fedbnsl_server.results.unused import unused_sentences
+    from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
+    from fedbnsl_server.results.sentences import in_words
+    from fedbnsl_server.results.unused import unused_notes
     from fedbnsl_server.sites.ejection import left_in_the_result
 
-    for sentence in [*result.get("verdict", {}).get("incomplete", []), *outliers(result["influence"])]:
-        tell(f"be careful: {sentence}")
+    for text in in_words([*result["verdict"]["incomplete"], *outliers(result["influence"])]):
+        tell(f"be careful: {text}")
     tell(f"learned {edges_in_words(result['edges'])} in {result['seconds']['total']:.1f} s; results: {folder}")
-    tell(f"influence: {in_one_line(result['influence'])}")
-    for sentence in [*unused_sentences(result["unused"]), *who_was_left_out(result["rounds"])]:
-        tell(sentence)
+    tell(f"outlier scores: {in_one_line(result['influence'])}")
+    for text in in_words([*unused_notes(result["unused"]), *who_was_left_out(result["rounds"])]):
+        tell(text)
     for one in result["ejected"]:
         tell(left_in_the_result(one["site"], one["after_round"]))
     for file, why in result["not_written"].items():

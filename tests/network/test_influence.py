@@ -20,7 +20,7 @@ from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.participant import Participant
 from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
-from fedbnsl_server.results.influence import many_rows
+from fedbnsl_server.results.outlier_scores import many_rows
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench import simulate as simulation
 from fedbnsl_workbench.report.page import write_report
@@ -211,7 +211,7 @@ def test_a_summary_has_the_influence_of_every_site_the_largest_first(
     line = ", ".join(f"{site} {of['largest']:.2g}" for site, of in sites) + " (above 6 is named)"
     assert len(sites) == 3
     for text in summaries(result, run, capsys):
-        (found,) = (one for one in text.splitlines() if one.strip().startswith("influence"))
+        (found,) = (one for one in text.splitlines() if one.strip().startswith("outlier scores"))
         assert found.strip().endswith(line)
 
 

@@ -10,10 +10,10 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.effect_report import effect_report
 from fedbnsl_server.results.learned_network import read_network
+from fedbnsl_server.results.sentences import directions_in_words
 from fedbnsl_workbench.report.effects import effect_table
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run
-from fedbnsl_workbench.report.verdict import verdict_of
 from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("part", "rest", "total", "other")
@@ -58,9 +58,7 @@ def test_edges_and_effects_between_functions_of_each_other_are_open(setting: tup
     run = read_run(tmp_path / "run")
     shown = [row for row in effect_table(run).rows if {row.source, row.target} <= TIED]
     assert all(row.said == "not identified: a direction is open" and row.interval is None for row in shown)
-    verdict = verdict_of(result)
-    assert verdict is not None
-    assert ("they tie functions of each other" in verdict.in_words) == (
-        verdict.directed_by["undecided"] > 0 and not draws
-    )
+    verdict = result["verdict"]
+    tied = "they tie functions of each other" in directions_in_words(verdict)
+    assert tied == (verdict["directed_by"]["undecided"] > 0 and not draws)
     assert "functions of each other" in write_report(tmp_path / "run").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ They are computed in units of the run's columns; here they get the units of the 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,11 @@ def paths(confidence: Confidence | None, columns: Columns) -> dict[str, dict[str
 
 
 def fit_of(
-    confidence: Confidence | None, graph: ConsensusGraph, columns: Columns, residual_variance: Matrix
+    confidence: Confidence | None,
+    graph: ConsensusGraph,
+    columns: Columns,
+    residual_variance: Matrix,
+    hidden: Collection[int] = (),
 ) -> dict[str, dict[str, Any]]:
     """By variable: which share of its variance its parents explain, its intercept, its residual variance.
 
@@ -117,9 +121,13 @@ def fit_of(
     ----------
     residual_variance
         (d,) in squared units of the tables; empty: not known.
+    hidden
+        Columns of which the noise of privacy tells nothing.
     """
     if confidence is None:
         return {}
+    # Noise that hides the residual variances hides what is explained, too: the search then had stand-ins for them.
+    untold = set(range(len(columns.names)) if confidence.noise_std and not residual_variance.size else hidden)
     found: dict[str, dict[str, Any]] = {}
     for name, own in zip(columns.variables, columns.members(), strict=True):
         c = int(own[0])
@@ -130,7 +138,8 @@ def fit_of(
             }  # fmt: skip
             continue
         variance = float(confidence.variance[c])
-        r2 = 1.0 - float(confidence.residual_variance[c]) / variance if variance > 0.0 else None
+        known = variance > 0.0 and c not in untold
+        r2 = 1.0 - float(confidence.residual_variance[c]) / variance if known else None
         left = float(residual_variance[c]) if residual_variance.size else None
         intercept = None
         if graph.units is not None and graph.units.centres.size:

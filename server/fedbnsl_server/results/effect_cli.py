@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from fedbnsl_server.results.numbers import between, signed
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -66,10 +68,10 @@ def _show(report: dict[str, Any], console: Any) -> None:
         for value in row["values"]:
             table.add_row(
                 *(Text(row[end]) for end in ends),
-                f"{value['effect']:+.4g}",
-                *([_between(value["interval"], 4)] if known else ()),
-                f"{value['standardised']:+.3f}",
-                *([_between(value["standardised_interval"], 3)] if known else ()),
+                signed(value["effect"], value["interval"]),
+                *([_between(value["interval"])] if known else ()),
+                signed(value["standardised"], value["standardised_interval"]),
+                *([_between(value["standardised_interval"])] if known else ()),
                 Text(_sets_in_words(value["adjusted_for"], report["from"], report["to"])),
             )
     if table.row_count:
@@ -98,7 +100,7 @@ def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str], target: 
     return ", or ".join([*words, *([f"{len(sets) - 3} more sets"] if len(sets) > 3 else [])])
 
 
-def _between(interval: list[float] | None, digits: int) -> str:
+def _between(interval: list[float] | None) -> str:
     if interval is None:
         return "-"
-    return "" if interval[0] == interval[1] else f"{interval[0]:+.{digits}g} to {interval[1]:+.{digits}g}"
+    return "" if interval[0] == interval[1] else between(interval)

@@ -17,7 +17,8 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance
-from fedbnsl_server.results.unused import unused_sentences
+from fedbnsl_server.results.sentences import sentence
+from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
 
 
@@ -62,6 +63,8 @@ class LearnedNetwork:
         (d, d) sizes beyond which effects are withheld; None: there are none.
     untold
         Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
+    shares
+        (V, V) of the bootstrap draws that have an edge of the class, NaN elsewhere; None: no draws.
     """
 
     columns: Columns
@@ -81,6 +84,7 @@ class LearnedNetwork:
     largest: Matrix | None = None
     untold: Mapping[str, str] = field(default_factory=dict[str, str])
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    shares: Matrix | None = None
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -113,11 +117,8 @@ def read_network(run: Path) -> LearnedNetwork:
     result = read_result(run)
     columns, path = columns_of(result), run / LGBN
     if not path.exists():
-        why = result.get("not_written", {}).get(LGBN, "the file is missing")
-        raise ResultError(
-            f"{run} has no {LGBN}, which effects are computed from: {why}",
-            remedy="Copy the whole folder of the run; if it has none, run a plan with moments_rounds to its end.",
-        )
+        why = result["not_written"].get(LGBN, "the file is missing")
+        raise ResultError(f"{run} has no {LGBN}, which effects are computed from: {why}", remedy=_remedy(result))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         W, variance = _network(content, columns)
@@ -130,28 +131,53 @@ def read_network(run: Path) -> LearnedNetwork:
             f"{path} cannot be read as a network over the run's columns: {error!r}",
             remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
         ) from None
-    estimation: Mapping[str, Any] | None = result.get("estimation")
-    verdict = result.get("verdict", {})
-    by_assumption = [edge for edge in result["edges"] if edge.get("directed_by", "assumption") == "assumption"]
+    estimation, verdict = result["estimation"], result["verdict"]
     return LearnedNetwork(
         columns,
         learned_class(result),
         undecided_edges(result),
         implied_covariance(W, variance, correlation),
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
-        len(by_assumption),
-        result.get("units", {}),
-        (*verdict.get("incomplete", ()), *verdict.get("contradicted", ())),
-        verdict.get("draws", 0),
-        verdict.get("majority", MAJORITY),
-        result.get("paths"),
-        tuple(tuple(one) for one in verdict.get("functions", ())),
-        tuple(withheld),
-        implied_covariance(told, variance, correlation) if withheld else None,
-        _largest(run, columns),
-        {one["variable"]: next(unused_sentences([one])) for one in result.get("unused", ()) if one["level"] is None},
-        result.get("levels", {}),
+        sum(edge["directed_by"] == "assumption" for edge in result["edges"]),
+        result["units"],
+        doubts=(*verdict["incomplete"], *verdict["contradicted"]),
+        draws=verdict["draws"] or 0,
+        majority=verdict["majority"],
+        paths=result["paths"],
+        functions=tuple(map(tuple, verdict["functions"])),
+        withheld=tuple(withheld),
+        without_withheld=implied_covariance(told, variance, correlation) if withheld else None,
+        largest=_largest(run, columns),
+        untold={
+            one["variable"]: sentence(next(unused_notes([one]))) for one in result["unused"] if one["level"] is None
+        },
+        levels=result["levels"],
+        shares=_shares(result),
     )
+
+
+def _remedy(result: Mapping[str, Any]) -> str:
+    """What gives a run its residual variances; of a run that has them, its file."""
+    if LGBN not in result["not_written"]:
+        return "Copy the whole folder of the run."
+    if result["state"] != "finished":
+        return "Continue the run to its end."
+    if result["privacy"] and result["estimation"]:
+        return (
+            "Another run, which costs privacy again, may tell more: with more rows, narrower ranges in the data "
+            "dictionary or a larger epsilon."
+        )
+    return "Run a plan that searches with moments (moments_rounds), to its end."
+
+
+def _shares(result: Mapping[str, Any]) -> Matrix | None:
+    position = {name: k for k, name in enumerate(result["variables"])}
+    found = np.full((len(position),) * 2, np.nan)
+    for edge in result["edges"]:
+        if drawn := edge["bootstrap"]:
+            i, j = position[edge["source"]], position[edge["target"]]
+            found[i, j] = found[j, i] = drawn["adjacent"]
+    return None if np.isnan(found).all() else found
 
 
 def _largest(run: Path, columns: Columns) -> Matrix | None:
@@ -164,7 +190,7 @@ def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:
     """(d, d) of the residuals; none where the result does not tell it of a variable's columns."""
     found = np.eye(len(columns.names))
     for name, own in zip(columns.variables, columns.members(), strict=True):
-        told = result.get("fit", {}).get(name, {}).get("residual_correlation")
+        told = result["fit"].get(name, {}).get("residual_correlation")
         if told is not None:
             found[np.ix_(own, own)] = told
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_server.inference.draws import MAJORITY
@@ -15,6 +15,17 @@ from fedbnsl_server.inference.draws import MAJORITY
 Number = float | None
 Numbers = list[Number]
 Pair = Annotated[Numbers, Field(min_length=2, max_length=2)]
+
+
+def _known(ends: object) -> object:
+    """No interval where one of its ends is not known."""
+    return None if isinstance(ends, list) and None in ends else ends
+
+
+Interval = Annotated[
+    Annotated[list[float], Field(min_length=2, max_length=2)] | None,
+    BeforeValidator(_known),
+]
 Count = Annotated[int, Field(ge=0)]
 Texts = list[str]
 Names = Annotated[Texts, Field(min_length=2, max_length=2)]
@@ -47,16 +58,21 @@ class Coefficient(_Part):
     weight: Number
     standardised: Number = None
     standard_error: Number = None
-    interval: Pair | None = None
-    standardised_interval: Pair | None = None
+    interval: Interval = None
+    standardised_interval: Interval = None
 
 
 class Shares(_Part):
-    """Of the draws of the bootstrap."""
+    """Of the draws of the bootstrap: the pair is adjacent, source -> target, target -> source."""
 
     adjacent: float
     forward: float
     backward: float
+
+    @property
+    def undirected(self) -> float:
+        """Share of the draws in which the pair is adjacent without a direction."""
+        return max(0.0, self.adjacent - self.forward - self.backward)
 
 
 class OfSites(_Part):
@@ -132,13 +148,14 @@ class Verdict(_Part):
 
     assumed: Texts
     tested: Texts | None = None
+    not_tested: Texts = []
     contradicted: Texts
     functions: list[Texts] = []
     directed_by: dict[str, Count]
     draws: Count | None = None
     majority: float = MAJORITY
     incomplete: Texts = []
-    not_testable: Texts = []
+    not_testable: Texts = ["common causes that no table has"]
     few_rows: Texts = []
 
 
@@ -317,6 +334,7 @@ class Result(_Part):
     dropped_edges: list[Dropped]
     preparation: Preparation | None = None
     warnings: Texts
+    warning_codes: Texts = []
     unused: list[Unused] = []
     influence: Influence = Influence(limit=0.0, unknown_because="an older run did not look", sites={})
     not_written: dict[str, str] = {}

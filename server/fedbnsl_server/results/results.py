@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.console.wording import first_few
 from fedbnsl.errors import InterruptedRunError, ResultError
 from fedbnsl.files import durable
 from fedbnsl.files.json_numbers import finite, not_finite
@@ -30,6 +29,7 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm.admm import AdmmState, of_result, without
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
 from fedbnsl_server.results import warnings
+from fedbnsl_server.results.assumption_checks import assumption_checks
 from fedbnsl_server.results.confidence import (
     estimation_of,
     fit_of,
@@ -41,14 +41,14 @@ from fedbnsl_server.results.confidence import (
     unsure,
     with_confidence,
 )
-from fedbnsl_server.results.findings import sentences
-from fedbnsl_server.results.influence import many_rows, outliers, table
+from fedbnsl_server.results.data_quality import data_quality
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
+from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.preparation import preparation_of
 from fedbnsl_server.results.privacy_loss import privacy_loss
+from fedbnsl_server.results.sentences import Note, in_words, note
 from fedbnsl_server.results.shortage import shortage
-from fedbnsl_server.results.unused import unused_entries, unused_sentences
-from fedbnsl_server.results.verdict import verdict_of
+from fedbnsl_server.results.unused import unused_entries, unused_notes
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, losses
@@ -298,7 +298,7 @@ class RunRecorder:
                         raise
                     # Raised below: first result.json says what happened.
                     unwritten, outcome, reason = error, "failed", str(error)
-            result = _without_gaps(self._result(outcome, reason, graph))
+            result: dict[str, Any] = in_words(_without_gaps(self._result(outcome, reason, graph)))
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             durable.write_text(self._folder.path / "result.json", text)
             self._folder.events.write(outcome, reason=reason)
@@ -337,11 +337,12 @@ class RunRecorder:
         (state, names), rounds = self._used, self._rounds
         columns = self._plan.columns(names)
         confidence = None if state is None else state.confidence
-        variance = np.empty(0) if state is None else state.residual_variance
+        variance, hidden = (np.empty(0), ()) if state is None else (state.residual_variance, state.unused.hidden)
         edges: list[dict[str, Any]] = []
         if graph is not None:
             named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
             edges = with_confidence(named, confidence, graph, columns)
+        told = self._warnings(edges, graph)
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -354,25 +355,22 @@ class RunRecorder:
             "units": {name: entry.measure for name, entry in self._plan.dictionary.items() if entry.measure},
             "levels": self._plan.dictionary.levels(columns.variables),
             "graph_class": self._plan.graph_class,
-            "verdict": verdict_of(
-                self._plan,
-                columns,
-                edges,
-                confidence,
-                variance,
-                incomplete=self._ended_searches(),
-                few_rows=self._few_rows(),
-            ),
+            "verdict": {
+                **assumption_checks(self._plan, columns, edges, confidence, variance, unused=self._unused),
+                "incomplete": self._ended_searches(),
+                "few_rows": self._few_rows(),
+            },
             "edges": edges,
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
-            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
+            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance, hidden),
             "estimation": estimation_of(confidence),
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
-            "warnings": self._warnings(edges, graph),
+            "warnings": told,
+            "warning_codes": [one.code for one in told],
             "influence": self._influence,
             "not_written": files_not_written(graph, state, self._plan, self._outcome),
             "privacy": self._privacy(),
@@ -459,7 +457,7 @@ class RunRecorder:
             no_guarantee=self._no_guarantee(),
         )
 
-    def _ended_searches(self) -> list[str]:
+    def _ended_searches(self) -> list[Note]:
         confidence = None if self._state is None else self._state.confidence
         return warnings.of_ended_searches(self._plan, self._rounds, None if confidence is None else confidence.draws)
 
@@ -468,30 +466,39 @@ class RunRecorder:
         used = [self._part_of(site)["rows_used"] for site in self._n_samples]
         return sum(n if one is None else one for one, n in zip(used, self._n_samples.values(), strict=True))
 
-    def _few_rows(self) -> list[str]:
+    def _few_rows(self) -> list[Note]:
         return warnings.of_few_rows(rows, len(self._variables)) if (rows := self._rows()) else []
 
-    def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[str]:
+    def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[Note]:
         """What a person should know before believing these edges and their directions."""
+        plan, rows = self._plan, list(self._n_samples.values())
         found = self._ended_searches() + self._few_rows() + outliers(self._influence) + many_rows(self._n_samples)
-        found += [f"no privacy guarantee: {reason}" for reason in self._no_guarantee() if self._plan.privacy]
+        found += [note("no_guarantee", reason=reason) for reason in self._no_guarantee() if plan.privacy]
+        found += [note("ejected", site=one.site, round=one.after_round) for one in self._ejected]
+        gone = {one.site for one in self._ejected}
         contributed = {site for entry in self._rounds for site in entry["contributed"]} & self._n_samples.keys()
-        found += warnings.of_sites_that_went(self._ejected, self._turned_out, contributed)
-        found += warnings.of_too_much_noise(self._plan, list(self._n_samples.values()), len(self._variables))
-        found += sentences(self._rounds) + warnings.of_other_versions(self._site_versions)
-        found += warnings.of_clipped_levels(self._plan, {edge["target"] for edge in edges})
+        found += [
+            note("enrolment_ended", site=site, round=t)
+            for site, t in self._turned_out.items()
+            if site not in gone and site in contributed
+        ]
+        found += warnings.of_too_much_noise(plan, rows, len(self._variables))
+        found += data_quality(self._rounds)
+        found += warnings.of_other_versions(self._site_versions)
+        found += warnings.of_clipped_levels(plan, {edge["target"] for edge in edges})
         found += warnings.of_withheld_weights(graph)
-        found += warnings.of_required_in_vain(self._plan, edges)
-        found += unused_sentences(self._unused)
+        found += warnings.of_required_in_vain(plan, edges)
+        found += unused_notes(self._unused)
         state, names = self._used
         if state is None:
             return found
-        found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, self._plan.columns(names)))
-        found += warnings.of_rare_levels(self._plan, names, state.units, self._rows())
-        found += warnings.of_hidden_scales(self._plan, names, state.mean_squares)
-        if state.confidence is not None:  # the verdict has a test of its own
-            return found + warnings.of_uncounted_sites(state.confidence.uncounted)
-        return found + warnings.of_unequal_variances(self._plan, names, state.residual_variance, state.units)
+        found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, plan.columns(names)))
+        found += warnings.of_rare_levels(plan, names, state.units, self._rows())
+        found += warnings.of_hidden_scales(plan, names, state.mean_squares)
+        if state.confidence is None:
+            return [*found, *warnings.of_unequal_variances(plan, names, state.residual_variance, state.units)]
+        # The assumption checks have a test of the variances.
+        return [*found, *warnings.of_uncounted_sites(state.confidence.uncounted)]
 
 
 def _without_gaps(result: dict[str, Any]) -> dict[str, Any]:
@@ -499,10 +506,6 @@ def _without_gaps(result: dict[str, Any]) -> dict[str, Any]:
     places = [path for path in not_finite(result) if not path.endswith("acyclicity")]  # of W that has diverged
     told: dict[str, Any] = {**finite(result), "not_known": places}
     if places:
-        told["warnings"] = [
-            *told["warnings"],
-            f"numbers that cannot be computed from these tables are null in result.json: {first_few(places, 3)}; "
-            "columns that are constant or functions of each other are the usual reason, or noise where a weight is "
-            "withheld",
-        ]
+        gaps = note("not_finite", places=places)
+        told["warnings"], told["warning_codes"] = [*told["warnings"], gaps], [*told["warning_codes"], gaps.code]
     return told

@@ -3,22 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedbnsl.console.wording import first_few
 from fedbnsl.plan.plan import Plan
-from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
-
-_SENTENCES = {
-    "constant": "{names}: one value in all rows that are used, so that nothing can be learned about {it}: no edge",
-    "no_row": "level {names}: in no row that is used, and left out",
-    "reference": "level {names}: its variable's first level is in no row that is used, or at no site together with "
-    "another; this one takes its place as the level that coefficients compare the others with",
-    "hidden": "{names}: the noise of privacy hides how much {it_varies}, so that no edge there is told; narrower "
-    "ranges, known beforehand and not from these tables, more rows or a larger epsilon would tell",
-    "hidden_level": "level {names}: so rare that the noise of privacy hides it, or that fewer than about "
-    f"{FEW_ROWS} rows have it; left out, so that coefficients compare the others with the first level and the rare "
-    "ones together",
-    "within_sites": "level {names}: how often it occurs at each site follows from other levels; left out",
-}
+from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.results.sentences import UNUSED, Note, note
 
 
 def unused_entries(unused: Unused, plan: Plan, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -48,16 +35,13 @@ def unused_entries(unused: Unused, plan: Plan, names: Sequence[str]) -> list[dic
     return found
 
 
-def unused_sentences(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def unused_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
     """One for each reason."""
-    for why, text in _SENTENCES.items():
-        of_reason = [one for one in entries if one["why"] == why]
-        if of_reason:
-            named = (
-                repr(one["variable"]) if one["level"] is None else f"{one['level']!r} of {one['variable']!r}"
-                for one in of_reason
-            )
-            one = len(of_reason) == 1
-            yield text.format(
-                names=first_few(named), it="it" if one else "them", it_varies="it varies" if one else "they vary"
-            )
+    for why in UNUSED:
+        names = [
+            repr(one["variable"]) if one["level"] is None else f"{one['level']!r} of {one['variable']!r}"
+            for one in entries
+            if one["why"] == why
+        ]
+        if names:
+            yield note(why, names=names, one=len(names) == 1)

@@ -27,8 +27,9 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm import global_step
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.grpc_api.servicer import Servicer
-from fedbnsl_server.results.influence import outliers_now
+from fedbnsl_server.results.outlier_scores import outliers_now
 from fedbnsl_server.results.results import RunRecorder
+from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.end_notice import end_of, public_reason, told
@@ -318,7 +319,7 @@ class Coordinator:
         odd = outliers_now(record.influence, record.kind, record.round, self._roster.variables)
         for site in odd.keys() - self._named:  # once: the result has the largest of all rounds
             self._named.add(site)
-            self._say(f"be careful: {odd[site]}")
+            self._say(f"be careful: {sentence(odd[site])}")
 
     async def _write_results(self, end: _End) -> tuple[_End, dict[str, Any]]:
         """Write the results before the sites are told: ending the process then loses nothing."""

@@ -19,7 +19,7 @@ from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
-from fedbnsl_server.results.findings import Finding, findings_of
+from fedbnsl_server.results.data_quality import QualityWarning, quality_warnings
 from fedbnsl_server.rounds.kinds import Run, kind_of, left_out
 from fedbnsl_server.run import secure_aggregation as secure_aggregation
 from fedbnsl_server.run.secure_aggregation import NO_SECURE_SITES, SecureSites
@@ -44,7 +44,7 @@ class RoundRecord:
     # Whether each of them had an index.
     indexed_up: bool = True
     indexed_down: bool = True
-    findings: tuple[Finding, ...] = ()  # what the answers show about the tables
+    findings: tuple[QualityWarning, ...] = ()  # what the answers show about the tables
     # How far each contributing site's numbers lie from the others'; empty for fewer than three sites.
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
     left_out: tuple[str, ...] = ()  # contributing sites that a robust rule left out of the result whole
@@ -127,7 +127,7 @@ def run(
             global_s=time.perf_counter() - received,
             indexed_up=all(indexed for _, indexed in entries_up.values()),
             indexed_down=indexed_down,
-            findings=findings_of(content, known, seen),
+            findings=quality_warnings(content, known, seen),
             influence=influence_of(state, known, content, seen),
             left_out=left_out(state, _answers(known), content, seen),
             ended_in=progress.ended_in,

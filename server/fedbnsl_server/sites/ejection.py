@@ -8,6 +8,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
 from fedbnsl.protocol.messages import Loss, Yields
 from fedbnsl.rounds.kinds import KINDS, n_rounds
+from fedbnsl_server.results.sentences import note, sentence
 
 _LEAST_SITES = 2
 
@@ -35,12 +36,7 @@ class Ejected:
 
 def left_in_the_result(site: str, after_round: int) -> str:
     """What an ejection has left in the result, whose last round that holds something of the site is `after_round`."""
-    if not after_round:
-        return f"{site} was ejected: nothing of it is in the result"
-    return (
-        f"{site} was ejected after round {after_round}: later rounds went on without it, from what it had "
-        "helped to find"
-    )
+    return sentence(note("ejected", site=site, round=after_round))
 
 
 def in_short(after_round: int, from_round: int | None) -> str:

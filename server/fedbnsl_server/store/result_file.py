@@ -18,7 +18,7 @@ SCHEMA = "fedbnsl.result/1"
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """The content of a run folder's result.json.
+    """The content of a run folder's result.json; what an older version did not write has the default of the schema.
 
     Raises ResultError if there is none, it is not what a run writes (`result_schema`), or it has no graph.
     """
@@ -33,7 +33,7 @@ def read_result(run: Path) -> dict[str, Any]:
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
     try:
-        Result.model_validate(result)
+        result = Result.model_validate(result).model_dump(by_alias=True)
     except ValidationError as error:
         places = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
         raise ResultError(
@@ -69,7 +69,7 @@ def learned_graph(result: Mapping[str, Any]) -> Mask:
 
 def learned_class(result: Mapping[str, Any]) -> Mask:
     """(V, V) the class of a result: [i, j] for i -> j, both [i, j] and [j, i] for an edge that it leaves open."""
-    open_edges = _edges(result, lambda edge: not edge.get("directed", True) and not _is_undecided(edge))
+    open_edges = _edges(result, lambda edge: not edge["directed"] and not _is_undecided(edge))
     return learned_graph(result) | open_edges.T
 
 
@@ -79,7 +79,7 @@ def undecided_edges(result: Mapping[str, Any]) -> Mask:
 
 
 def _is_undecided(edge: Mapping[str, Any]) -> bool:
-    return edge.get("directed_by") == "undecided"
+    return bool(edge["directed_by"] == "undecided")
 
 
 def _edges(result: Mapping[str, Any], holds: Callable[[Mapping[str, Any]], bool]) -> Mask:

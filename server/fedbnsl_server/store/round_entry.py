@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedbnsl.protocol.sparse import formula_bytes
-from fedbnsl_server.results.findings import as_entries
-from fedbnsl_server.results.influence import as_entry
+from fedbnsl_server.results.data_quality import as_entries
+from fedbnsl_server.results.outlier_scores import as_entry
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Traffic
 

@@ -12,10 +12,11 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Units
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.results.assumption_checks import assumption_checks
 from fedbnsl_server.results.confidence import estimation_of, fit_of, odd_site, to_no_units, unsure, with_confidence
-from fedbnsl_server.results.influence import outliers
 from fedbnsl_server.results.learned_graph import named_edges
-from fedbnsl_server.results.verdict import verdict_of
+from fedbnsl_server.results.outlier_scores import outliers
+from fedbnsl_server.results.sentences import in_words
 
 COLUMNS = Columns.of(["a", "b", "c"])
 SCALES = np.array([2.0, 10.0, 0.5])
@@ -167,13 +168,18 @@ def test_coefficients_of_a_nominal_variable_have_errors_of_their_own() -> None:
     assert fit["residual_correlation"] == [[1.0, -0.6], [-0.6, 1.0]]
 
 
-# ---- the verdict ---------------------------------------------------------------------------------------------------
+# ---- the assumption checks ------------------------------------------------------------------------------------------
 
 LEAN = Plan.load("lean")
 CPDAG = LEAN.with_settings(graph_class="cpdag")
 
 
 EQUAL = np.ones(3)
+
+
+def verdict_of(*given: Any) -> dict[str, Any]:
+    told: dict[str, Any] = in_words(assumption_checks(*given))
+    return told
 
 
 def contradicted(plan: Plan, confidence: Confidence, residual_variance: np.ndarray = EQUAL) -> list[str]:
@@ -291,11 +297,12 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
 
 def test_an_edge_whose_sites_have_too_few_events_is_said_not_to_be_tested() -> None:
     def sites(degrees: list[int]) -> str:
-        return verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, degrees=np.array(degrees)), EQUAL)["tested"][-1]
+        told = verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, degrees=np.array(degrees)), EQUAL)
+        return (told["not_tested"] or told["tested"])[-1]
 
     assert sites([1, 1]) == "whether the sites' coefficients differ"
     assert sites([1, 0]).startswith("whether the sites' coefficients differ (not of b -- c: too few rows")
-    assert sites([0, 0]).startswith("not whether the sites' coefficients differ")
+    assert sites([0, 0]).startswith("whether the sites' coefficients differ: too few rows")
 
 
 def test_pairs_without_an_edge_that_differ_between_sites_are_named() -> None:
@@ -322,7 +329,7 @@ def test_the_odd_site_is_told_with_what_hangs_on_it() -> None:
         "edges_gained_without": [["a", "c"], ["b", "c"]],
         "left_out_by_median": True,
     }
-    (sentence,) = outliers({"limit": 6.0, "sites": {}, "odd": told})
+    (sentence,) = in_words(outliers({"limit": 6.0, "sites": {}, "odd": told}))
     assert sentence.startswith("y differs from all other sites in a -- b, a -- c: without it the others agree, and ")
     assert "the graph lacks a -- b and also has a -- c, b -- c. " in sentence
     assert '(`consensus = "median"` would leave it out)' in sentence

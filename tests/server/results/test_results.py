@@ -31,8 +31,9 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.results.findings import Finding
+from fedbnsl_server.results.data_quality import QualityWarning
 from fedbnsl_server.results.results import RunRecorder
+from fedbnsl_server.results.sentences import directions_in_words
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
@@ -41,7 +42,6 @@ from fedbnsl_server.store.run_folder import RunFolder, default_folder
 from fedbnsl_server.store.run_id import RunIdentity
 from fedbnsl_workbench import simulate as simulation
 from fedbnsl_workbench.report.page import write_report
-from fedbnsl_workbench.report.verdict import verdict_of
 from fedbnsl_workbench.scoring.evaluation import learned_weights
 from fedbnsl_workbench.tables.synthetic import synthesise
 
@@ -431,7 +431,7 @@ def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_p
     folder = RunFolder.create(tmp_path / "run", plan, RunIdentity(5, datetime.now(UTC), {}))
     recorder = RunRecorder(folder, run=5)
     recorder.start(names, rows, Traffic())
-    told = (Finding("means_far_from_zero", (0, 2), "b"), Finding("looks_categorical", (1,), "a"))
+    told = (QualityWarning("means_far_from_zero", (0, 2), "b"), QualityWarning("looks_categorical", (1,), "a"))
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9})), replace(record_of(1, "ab"), findings=told))
     before = recorder.pause()["warnings"]
     assert len(before) == 2
@@ -440,7 +440,7 @@ def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_p
     folder = RunFolder.resume(tmp_path / "run", plan)
     again = RunRecorder(folder, run=5)
     again.start(names, rows, folder.past.traffic())
-    late = replace(record_of(2, "ab"), findings=(Finding("looks_categorical", (1,), "b"),))
+    late = replace(record_of(2, "ab"), findings=(QualityWarning("looks_categorical", (1,), "b"),))
     again.on_round(state_of(2, sparse({(0, 1): 0.9})), late)
     result = again.finish("finished")
     folder.close()
@@ -452,7 +452,7 @@ def test_what_sites_told_of_their_tables_is_still_known_when_a_run_goes_on(tmp_p
 
 def test_many_names_are_cut_short_in_a_warning(tmp_path: Path) -> None:
     recorder, _ = recorder_in(tmp_path / "run", Plan(), d=8)
-    told = tuple(Finding("means_far_from_zero", tuple(range(8)), site) for site in "ab")
+    told = tuple(QualityWarning("means_far_from_zero", tuple(range(8)), site) for site in "ab")
     recorder.on_round(state_of(1, sparse({(0, 1): 0.9}, 8)), replace(record_of(1, "ab"), findings=told))
     (warning,) = recorder.finish("finished")["warnings"]
     assert warning.startswith("means of 'v0', 'v1', 'v2', 'v3', 'v4' and 3 more further from zero")
@@ -528,10 +528,8 @@ def test_a_run_that_ends_before_its_search_says_that_directions_are_not_tested(
         (True, "untested"), (True, "untested"), (True, "knowledge"), last,
     ]  # fmt: skip
     assert result["verdict"]["directed_by"]["data"] == result["verdict"]["directed_by"]["assumption"] == 0
-    verdict = verdict_of(result)
-    assert verdict is not None
     untested = 2 + (graph_class != "cpdag")
-    assert f"Not tested, as the run ended before its search: {untested}." in verdict.in_words
+    assert f"Not tested, as the run ended before its search: {untested}." in directions_in_words(result["verdict"])
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "direction not tested" in page
     assert "The run ended before its search: directions are not tested" in page

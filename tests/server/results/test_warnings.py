@@ -1,11 +1,15 @@
 """Warnings about noise, by public numbers alone."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Units
+from fedbnsl_server.results.sentences import Note, sentence
 from fedbnsl_server.results.warnings import (
     of_few_rows,
     of_rare_levels,
@@ -13,6 +17,10 @@ from fedbnsl_server.results.warnings import (
     of_too_much_noise,
     of_unequal_variances,
 )
+
+
+def told_by(warn: Callable[..., Iterable[Note]], *given: Any) -> list[str]:
+    return list(map(sentence, warn(*given)))
 
 
 def plan(graph_class: str, threshold: float) -> Plan:
@@ -30,31 +38,35 @@ def plan(graph_class: str, threshold: float) -> Plan:
     ],
 )
 def test_noise_that_hides_what_the_plan_looks_for_is_told(graph_class, threshold, rows, said) -> None:
-    found = of_too_much_noise(plan(graph_class, threshold), [rows] * 8, 20)
+    found = told_by(of_too_much_noise, plan(graph_class, threshold), [rows] * 8, 20)
     assert [said in one for one in found] == ([True] if said else [])
 
 
 def test_private_variances_that_were_not_accepted_as_equal_are_told_to_differ() -> None:
     private, exact = plan("dag-equal-variance", 0.3), Plan.load("lean")
     equal, nearly = np.full(2, 0.7, dtype=np.float32), np.array([1.0, 1.3])
-    assert of_unequal_variances(private, ("a", "b"), equal) == of_unequal_variances(exact, ("a", "b"), nearly) == []
-    (told,) = of_unequal_variances(private, ("a", "b"), nearly)
+    assert (
+        told_by(of_unequal_variances, private, ("a", "b"), equal)
+        == told_by(of_unequal_variances, exact, ("a", "b"), nearly)
+        == []
+    )
+    (told,) = told_by(of_unequal_variances, private, ("a", "b"), nearly)
     assert "residual variances, from noisy moments, differ (a 1, b 1.3)" in told
 
 
 def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
     knowing = plan("cpdag", 0.0).with_settings(knowledge={"required": [["a", "b"]]})
     edge = {"source": "a", "target": "b", "interval": [-0.1, 0.2]}
-    (told,) = of_required_in_vain(knowing, [edge])
+    (told,) = told_by(of_required_in_vain, knowing, [edge])
     assert told == "the plan requires a -> b, but the data do not show it: 0 is in the coefficient's interval"
     for other in ([0.1, 0.2], [-0.5, -0.1], None):
-        assert of_required_in_vain(knowing, [{**edge, "interval": other}]) == []
-    assert of_required_in_vain(knowing, [{**edge, "source": "c"}, {**edge, "coefficients": []}]) == []
+        assert told_by(of_required_in_vain, knowing, [{**edge, "interval": other}]) == []
+    assert told_by(of_required_in_vain, knowing, [{**edge, "source": "c"}, {**edge, "coefficients": []}]) == []
 
 
 def test_fewer_than_five_rows_a_column_are_told_with_both_numbers() -> None:
-    assert of_few_rows(250, 50) == []
-    (told,) = of_few_rows(249, 50)
+    assert told_by(of_few_rows, 250, 50) == []
+    (told,) = told_by(of_few_rows, 249, 50)
     assert told.startswith("249 rows are few for 50 columns, fewer than 5 a column (250): ")
 
 
@@ -73,7 +85,7 @@ def test_rows_with_the_rarer_of_two_values_are_counted_from_the_scale(intercept:
         for ones in (count, rows - count):
             m = np.arange(rows) < ones
             scale = np.sqrt(np.mean(m)) if intercept == "none" else np.std(m)
-            found = of_rare_levels(as_set, ("m", "x"), Units(np.empty(0), np.array([scale, 1e-3])), rows)
+            found = told_by(of_rare_levels, as_set, ("m", "x"), Units(np.empty(0), np.array([scale, 1e-3])), rows)
             assert len(found) == (count < 10), (count, ones)
             assert all(f"{said} (about {count}):" in text for text in found)
 
@@ -84,5 +96,7 @@ def test_noise_is_not_taken_for_the_rows_of_a_rare_level() -> None:
     )
     units = Units(np.empty(0), np.array([0.01, 0.5]))
     plans = [Plan.load("standard"), Plan.load("private", epsilon=1.0)]
-    found = [of_rare_levels(one.with_dictionary(described, origin="here"), ("m", "x"), units, 400) for one in plans]
+    found = [
+        told_by(of_rare_levels, one.with_dictionary(described, origin="here"), ("m", "x"), units, 400) for one in plans
+    ]
     assert [len(texts) for texts in found] == [1, 0]

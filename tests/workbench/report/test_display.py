@@ -13,6 +13,7 @@ from fedbnsl_research.reproduce.display import print_comparisons
 from fedbnsl_research.reproduce.study import Comparison
 from fedbnsl_research.tuning.display import print_ranking
 from fedbnsl_research.tuning.ranking import Ranked
+from fedbnsl_server.results.result_schema import Verdict
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.scoring.metrics import score
 
@@ -23,6 +24,9 @@ def a_result(edges):
         "dropped_edges": [],
         "not_written": {},
         "preparation": None,
+        "units": {},
+        "levels": {},
+        "verdict": Verdict(assumed=[], contradicted=[], directed_by={}).model_dump(),
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},
         "rounds": [],
         "warnings": [],

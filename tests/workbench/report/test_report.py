@@ -12,8 +12,9 @@ import pytest
 from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
-from fedbnsl_server.results.influence import outliers
-from fedbnsl_server.results.unused import unused_sentences
+from fedbnsl_server.results.outlier_scores import outliers
+from fedbnsl_server.results.sentences import in_words
+from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_workbench.report.charts import residual_variances
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run
@@ -176,7 +177,7 @@ def test_a_warning_at_the_head_is_not_told_again_among_the_cautions(run, tmp_pat
     odd = {"largest": 50.0, "round": 2, "kind": "admm", "rounds_above_limit": 1, "variables": HARD_NAMES[:1]}
     result["influence"] = {"limit": 6.0, "unknown_because": "", "sites": {"site-2": odd}}
     result["unused"] = [{"variable": HARD_NAMES[0], "level": None, "why": "constant"}]
-    told = [*outliers(result["influence"]), *unused_sentences(result["unused"])]
+    told = in_words([*outliers(result["influence"]), *unused_notes(result["unused"])])
     result["warnings"] += told
     (copy / "result.json").write_text(json.dumps(result), encoding="utf-8")
     page = shown(copy)

@@ -22,6 +22,7 @@ _ARROW = 9.0
 # Room for an arrow's head beside others.
 _PORT = 10.0
 _THINNEST, _WIDEST = 1.2, 4.2
+_PALEST = 0.3
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,13 @@ def _ends(arrows: Sequence[Arrow]) -> list[Edge]:
     return [(arrow.source, arrow.target) for arrow in arrows]
 
 
-def sample(kind: str, *, directed: bool = True) -> str:
-    """A short line for the legend."""
+def sample(kind: str, *, directed: bool = True, share: float = 1.0) -> str:
+    """A short line for the legend, of an edge that this share of the bootstrap draws has."""
     style = STYLES[kind]
     head = f'<path d="M45 6l-9 -4v8z" fill="{style.colour}"/>' if directed else ""
     return (
-        f'<svg class="sample" width="46" height="12" viewBox="0 0 46 12" aria-hidden="true"><path d="M1 6H'
+        f'<svg class="sample" width="46" height="12" viewBox="0 0 46 12" opacity="{_opacity(share)}" '
+        f'aria-hidden="true"><path d="M1 6H'
         f'{38 if directed else 45}" stroke="{style.colour}" stroke-width="2.6" stroke-dasharray="{style.dashes}" '
         f'fill="none"/>{head}</svg>'
     )
@@ -213,8 +215,17 @@ def _across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) 
     )
 
 
+def _opacity(share: float) -> float:
+    """Of an edge: the fewer bootstrap draws have it, the paler it is; every learned edge can be seen."""
+    return round(max(_PALEST, share), 2)
+
+
 def _group(arrow: Arrow, paths: str) -> str:
-    share = "" if arrow.share is None else f' data-share="{arrow.share:.4g}"'
+    share = ""
+    if arrow.share is not None:
+        share = f' data-share="{arrow.share:.4g}"'
+        if arrow.kind != "unsure":  # they are shown only where their share is asked for
+            share += f' opacity="{_opacity(arrow.share)}"'
     return (
         f'<g class="edge {arrow.kind}" data-source="{arrow.source}" data-target="{arrow.target}" '
         f'data-directed="{int(arrow.directed)}"{share}><title>{escape(arrow.words)}</title>{paths}</g>'

@@ -16,7 +16,6 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, rests_on
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_server.results.withheld_effects import told_effects
-from fedbnsl_workbench.report.confidence import Interval
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 MOST_SHOWN = 200
@@ -25,6 +24,7 @@ _MOST_PARENT_SETS = 64
 # About as many (variable, set of its parents, variable) as ten seconds allow.
 _MOST_WORK = 200_000
 _NORMAL_95 = 1.959963984540054
+Interval = tuple[float, float]
 
 _IN_WORDS = {"identified": "identified", "range": "a range, of one sign", "not identified": "not identified"}
 
@@ -103,7 +103,7 @@ class EffectTable:
 def effect_table(run: ReportedRun) -> EffectTable:
     """The strongest effects of a run."""
     if run.residual_variance is None:
-        why = run.result.get("not_written", {}).get(LGBN, "the file has no variances")
+        why = run.result["not_written"].get(LGBN, "the file has no variances")
         return EffectTable(why_not=f"they are computed from {LGBN}: {why}")
     try:
         network = read_network(run.path)

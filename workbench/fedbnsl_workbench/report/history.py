@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from pydantic.fields import FieldInfo
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.messages import Yields
 from fedbnsl.rounds.kinds import KINDS
-from fedbnsl_server.results.influence import outliers, who_was_left_out
+from fedbnsl_server.results.outlier_scores import outliers, who_was_left_out
+from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.sites.ejection import in_short
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report.run_files import ReportedRun
@@ -20,56 +20,20 @@ from fedbnsl_workbench.report.run_files import ReportedRun
 _MOST_SITES = 60
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A setting of the plan.
-
-    Attributes
-    ----------
-    default
-        As shown; empty if there is none.
-    changed
-        Whether the plan differs from the default.
-    """
-
-    name: str
-    value: str
-    default: str
-    meaning: str
-    changed: bool
+Row = dict[str, Any]
+"""Of a table, by the template's name of each column."""
 
 
-@dataclass(frozen=True)
-class Attendance:
-    """In which rounds a site contributed.
-
-    Attributes
-    ----------
-    missed
-        Such as "3, 7-9"; empty: none.
-    stretches
-        First round and number of rounds of each stretch without a gap.
-    ejected
-        When it was taken out of the run; empty: it was not.
-    """
-
-    site: str
-    n_samples: int
-    contributed: int
-    missed: str
-    stretches: list[tuple[int, int]]
-    ejected: str = ""
-
-
-def settings(run: ReportedRun) -> list[Setting]:
+def settings(run: ReportedRun) -> list[Row]:
     """Every setting of the plan, in its order; the tables' as knowledge.required and so on."""
-    rows: list[Setting] = []
+    rows: list[Row] = []
     for key, info in type(run.plan).model_fields.items():
         value = getattr(run.plan, key)
         if isinstance(value, Dictionary):
-            for name, entry in value.items():
-                said = _shown(entry.model_dump(mode="json", exclude_defaults=True))
-                rows.append(Setting(f"{key}.{name}", said, "", info.description or "", True))
+            said = {name: entry.model_dump(mode="json", exclude_defaults=True) for name, entry in value.items()}
+            if plain := [name for name, entry in said.items() if not entry]:
+                rows.append(_row(key, f"as numbers, with nothing else said: {', '.join(plain)}", info))
+            rows += [_row(f"{key}.{name}", _shown(entry), info) for name, entry in said.items() if entry]
         elif isinstance(value, BaseModel):
             for inner, inner_info in type(value).model_fields.items():
                 rows.append(_setting(f"{key}.{inner}", getattr(value, inner), inner_info))
@@ -78,10 +42,16 @@ def settings(run: ReportedRun) -> list[Setting]:
     return rows
 
 
-def _setting(name: str, value: object, info: FieldInfo) -> Setting:
-    default: object = None if info.is_required() else info.get_default()
-    shown = "" if info.is_required() else _shown(default)
-    return Setting(name, _shown(value), shown, info.description or "", info.is_required() or value != default)
+def _setting(name: str, value: object, info: FieldInfo) -> Row:
+    if info.is_required():
+        return _row(name, _shown(value), info)
+    default: object = info.get_default()
+    return {**_row(name, _shown(value), info), "default": _shown(default), "changed": value != default}
+
+
+def _row(name: str, value: str, info: FieldInfo) -> Row:
+    """Of a setting without a default."""
+    return {"name": name, "value": value, "default": "", "meaning": info.description or "", "changed": True}
 
 
 def _shown(value: object) -> str:
@@ -117,32 +87,38 @@ def _serialised(entry: Mapping[str, Any], site: str, way: str) -> int:
 
 def ejected(run: ReportedRun) -> list[dict[str, Any]]:
     """Sites that were taken out of the run, with what a table says of them in `words`."""
-    found = run.result.get("ejected", [])  # older runs have none
-    return [{**one, "words": in_short(one["after_round"], one["from_round"])} for one in found]
+    return [{**one, "words": in_short(one["after_round"], one["from_round"])} for one in run.result["ejected"]]
 
 
-def attendance(run: ReportedRun) -> list[Attendance]:
-    """Of each site; where they are many, of those that missed a round or were ejected."""
-    numbers = [entry["round"] for entry in run.rounds]
-    rows: list[Attendance] = []
-    for site, of in run.result["sites"].items():
-        there = [entry["round"] for entry in run.rounds if site in entry["contributed"]]
-        missed = sorted(set(numbers) - set(there))
-        words = ", ".join(f"{first}" if n == 1 else f"{first}\u2013{first + n - 1}" for first, n in _stretches(missed))
-        rows.append(Attendance(site, of["n_samples"], len(there), words, _stretches(there)))
-    for one in ejected(run):
+def attendance(run: ReportedRun) -> list[Row]:
+    """In which rounds each site contributed; where sites are many, of those that missed a round or were ejected.
+
+    `missed` is such as "3, 7-9"; `stretches` are the first round and the number of rounds of each without a gap.
+    """
+    rows: list[Row] = []
+    of_all = [{"site": site, "words": "", **of} for site, of in run.result["sites"].items()] + ejected(run)
+    for one in of_all:
         there = [entry["round"] for entry in run.rounds if one["site"] in entry["contributed"]]
-        rows.append(Attendance(one["site"], one["n_samples"], len(there), "", _stretches(there), one["words"]))
-    return rows if len(rows) <= _MOST_SITES else [row for row in rows if row.missed or row.ejected]
+        away = [] if one["words"] else _stretches(entry["round"] for entry in run.rounds if entry["round"] not in there)
+        rows.append(
+            {
+                "site": one["site"],
+                "n_samples": one["n_samples"],
+                "contributed": len(there),
+                "missed": ", ".join(f"{first}" if n == 1 else f"{first}\u2013{first + n - 1}" for first, n in away),
+                "stretches": _stretches(there),
+                "ejected": one["words"],
+            }
+        )
+    return rows if len(rows) <= _MOST_SITES else [row for row in rows if row["missed"] or row["ejected"]]
 
 
-def influence(run: ReportedRun) -> dict[str, Any] | None:
-    """How far each site's numbers were from the others', and who stands out; None for a run that did not compare."""
-    found = run.result.get("influence")  # older runs have none
-    if found is None:
-        return None
+def outlier_scores(run: ReportedRun) -> dict[str, Any]:
+    """How far each site's numbers were from the others', and who stands out."""
+    found = run.result["influence"]
     rows = sorted(({"site": site, **of} for site, of in found["sites"].items()), key=lambda row: -row["largest"])
-    return {**found, "rows": rows[:_MOST_SITES], "outliers": outliers(found), "left_out": who_was_left_out(run.rounds)}
+    notes = in_words({"outliers": outliers(found), "left_out": who_was_left_out(run.rounds)})
+    return {**found, **notes, "rows": rows[:_MOST_SITES]}
 
 
 def _stretches(numbers: Iterable[int]) -> list[tuple[int, int]]:

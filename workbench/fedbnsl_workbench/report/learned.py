@@ -1,74 +1,49 @@
 """What a run has learned, as its report shows it: edges with their verdicts, and the drawing."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedbnsl.console.wording import counted
-from fedbnsl.graphs.graph import Edge
-from fedbnsl_workbench.report.confidence import (
-    Confidence,
-    between,
-    confidence_of,
-    heterogeneity,
-    percent,
-    signed,
-    unsure_pairs,
-    ways,
-)
+from fedbnsl.graphs.graph import Edge as Pair
+from fedbnsl_server.results.numbers import between, percent, signed
+from fedbnsl_server.results.result_schema import Edge, OfSites, Shares, Unsure
+from fedbnsl_server.results.sentences import DIRECTED_BY
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth
-from fedbnsl_workbench.report.verdict import DIRECTED_BY, is_directed
 
+# Smaller shares are what is left of a subtraction: no draw has them.
+_LEAST = 1e-9
 MOST_DRAWN = 1000
 """Edges of the largest drawing: beyond it nobody could follow a line, and the layout would take minutes."""
 
 
-@dataclass(frozen=True)
-class EdgeRow:
-    """A line of the table of edges.
+class EdgeRow(Edge):
+    """A line of the table of edges: an edge of result.json, or one of the truth that was not learned (weight None).
 
     Attributes
     ----------
-    estimate
-        None for an edge that was not learned; the largest of several coefficients, by their size without units.
     truth
         Weight of this very edge in the truth; None where unknown, where the truth has no such edge, and where the edge
         has several coefficients or no direction.
     verdict
         correct, reversed, open (undirected in one of the two graphs), extra or missing; unscored if the truth lacks one
         of the variables; empty without a truth.
-    standardised
-        The estimate without units; None where the run has none.
-    coefficients
-        Between the columns of the two variables, if these have several: as in result.json.
-    directed_by
-        A key of `verdict.DIRECTED_BY`; empty where result.json does not say.
     """
 
-    source: str
-    target: str
-    estimate: float | None
     truth: float | None
     verdict: str
-    standardised: float | None = None
-    coefficients: tuple[Mapping[str, Any], ...] = ()
-    directed: bool = True
-    directed_by: str = ""
-    confidence: Confidence = field(default_factory=Confidence)
 
     @property
     def strength(self) -> float:
         """The absolute weight by which edges are compared with each other and with the threshold."""
-        return abs((self.estimate if self.standardised is None else self.standardised) or 0.0)
+        return abs((self.weight if self.standardised is None else self.standardised) or 0.0)
 
     @property
     def difference(self) -> float | None:
         """Estimate - truth."""
-        return None if self.estimate is None or self.truth is None else self.estimate - self.truth
+        return None if self.weight is None or self.truth is None else self.weight - self.truth
 
     @property
     def mark(self) -> str:
@@ -83,7 +58,7 @@ class EdgeRow:
         return "open in the truth" if self.directed else "open here"
 
 
-def verdict(edge: Edge, truth: Truth | None, *, directed: bool = True) -> str:
+def verdict(edge: Pair, truth: Truth | None, *, directed: bool = True) -> str:
     """Verdict on a learned edge, as in `metrics.score`: reversed if the truth has only the opposite edge."""
     if truth is None:
         return ""
@@ -106,26 +81,18 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
     rows: list[EdgeRow] = []
     weights = _true_weights(run)
     for edge in run.result["edges"]:
-        pair, directed = (position[edge["source"]], position[edge["target"]]), is_directed(edge)
-        coefficients = tuple(edge.get("coefficients") or ())
-        rows.append(
-            EdgeRow(
-                edge["source"],
-                edge["target"],
-                edge["weight"],
-                None if coefficients or not directed else weights.get(pair),
-                verdict(pair, run.truth, directed=directed),
-                None if run.divided_by is None else edge["standardised"],
-                coefficients,
-                directed,
-                edge.get("directed_by", ""),
-                confidence_of(edge),
-            )
-        )
+        pair, directed = (position[edge["source"]], position[edge["target"]]), edge["directed"]
+        content = {
+            **edge,
+            "standardised": None if run.divided_by is None else edge["standardised"],
+            "truth": None if edge["coefficients"] or not directed else weights.get(pair),
+            "verdict": verdict(pair, run.truth, directed=directed),
+        }
+        rows.append(EdgeRow.model_validate(content))
     return sorted(rows, key=lambda row: -row.strength)
 
 
-def _true_weights(run: ReportedRun) -> Mapping[Edge, float]:
+def _true_weights(run: ReportedRun) -> Mapping[Pair, float]:
     return (run.truth.reference.weights or {}) if run.truth else {}
 
 
@@ -138,13 +105,21 @@ def missing_edges(run: ReportedRun) -> list[EdgeRow]:
     twice = run.truth.edges & run.truth.edges.T
     lacking = marks & ~learned & ~(learned.T & ~twice)
     undirected = marks & marks.T & ~twice
-    pairs: list[Edge] = [
+    pairs: list[Pair] = [
         (int(i), int(j)) for i, j in np.argwhere(lacking) if run.truth.edges[i, j] or not undirected[i, j]
     ]
     weights = _true_weights(run)
     names = run.variables
     return [
-        EdgeRow(names[i], names[j], None, weights.get((i, j)), "missing", directed=not undirected[i, j])
+        EdgeRow(
+            source=names[i],
+            target=names[j],
+            weight=None,
+            directed=not undirected[i, j],
+            directed_by="",
+            truth=weights.get((i, j)),
+            verdict="missing",
+        )
         for i, j in pairs
     ]
 
@@ -167,7 +142,7 @@ def drawing(run: ReportedRun) -> str:
             row.strength / strongest,
             _words(row),
             row.directed,
-            row.confidence.adjacent,
+            None if row.bootstrap is None else row.bootstrap.adjacent,
         )
         for row in rows
     ]
@@ -195,32 +170,47 @@ def drawing(run: ReportedRun) -> str:
 
 def _words(row: EdgeRow) -> str:
     """What the drawing says of an edge, line by line."""
-    known, lines = row.confidence, [f"{row.source} {row.mark} {row.target}"]
+    lines = [f"{row.source} {row.mark} {row.target}"]
     if row.verdict:
         lines[0] += f", {row.said_of_verdict}"
-    if row.estimate is not None:
-        lines.append(f"weight {signed(row.estimate, known.interval)}{_in_95(known.interval)}")
+    if row.weight is not None:
+        lines.append(f"weight {_with_interval(row.weight, row.interval)}")
     if row.standardised is not None:
-        lines.append(
-            f"without units {signed(row.standardised, known.standardised_interval)}"
-            f"{_in_95(known.standardised_interval)}"
-        )
+        lines.append(f"without units {_with_interval(row.standardised, row.standardised_interval)}")
     if row.directed_by:
         who = DIRECTED_BY.get(row.directed_by, row.directed_by)
         how = "direction" if row.directed_by == "untested" else "directed"
         lines.append(f"{how} {who}" if row.directed else f"no direction: {who}")
-    if known.adjacent is not None:
-        lines.append(f"in {percent(known.adjacent)} of the draws: {ways(known)}")
-    if known.sites is not None:
-        lines.append(f"over the sites {heterogeneity(known)}")
-    if known.without_a_site is not None:
-        kept, searches = known.without_a_site
-        lines.append(f"kept in {kept} of {searches} searches without a site")
+    if row.bootstrap is not None:
+        lines.append(f"in {percent(row.bootstrap.adjacent)} of the draws: {ways(row.bootstrap)}")
+    if row.sites is not None:
+        lines.append(f"over the sites {heterogeneity(row.sites)}")
+    if row.without_a_site is not None:
+        lines.append(f"kept in {row.without_a_site.adjacent} of {row.without_a_site.of} searches without a site")
     return "\n".join(lines)
 
 
-def _in_95(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f", 95\u00a0% {between(interval)}"
+def _with_interval(weight: float, interval: Sequence[float] | None) -> str:
+    return signed(weight, interval) + ("" if interval is None else f", 95\u00a0% {between(interval)}")
+
+
+def heterogeneity(sites: OfSites) -> str:
+    """I^2 and p of an edge, in short."""
+    if sites.i2 is None or sites.p is None:
+        return "not known"
+    p = "p\u00a0<\u00a00.001" if sites.p < 0.001 else f"p\u00a0=\u00a0{sites.p:.2g}"
+    return f"I\u00b2\u00a0{percent(sites.i2)}, {p}"
+
+
+def ways(of: Shares) -> str:
+    """Which way a pair points in the draws; a dash where there are none."""
+    parts = ((of.forward, "\u2192"), (of.backward, "\u2190"), (of.undirected, "\u2014"))
+    return ", ".join(f"{sign}\u00a0{percent(share)}" for share, sign in parts if share > _LEAST) or "\u2013"
+
+
+def unsure_pairs(run: ReportedRun) -> list[Unsure]:
+    """Pairs that are not in the graph, as result.json orders them: by falling share."""
+    return [Unsure.model_validate(pair) for pair in run.result["unsure"]]
 
 
 def legend(run: ReportedRun) -> list[dict[str, str]]:
@@ -233,6 +223,9 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
     ]
+    if any(row.bootstrap is not None and row.bootstrap.adjacent < 1.0 for row in rows):
+        pale = sample(kinds[0]) + sample(kinds[0], share=0.5)
+        found.append({"sample": pale, "meaning": "paler: fewer bootstrap draws have it (100 % and 50 %)", "count": ""})
     headless = [row for row in rows if not row.directed]
     if headless:
         drawn = {_kind(row) for row in headless}
@@ -252,7 +245,7 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
 
 def _kind(row: EdgeRow) -> str:
     """How an edge is drawn, one of STYLES."""
-    return row.verdict or ("negative" if (row.estimate or 0.0) < 0 else "positive")
+    return row.verdict or ("negative" if (row.weight or 0.0) < 0 else "positive")
 
 
 def isolated(run: ReportedRun) -> list[str]:

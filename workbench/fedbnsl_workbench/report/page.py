@@ -11,20 +11,19 @@ from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.preparation import has_intercept
-from fedbnsl_server.results.unused import unused_sentences
+from fedbnsl_server.results.numbers import between, percent, ranged, signed
+from fedbnsl_server.results.sentences import DIRECTED_BY, directions_in_words, in_words, tested_in_words, whole
+from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.command import COMMAND, another_folder
 from fedbnsl_workbench.pages.render import render, script
 from fedbnsl_workbench.report import cautions as report_cautions
 from fedbnsl_workbench.report import charts as report_charts
-from fedbnsl_workbench.report import confidence as report_confidence
 from fedbnsl_workbench.report import effects as report_effects
 from fedbnsl_workbench.report import history as report_course
 from fedbnsl_workbench.report import learned as report_graph
 from fedbnsl_workbench.report import prepared as report_preparation
 from fedbnsl_workbench.report import sentences
-from fedbnsl_workbench.report.learned import EdgeRow
 from fedbnsl_workbench.report.run_files import ReportedRun, read_run
-from fedbnsl_workbench.report.verdict import DIRECTED_BY, as_typeset, verdict_of
 from fedbnsl_workbench.scoring.evaluation import evaluate
 
 # A longer table is set small, in a box that scrolls.
@@ -107,7 +106,7 @@ def report_page(run: ReportedRun) -> str:
         result=result,
         plan=run.plan,
         manifest=result["manifest"],
-        versions_at_sites=_versions_at_sites(result["manifest"].get("site_versions", {})),
+        versions_at_sites=_versions_at_sites(result["manifest"]["site_versions"]),
         long=_LONG,
         phone=_PHONE,
         date=_day(result["manifest"]["ended_at"]),
@@ -115,22 +114,23 @@ def report_page(run: ReportedRun) -> str:
         n_used=report_preparation.rows_used(result),
         reason=result["reason"].rstrip("."),
         learned_sentence=sentences.learned_sentence(run, learned, missing),
-        unused=list(unused_sentences(result.get("unused", []))),
-        verdict=as_typeset(verdict_of(result)),
+        unused=in_words([*unused_notes(result["unused"])]),
+        verdict=_checks(result["verdict"]),
         learned=learned,
-        columns=_columns(learned),
-        estimation=report_confidence.estimation_words(run),
-        unknown=report_confidence.unknown(run),
-        unsure=report_confidence.unsure_pairs(run),
-        fits=report_confidence.fits(run),
-        no_intercept=report_confidence.no_intercept(run),
+        columns=sentences.columns(run),
+        estimation=sentences.estimation_words(run),
+        unknown=sentences.unknown(run),
+        unsure=report_graph.unsure_pairs(run),
+        fits=[{"name": name, **result["fit"][name]} for name in run.variables if result["fit"].get(name)],
+        no_intercept=report_preparation.no_intercept(run),
         effects=report_effects.effect_table(run),
         directed_by=DIRECTED_BY,
-        signed=report_confidence.signed,
-        between=report_confidence.between,
-        percent=report_confidence.percent,
-        ways=report_confidence.ways,
-        heterogeneity=report_confidence.heterogeneity,
+        signed=signed,
+        between=between,
+        ranged=ranged,
+        percent=percent,
+        ways=report_graph.ways,
+        heterogeneity=report_graph.heterogeneity,
         missing=missing,
         has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
         drawing=report_graph.drawing(run),
@@ -140,8 +140,8 @@ def report_page(run: ReportedRun) -> str:
         scaled=run.divided_by is not None,
         preparation=report_preparation.preparation(run),
         tables_units=report_preparation.tables_units(run),
-        units=result.get("units", {}),
-        levels=levels_in_words(result.get("levels", {})),
+        units=result["units"],
+        levels=levels_in_words(result["levels"]),
         variance_units=report_preparation.variance_units(run),
         has_intercept=has_intercept(run.plan.preparation),
         refitted=sentences.n_refits(run) > 0,
@@ -150,7 +150,7 @@ def report_page(run: ReportedRun) -> str:
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),
-        influence=report_course.influence(run),
+        scores_of_sites=report_course.outlier_scores(run),
         ejected={one["site"]: one["words"] for one in report_course.ejected(run)},
         bytes_rows=report_course.bytes_rows(run),
         cautions=report_cautions.cautions(run, scores),
@@ -180,15 +180,18 @@ def _versions_at_sites(told: Mapping[str, Mapping[str, str]]) -> list[tuple[Mapp
     return alike
 
 
-def _columns(learned: Sequence[EdgeRow]) -> dict[str, bool]:
-    """Which optional columns the table of edges has: those in which any edge has something."""
-    known = [edge.confidence for edge in learned]
+def _checks(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """The assumption checks in whole sentences, with the signs that result.json writes in ASCII."""
+    signs = {" -> ": " \u2192 ", " -- ": " \u2014 ", "(I^2 ": "(I\u00b2 "}
+    contradicted = [whole(text) for text in verdict["contradicted"]]
+    for written, sign in signs.items():
+        contradicted = [text.replace(written, sign) for text in contradicted]
     return {
-        "direction": any(edge.directed_by or not edge.directed for edge in learned),
-        "interval": any(one.interval for one in known),
-        "shares": any(one.adjacent is not None for one in known),
-        "sites": any(one.sites for one in known),
-        "without": any(one.without_a_site for one in known),
+        **{key: list(map(whole, verdict[key])) for key in ("assumed", "incomplete", "few_rows")},
+        "contradicted": contradicted,
+        "held": tested_in_words(verdict) if verdict["assumed"] else "",
+        "in_words": directions_in_words(verdict),
+        "directed_by": {**dict.fromkeys(DIRECTED_BY, 0), **verdict["directed_by"]},
     }
 
 

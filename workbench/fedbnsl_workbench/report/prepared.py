@@ -1,69 +1,43 @@
 """How a run has prepared its columns, in words and tables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedbnsl.plan.dictionary import Entry
+from fedbnsl_server.results.sentences import UNITS
 from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_workbench.report.run_files import ReportedRun
 
-
-@dataclass(frozen=True)
-class VariableRow:
-    """What was done with a variable.
-
-    Attributes
-    ----------
-    bounds
-        Of its values before the transform; empty: none.
-    levels
-        The first is the reference.
-    centre, scale
-        What was taken off and what its columns were divided by, in its unit and after the transform; of a block, of
-        each column.
-    """
-
-    name: str
-    kind: str
-    unit: str
-    bounds: str
-    transform: str
-    levels: str
-    centre: str
-    scale: str
-
-
-@dataclass(frozen=True)
-class SiteRow:
-    """Rows of a site; `used` is None where they are not known."""
-
-    site: str
-    rows: int
-    used: int | None
-
-    @property
-    def left_out(self) -> str:
-        """How many rows lacked a value, and their share."""
-        gone = self.rows - (self.used or 0)
-        return f"{gone:,} ({gone / self.rows:.1%})" if self.rows else "0"
+_INTERCEPTS = {
+    "site": "with an intercept of each site's own",
+    "common": "with one intercept, by the mean of all records",
+    "none": "without intercept",
+}
+_MISSING_INTERCEPTS = {"site": "each site its own", "none": "none in the model", "common": "not known"}
 
 
 def preparation(run: ReportedRun) -> dict[str, Any] | None:
     """Sentences, and rows of the tables; None for a run that took the columns as they are."""
     if run.plan.preparation is None:
         return None
+    told: Mapping[str, Any] = run.result["preparation"] or {}
     return {
         "steps": _steps(run),
         "rows_left_out": _rows_left_out(run),
         "blocks": _blocks(run),
         "variables": _variables(run),
-        "has_centres": bool(_numbers(run, "centres")),
-        "has_scales": bool(_numbers(run, "scales")),
-        "sites": [SiteRow(site, of["n_samples"], of.get("rows_used")) for site, of in run.result["sites"].items()],
+        "has_centres": bool(told.get("centres")),
+        "has_scales": bool(told.get("scales")),
+        "sites": [_of_site(site, of["n_samples"], of["rows_used"]) for site, of in run.result["sites"].items()],
     }
+
+
+def _of_site(site: str, rows: int, used: int | None) -> dict[str, Any]:
+    """Rows of a site; None where they are not known."""
+    gone = rows - (used or 0)
+    return {"site": site, "rows": rows, "used": used, "left_out": f"{gone:,} ({gone / rows:.1%})" if rows else "0"}
 
 
 def in_short(result: Mapping[str, Any]) -> str:
@@ -95,24 +69,28 @@ def rows_used(result: Mapping[str, Any]) -> int | None:
     return sum(told) if told and len(told) == len(used) else None
 
 
+def _intercept(run: ReportedRun) -> str:
+    return "none" if run.plan.preparation is None else run.plan.preparation.intercept
+
+
 def intercept_words(run: ReportedRun) -> str:
     """Which intercept the regressions of the run have."""
-    words = {
-        "site": "with an intercept of each site's own",
-        "common": "with one intercept, by the mean of all records",
-        "none": "without intercept",
-    }
-    return words["none" if run.plan.preparation is None else run.plan.preparation.intercept]
+    return _INTERCEPTS[_intercept(run)]
+
+
+def no_intercept(run: ReportedRun) -> str:
+    """What a missing intercept means."""
+    return _MISSING_INTERCEPTS[_intercept(run)]
 
 
 def tables_units(run: ReportedRun) -> str:
     """In which units the tables are, as the run reads them."""
-    return "in the data dictionary's units, after its transforms" if run.plan.dictionary else "in the tables' units"
+    return UNITS["dictionary" if run.plan.dictionary else "tables"]
 
 
 def variance_units(run: ReportedRun) -> str:
     """In which units directions rest on equal residual variances."""
-    return units_of_variances(run.plan, searched=run.searched) or "in their own units"
+    return UNITS[units_of_variances(run.plan, searched=run.searched)] or "in their own units"
 
 
 def _steps(run: ReportedRun) -> list[str]:
@@ -126,23 +104,18 @@ def _steps(run: ReportedRun) -> list[str]:
             "the others were transformed. Levels count from 0; a nominal variable became one column of zeros and ones "
             "for each level but the first."
         )
-    if settings.intercept == "site":
-        steps.append(
-            "Each site took its own noisy means off its columns, as its paid release told them. They stayed at the "
-            "site; shifts between sites do not count."
-            if private
-            else "Each site took its own means off its columns. They stayed at the site; shifts between sites do not "
-            "count."
-        )
-    elif settings.intercept == "common":
-        steps.append("The mean of each column over all sites was taken off, the same number at every site.")
-    else:
-        steps.append("Nothing was taken off the columns: their means count as part of what parents explain.")
+    own = "own noisy means off its columns, as its paid release told them" if private else "own means off its columns"
+    steps.append(
+        {
+            "site": f"Each site took its {own}. They stayed at the site; shifts between sites do not count.",
+            "common": "The mean of each column over all sites was taken off, the same number at every site.",
+            "none": "Nothing was taken off the columns: their means count as part of what parents explain.",
+        }[settings.intercept]
+    )
     if settings.scale == "pooled":
         about = "about zero" if settings.intercept == "none" else "about what was taken off"
         noisy = " The scales come from noisy variances, and none is below the size of the noise."
-        estimation: Mapping[str, Any] | None = run.result.get("estimation")
-        if estimation is not None and estimation["noise_std"]:
+        if run.result["estimation"] and run.result["estimation"]["noise_std"]:
             noisy += " So weights without units are shown in the standard deviations that the learned network implies."
         steps.append(
             f"Each column was divided by one scale, its standard deviation {about}, pooled over all sites. Weights "
@@ -151,24 +124,21 @@ def _steps(run: ReportedRun) -> list[str]:
         )
     else:
         steps.append(f"The columns were not divided by anything: weights and thresholds are {tables_units(run)}.")
-    if settings.weighting == "rows":
-        steps.append("In means over sites, a site weighs as its rows.")
-    else:
-        steps.append("In means over sites, each site weighs the same, whatever its rows.")
-    return steps
+    same = "each site weighs the same, whatever its rows"
+    return [*steps, f"In means over sites, {'a site weighs as its rows' if settings.weighting == 'rows' else same}."]
 
 
 def _rows_left_out(run: ReportedRun) -> str:
     settings, private = run.plan.preparation, run.plan.privacy is not None
     if settings is None:
         return ""
-    if settings.missing == "refuse" and not private:  # a private run refuses nothing for what is missing
-        return "No row lacks a value: a site would have been refused with such a table."
-    if private:
+    if private:  # a private run refuses nothing for what is missing
         return (
             "A row that lacks a value counts as zeros, so that it adds nothing to what a site sends. How many rows "
             "these are, only the site knows."
         )
+    if settings.missing == "refuse":
+        return "No row lacks a value: a site would have been refused with such a table."
     most = f"A site where that is more than {settings.missing_most:.0%} of the rows would have been refused."
     return f"Rows that lack a value of a used variable were left out. {most}"
 
@@ -183,35 +153,29 @@ def _blocks(run: ReportedRun) -> list[str]:
     ]
 
 
-def _numbers(run: ReportedRun, key: str) -> Mapping[str, float]:
-    preparation: Mapping[str, Any] | None = run.result.get("preparation")
-    numbers: Mapping[str, float] | None = None if preparation is None else preparation[key]
-    return numbers or dict[str, float]()
-
-
-def _variables(run: ReportedRun) -> list[VariableRow]:
-    centres, scales = _numbers(run, "centres"), _numbers(run, "scales")
-    members = run.columns.members()
-    rows: list[VariableRow] = []
-    for name, places in zip(run.columns.variables, members, strict=True):
+def _variables(run: ReportedRun) -> list[dict[str, str]]:
+    """What was done with each variable: centre and scale are in its unit and after the transform, by column."""
+    told: Mapping[str, Any] = run.result["preparation"] or {}
+    rows: list[dict[str, str]] = []
+    for name, places in zip(run.columns.variables, run.columns.members(), strict=True):
         entry = run.plan.dictionary[name] if name in run.plan.dictionary else Entry()
         of = np.array(run.columns.names, dtype=object)[places].tolist()
         rows.append(
-            VariableRow(
-                name,
-                entry.kind,
-                entry.unit,
-                "" if entry.range is None else f"{entry.range[0]:g} to {entry.range[1]:g}",
-                entry.applied if entry.applied != "none" else "",
-                ", ".join(entry.levels),
-                _said(centres, of, name),
-                _said(scales, of, name),
-            )
+            {
+                "name": name,
+                "kind": entry.kind,
+                "unit": entry.unit,
+                "bounds": "" if entry.range is None else f"{entry.range[0]:g} to {entry.range[1]:g}",
+                "transform": entry.applied if entry.applied != "none" else "",
+                "levels": ", ".join(entry.levels),
+                "centre": _said(told.get("centres"), of, name),
+                "scale": _said(told.get("scales"), of, name),
+            }
         )
     return rows
 
 
-def _said(numbers: Mapping[str, float], columns: list[str], variable: str) -> str:
+def _said(numbers: Mapping[str, float] | None, columns: list[str], variable: str) -> str:
     if not numbers:
         return ""
     if columns == [variable]:

@@ -109,7 +109,7 @@ class ReportedRun:
     @property
     def is_class(self) -> bool:
         """Whether the graph is a Markov equivalence class (a CPDAG), not one DAG."""
-        return bool(self.result.get("graph_class") == "cpdag")
+        return bool(self.result["graph_class"] == "cpdag")
 
     @property
     def directed(self) -> Mask:
@@ -170,12 +170,10 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
         columns=columns,
         W=without_units(read_weights(path / "weights.csv", columns.names), result),
         marks=learned_class(result) | undecided_edges(result).T,
-        residual_variance=None
-        if LGBN in result.get("not_written", {})
-        else _residual_variance(path / LGBN, columns.names),
+        residual_variance=None if LGBN in result["not_written"] else _residual_variance(path / LGBN, columns.names),
         truth=None
         if truth is None
-        else _read_truth(truth, variables, known_in(path, result) if result.get("graph_class") == "cpdag" else None),
+        else _read_truth(truth, variables, known_in(path, result) if result["graph_class"] == "cpdag" else None),
         scales=None
         if data is None
         else read_scales(data, variables, columns=columns.names, dictionary=plan.dictionary),

@@ -1,4 +1,4 @@
-"""Whole sentences of the page on the graph: what was learned, and what an estimate in it is."""
+"""Paragraphs that only the page has, made from what `run_files` has read: the rest is in `results.sentences`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequ
             return f"The search kept no edge among {d} variables."
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
     largest, undirected = learned[0], sum(not edge.directed for edge in learned)
-    weight = _in_short(largest.estimate or 0.0)
+    weight = _in_short(largest.weight or 0.0)
     if largest.standardised is not None:
         weight = f"{weight}, without units {_in_short(largest.standardised)}"
     kind = f"edge{'s' if len(learned) > 1 else ''} among {d} variables"
@@ -99,3 +99,59 @@ def estimate_sentence(run: ReportedRun) -> str:
         f"{graph}. Edges whose coefficient{scaled} is at most {plan.threshold:g} (threshold) were cut after that, and "
         "the others not estimated again: an estimate is also adjusted for parents that were cut."
     )
+
+
+def columns(run: ReportedRun) -> dict[str, bool]:
+    """Which optional columns the table of edges has: those in which any edge has something."""
+    edges = run.result["edges"]
+    return {
+        "direction": any(edge["directed_by"] or not edge["directed"] for edge in edges),
+        "interval": any(edge["interval"] for edge in edges),
+        "shares": any(edge["bootstrap"] for edge in edges),
+        "sites": any(edge["sites"] for edge in edges),
+        "without": any(edge["without_a_site"] for edge in edges),
+    }
+
+
+def estimation_words(run: ReportedRun) -> str:
+    """What intervals and shares are, and from what; empty where the run has none."""
+    told, known = run.result["estimation"] or {"noise_std": 0.0, "draws": 0}, columns(run)
+    words: list[str] = []
+    if known["interval"]:
+        noise = " and the noise of privacy" * bool(told["noise_std"])
+        words.append(
+            f"Intervals cover 95 % and count sampling error{noise}, given the graph: they do not count that the graph "
+            "was chosen with the same data."
+        )
+    if known["shares"]:
+        draws = f" {told['draws']:,}" if told["draws"] else ""
+        words.append(
+            f"Bootstrap shares say in which part of{draws} graphs, each searched from moments drawn again, the pair is "
+            "linked, and which way it points there."
+        )
+    if known["without"]:
+        words.append("“Without a site” counts the searches that left out one site and still link the pair.")
+    return " ".join(words)
+
+
+def unknown(run: ReportedRun) -> list[str]:
+    """Sentences on what no edge of the run has."""
+    if not run.result["edges"]:
+        return []
+    known = columns(run)
+    if not any(known[name] for name in ("interval", "shares", "sites", "without")):
+        why = (
+            "its result.json has none"
+            if run.searched
+            else "these need a search with moments (moments_rounds), which the plan does not have"
+        )
+        return [f"No standard errors, bootstrap shares or comparisons of sites are given: {why}."]
+    no_draws = "the plan asks for no draws (bootstrap = 0)" if not run.plan.bootstrap else "the run made no draws"
+    lacking = {
+        "interval": "Standard errors and intervals are not known in this run.",
+        "shares": f"There are no bootstrap shares: {no_draws}.",
+        "sites": "Whether effects differ between sites is not known: that needs each site's own moments, which the "
+        "coordinator of this run does not have.",
+        "without": "How far the graph rests on one single site is not known: no search left out a site.",
+    }
+    return [words for name, words in lacking.items() if not known[name]]

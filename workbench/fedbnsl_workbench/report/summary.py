@@ -11,15 +11,16 @@ from rich.text import Text
 
 from fedbnsl.console.wording import edges_in_words, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
-from fedbnsl_server.results.influence import in_one_line, outliers, who_was_left_out
-from fedbnsl_workbench.report.confidence import Confidence, between, confidence_of, signed
+from fedbnsl_server.results.numbers import between, signed
+from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
+from fedbnsl_server.results.result_schema import Coefficient, Edge, Shares
+from fedbnsl_server.results.sentences import directions_in_words, in_words, tested_in_words, whole
+from fedbnsl_workbench.report.cautions import at_the_head
 from fedbnsl_workbench.report.prepared import in_short
-from fedbnsl_workbench.report.verdict import Verdict, at_the_head, is_directed, verdict_of
 from fedbnsl_workbench.scoring.class_scores import ClassScores
 from fedbnsl_workbench.scoring.metrics import Scores
 
 _EDGES_SHOWN = 40
-_HEADS = {"standardised": "without\nunits"}
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
@@ -49,19 +50,19 @@ def print_summary(
     seconds
         Wall clock of the whole command.
     """
-    for sentence in outliers(result["influence"]):
+    for sentence in in_words(outliers(result["influence"])):
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
-    _print_verdict(verdict_of(result), console)
-    edges = result["edges"]
-    console.print(_table_of(edges, result.get("units", {}), scaled=_scaled(result)))
+    _print_checks(result["verdict"], console)
+    edges = [Edge.model_validate(edge) for edge in result["edges"]]
+    console.print(_table_of(edges, result))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
-    if not all(map(is_directed, edges)):
+    if not all(edge.directed for edge in edges):
         lines.add_row("undirected (--)", _OF_ONE_DAG)
-    shown = {edge[end] for edge in edges[:_EDGES_SHOWN] for end in ("source", "target")}
-    if levels := {name: own for name, own in result.get("levels", {}).items() if name in shown}:
+    shown = {name for edge in edges[:_EDGES_SHOWN] for name in (edge.source, edge.target)}
+    if levels := {name: own for name, own in result["levels"].items() if name in shown}:
         lines.add_row("levels", Text(levels_in_words(levels)))
-    if any(edge.get("bootstrap") for edge in edges):
+    if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
@@ -94,8 +95,8 @@ def print_summary(
         lines.add_row("guarantee", result["privacy"]["guarantee"])
     if result["dropped_edges"]:
         lines.add_row("cycles", f"{len(result['dropped_edges'])} weak edges left out to break them (see result.json)")
-    lines.add_row("influence", Text(in_one_line(result["influence"])))
-    for sentence in who_was_left_out(result["rounds"]):
+    lines.add_row("outlier scores", Text(in_one_line(result["influence"])))
+    for sentence in in_words(who_was_left_out(result["rounds"])):
         lines.add_row("left out", Text(sentence))
     for file, why in result["not_written"].items():
         lines.add_row("not written", f"{file}: {why}")
@@ -109,53 +110,55 @@ def print_summary(
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)
 
 
-def _print_verdict(verdict: Verdict | None, console: Console) -> None:
-    if verdict is None:
-        return
-    for sentence in (*verdict.incomplete, *verdict.few_rows):
-        console.print(Text(sentence, style="bold red"), soft_wrap=True)
-    if verdict.contradicted:
-        told = " ".join(verdict.contradicted)
+def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
+    for text in (*verdict["incomplete"], *verdict["few_rows"]):
+        console.print(Text(whole(text), style="bold red"), soft_wrap=True)
+    if verdict["contradicted"]:
+        told = " ".join(map(whole, verdict["contradicted"]))
         console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
     lines = Table.grid(padding=(0, 2))
-    if verdict.assumed:
-        lines.add_row("assumed", Text(" ".join([*verdict.assumed, verdict.held]).rstrip()))
-    if verdict.in_words:
-        lines.add_row("directions", verdict.in_words)
+    if verdict["assumed"]:
+        lines.add_row("assumed", Text(" ".join([*map(whole, verdict["assumed"]), tested_in_words(verdict)])))
+    if words := directions_in_words(verdict):
+        lines.add_row("directions", words)
     console.print(lines)
 
 
-def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, scaled: bool) -> Table:
+def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
     """The first edges; with a column for what any of them has: no direction, an interval, a share."""
+    units = result["units"]
 
     def measured(name: str) -> str:
         return f"{name} ({units[name]})" if name in units else name
 
-    known = [confidence_of(edge) for edge in edges]
     has = {
-        "link": not all(map(is_directed, edges)),
-        "interval": any(one.interval for one in known),
-        "share": any(one.adjacent is not None for one in known),
+        "link": not all(edge.directed for edge in edges),
+        "interval": any(edge.interval for edge in edges),
+        "share": any(edge.bootstrap for edge in edges),
     }
-    numbers = ("weight", "standardised") if scaled else ("weight",)
-    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(edges)})" if has["link"] else "")
+    preparation: Mapping[str, Any] | None = result["preparation"]
+    scaled = preparation is not None and preparation["scale"] == "pooled"
+    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(result['edges'])})" if has["link"] else "")
     table = Table(title=title, title_justify="left")
-    heads = ["source", *[""] * has["link"], "target"]
-    for name in heads:
+    for name in ("source", *[""] * has["link"], "target"):
         table.add_column(name, overflow="fold")
-    for name in (*numbers, *["95 %"] * has["interval"], *["% of draws:\nedge  ->  <-"] * has["share"]):
-        table.add_column(_HEADS.get(name, name), justify="right", overflow="fold")
-    for edge, one in list(zip(edges, known, strict=True))[:_EDGES_SHOWN]:
-        source, target = measured(edge["source"]), measured(edge["target"])
-        if "coefficients" in edge:
+    for name in (
+        "weight",
+        *["without\nunits"] * scaled,
+        *["95 %"] * has["interval"],
+        *["% of draws:\nedge  ->  <-"] * has["share"],
+    ):
+        table.add_column(name, justify="right", overflow="fold")
+    for edge in edges[:_EDGES_SHOWN]:
+        source, target = measured(edge.source), measured(edge.target)
+        if edge.coefficients:
             largest = _largest(edge)
-            source, target = (measured(largest[end]) for end in ("source", "target"))
-            target = f"{target} (largest of {_among(edge['coefficients'])})"
-        cells = [source, *["->" if is_directed(edge) else "--"] * has["link"], target]
-        intervals = {"weight": one.interval, "standardised": one.standardised_interval}
-        cells += [signed(edge[name], intervals[name]) for name in numbers]
-        cells += [between(one.interval) if one.interval else "not known"] * has["interval"]
-        cells += [_of_draws(one)] * has["share"]
+            source, target = measured(largest.source), measured(largest.target)
+            target = f"{target} (largest of {_among(edge.coefficients)})"
+        cells = [source, *["->" if edge.directed else "--"] * has["link"], target, signed(edge.weight, edge.interval)]
+        cells += [signed(edge.standardised, edge.standardised_interval)] * scaled
+        cells += [between(edge.interval)] * has["interval"]
+        cells += [_of_draws(edge.bootstrap)] * has["share"]
         # Text: a plain string would lose "[mol/l]" of a name as markup.
         table.add_row(*map(Text, cells))
     if len(edges) > _EDGES_SHOWN:
@@ -164,25 +167,19 @@ def _table_of(edges: Sequence[Mapping[str, Any]], units: Mapping[str, str], *, s
     return table
 
 
-def _largest(edge: Mapping[str, Any]) -> Mapping[str, Any]:
+def _largest(edge: Edge) -> Coefficient:
     """The coefficient, between levels, that is told as the weight of an edge."""
-    return next(one for one in edge["coefficients"] if one["weight"] == edge["weight"])
+    return next(one for one in edge.coefficients if one.weight == edge.weight)
 
 
-def _among(coefficients: Sequence[Mapping[str, Any]]) -> str:
+def _among(coefficients: Sequence[Coefficient]) -> str:
     """How many there are; where some have an interval, those: of the others the data leave the value open."""
-    known = sum(one.get("interval") is not None for one in coefficients)
+    known = sum(one.interval is not None for one in coefficients)
     return f"{known} known" if 0 < known < len(coefficients) else str(len(coefficients))
 
 
-def _of_draws(one: Confidence) -> str:
+def _of_draws(shares: Shares | None) -> str:
     """Per cent of the draws with an edge, as named, and the other way round."""
-    if one.adjacent is None or one.forward is None or one.backward is None:
+    if shares is None:
         return "not known"
-    return " ".join(f"{100 * share:3.0f}" for share in (one.adjacent, one.forward, one.backward))
-
-
-def _scaled(result: Mapping[str, Any]) -> bool:
-    """Whether edges have a weight without units."""
-    preparation: Mapping[str, Any] | None = result.get("preparation")
-    return preparation is not None and preparation["scale"] == "pooled"
+    return " ".join(f"{100 * share:3.0f}" for share in (shares.adjacent, shares.forward, shares.backward))

@@ -1,8 +1,8 @@
-"""What the answers of a round show about the sites' tables: codes for the run's folder, sentences for its readers.
+"""Data-quality warnings: what a round's answers show about the sites' tables, as codes (`findings` in result.json).
 
 Without privacy the sites report it themselves. In a private run only released values may be used: scales and moments
 show a little (see `search.centring`), the weights of ADMM rounds nothing. They are combined by the plan's `consensus`,
-as in the result: with a robust one, a single wrong site neither makes nor hides a finding about all.
+as in the result: with a robust one, a single wrong site neither makes nor hides a warning about all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.console.wording import first_few
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.protocol.messages import Content, LocalUpdate
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds import moments, residual_moments, scales, statistics
 from fedbnsl_server.algorithm.influence import FEWEST_SITES
+from fedbnsl_server.results.sentences import DATA_QUALITY, Note, note
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import mean_squares
 from fedbnsl_server.search.private.centring import in_one_direction, near_bounds
@@ -29,27 +29,9 @@ _APART, _ALIKE = 5.0, 2.5
 # three events of 1 in 50, at two of ten sites of 100 rows, in three of ten runs.
 _MEASURED, _PERHAPS_MEASURED, _LARGEST_OF_LEVELS = 2, 3, 1.0
 
-_SENTENCES = {
-    "means_far_from_zero": "means of {variables} further from zero than the standard deviation (at {sites}), and "
-    "regressions have no intercept: directions and weights may be wrong",
-    "looks_categorical": "few whole values of {variables} look like categories (at {sites}); weights take them as "
-    "quantities",
-    "near_bounds": "released mean squares of {variables} above half of their feature_bounds: values are cut off there, "
-    "or lie far from zero, and regressions have no intercept",
-    "constant_at_a_site": "{variables} with one value in all rows (at {sites}), but not elsewhere: ask how it is coded "
-    "there; what the graph says about it comes from the other sites, and from the difference between them",
-    "other_spread": "standard deviations of {variables} (at {sites}) at least 5 times as large or as small as at every "
-    "other site: perhaps another unit or coding, or a value that stands for a missing one",
-    "same_numbers": "{sites} sent exactly the same numbers as another site, as copies of one table do: its rows then "
-    "count twice, and intervals are too narrow",
-    "in_one_direction": "records point in one direction more than centred Gaussian ones would, by the moments "
-    "released: means may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each "
-    "site",
-}
-
 
 @dataclass(frozen=True)
-class Finding:
+class QualityWarning:
     """Something odd about some variables (by index), in one site's table or in what all sites released."""
 
     code: str
@@ -57,12 +39,12 @@ class Finding:
     site: str = ""
 
 
-def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) -> tuple[Finding, ...]:
+def quality_warnings(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) -> tuple[QualityWarning, ...]:
     """What the answers of one round tell."""
     sites = sorted(updates)
     if run.plan.privacy is None:
         told = ((site, found) for site in sites for found in updates[site].findings)
-        own = (Finding(found.code.name.lower(), found.variables, site) for site, found in told)
+        own = (QualityWarning(found.code.name.lower(), found.variables, site) for site, found in told)
         return (*own, *_beside_each_other(asked, {site: updates[site].content for site in sites}, run))
     if run.plan.preparation is not None or not isinstance(asked, scales.Task | residual_moments.Task):
         return ()  # prepared columns have their means taken off, and the dictionary's ranges
@@ -73,7 +55,7 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
     if isinstance(asked, scales.Task):
         mean_squares = mean_over_records([answer.mean_squares for answer in answers], rows, rule)
         near = near_bounds(mean_squares, mean_square_noise(setup, rows, rule), run.feature_bounds)
-        return (Finding("near_bounds", tuple(near)),) if near else ()
+        return (QualityWarning("near_bounds", tuple(near)),) if near else ()
     if asked.weights.nnz:  # moments of residuals; without weights they are those of x itself
         return ()
     everything = np.triu(np.ones((d, d), dtype=bool))
@@ -87,10 +69,10 @@ def findings_of(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) ->
         norm_bound=run.privacy.residual_norm_bound(d),
         rule=rule,
     )
-    return (Finding("in_one_direction"),) if one else ()
+    return (QualityWarning("in_one_direction"),) if one else ()
 
 
-def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> Iterator[Finding]:
+def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> Iterator[QualityWarning]:
     """What exact variances of the sites' columns show beside each other, and equal numbers of several sites."""
     if isinstance(asked, statistics.Task):
         numbers = variances = {site: answer.variances for site, answer in answers.items()}
@@ -105,21 +87,21 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
     for site, one in numbers.items():
         told = _are_measured(variances[site], run)
         if told and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
-            yield Finding("same_numbers", (), site)
+            yield QualityWarning("same_numbers", (), site)
     for site, one in variances.items():
         others = np.array([other for name, other in variances.items() if name != site])
         if not one.size or not len(others):
             continue
         constant = np.flatnonzero((one <= 0.0) & alone & (others > 0.0).any(axis=0)).tolist()
         if constant:
-            yield Finding("constant_at_a_site", tuple(constant), site)
+            yield QualityWarning("constant_at_a_site", tuple(constant), site)
         if len(others) + 1 < FEWEST_SITES:  # of two, nothing tells which one is odd
             continue
         low, high = others.min(axis=0), others.max(axis=0)
         alike = (low > 0.0) & (high <= _ALIKE**2 * low) & continuous & (one > 0.0)
         odd = np.flatnonzero(alike & ((one >= _APART**2 * high) | (one <= low / _APART**2))).tolist()
         if odd:
-            yield Finding("other_spread", tuple(odd), site)
+            yield QualityWarning("other_spread", tuple(odd), site)
 
 
 def _are_measured(variances: Matrix, run: Run) -> bool:
@@ -134,24 +116,21 @@ def _are_measured(variances: Matrix, run: Run) -> bool:
     return known >= _MEASURED or perhaps >= _PERHAPS_MEASURED
 
 
-def as_entries(findings: Iterable[Finding], variables: Sequence[str]) -> list[dict[str, Any]]:
-    """Findings by name, as result.json has them."""
+def as_entries(findings: Iterable[QualityWarning], variables: Sequence[str]) -> list[dict[str, Any]]:
+    """Warnings by name, as result.json has them."""
     return [
         {"code": found.code, "variables": [variables[k] for k in found.variables], "site": found.site}
         for found in findings
     ]
 
 
-def sentences(rounds: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each code among the findings of the rounds of result.json."""
+def data_quality(rounds: Iterable[Mapping[str, Any]]) -> list[Note]:
+    """One note for each code among the data-quality warnings (`findings`) of the rounds of result.json."""
     entries = [entry for one in rounds for entry in one.get("findings", [])]
-    return [
-        text.format(
-            variables=first_few(
-                (repr(name) for entry in entries if entry["code"] == code for name in entry["variables"]), most=5
-            ),
-            sites=first_few((entry["site"] for entry in entries if entry["code"] == code), most=5),
-        )
-        for code, text in _SENTENCES.items()
-        if any(entry["code"] == code for entry in entries)
-    ]
+    found: list[Note] = []
+    for code in DATA_QUALITY:
+        of_code = [entry for entry in entries if entry["code"] == code]
+        names = [name for entry in of_code for name in entry["variables"]]
+        if of_code:
+            found.append(note(code, variables=names, sites=[entry["site"] for entry in of_code]))
+    return found

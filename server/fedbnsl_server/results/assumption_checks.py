@@ -1,0 +1,251 @@
+"""What a graph assumes, which of that was tested, what contradicts it, and who directs its edges (`verdict`)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.console.wording import counted
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.draws import MAJORITY
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
+from fedbnsl_server.results.confidence import inconsistency
+from fedbnsl_server.results.learned_graph import directions
+from fedbnsl_server.results.sentences import Note, note
+from fedbnsl_server.results.warnings import units_of_variances
+
+# Chance of a false alarm, of each of the three tests.
+_LEVEL = 0.01
+# True knowledge hardly costs this much by chance, a reversed edge mostly costs more.
+_DEAR = 5.0
+# A reversed collider costs one more edge, which is less at any number of rows, and its likelihood on the same pairs is
+# far smaller. Tables of 100 random networks with true tiers exceed both limits in none (1.5 parents a variable) to 3 of
+# 100 (2.5 parents), where effects nearly cancel; those of a reversed collider in 4 of 5 with 600 rows.
+_DOUBTFUL, _UNLIKELY = 3.5, 20.0
+
+
+def assumption_checks(
+    plan: Plan,
+    columns: Columns,
+    edges: Sequence[Mapping[str, Any]],
+    confidence: Confidence | None,
+    residual_variance: Matrix,
+    *,
+    unused: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """What result.json has under `verdict`, with notes in place of its sentences.
+
+    Parameters
+    ----------
+    edges
+        Named edges with `directed` and `directed_by`.
+    confidence
+        None: the plan has no search over moments, or it is still to come; then nothing is tested.
+    residual_variance
+        (d,) in squared units of the tables; empty: not known, and so not tested.
+    unused
+        Variables that the result is not about, as result.json has them.
+    """
+    contradicted: list[Note] = []
+    tested: list[Note] = []
+    not_tested: list[Note] = []
+    functions: list[list[str]] = []
+    if confidence is not None:
+        equal_variances, known = plan.graph_class == "dag-equal-variance", residual_variance.size > 1
+        for is_tested, one in (
+            *_tests_of_residuals(columns, confidence, unused),
+            *_tests_between_sites(columns, confidence),
+            *[(known, note("tests_variances"))] * equal_variances,
+            *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
+        ):
+            (tested if is_tested else not_tested).append(one)
+        contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
+        if equal_variances and known:
+            contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
+        differing = list(_sites_that_differ(columns, confidence, edges))
+        contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
+        contradicted += _dear_knowledge(columns, confidence)
+        functions = [
+            [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
+            for one in confidence.related[confidence.exact]
+        ]
+    return {
+        "assumed": list(_assumed(plan)),
+        "tested": tested,
+        "not_tested": not_tested,
+        "contradicted": contradicted,
+        "not_testable": list(_not_testable(plan, columns)),
+        "functions": functions,
+        "directed_by": directions(edges),
+        "draws": 0 if confidence is None else confidence.draws,
+        "majority": MAJORITY,
+    }
+
+
+def _assumed(plan: Plan) -> Iterator[Note]:
+    yield note("linear_gaussian")
+    if plan.preparation is None:
+        yield note("mean_zero")
+    yield note("same_network", own_means=plan.preparation is not None and plan.preparation.intercept == "site")
+    if plan.graph_class == "dag-equal-variance":
+        yield note("equal_variances", units=units_of_variances(plan, searched=bool(plan.moments_rounds)))
+    else:
+        yield note("no_variances")
+        yield note("no_cancelling")
+    knowledge = plan.knowledge
+    given = {
+        "required edge": len(knowledge.required),
+        "forbidden edge": len(knowledge.forbidden),
+        "tier": len(knowledge.tiers),
+    }
+    if known := [counted(n, what) for what, n in given.items() if n]:
+        yield note("knowledge", given=known)
+
+
+def _not_testable(plan: Plan, columns: Columns) -> Iterator[Note]:
+    """What no run can see in the sums that sites send; the first matters most."""
+    yield note("hidden_causes")
+    if levels := [name for name in columns.variables if name in plan.dictionary and plan.dictionary[name].has_levels]:
+        yield note("levels", variables=levels)
+    yield from map(note, ("not_linear", "dependent_rows", "chosen_rows", "shared_records"))
+
+
+def _tests_of_residuals(
+    columns: Columns, confidence: Confidence, unused: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[bool, Note]]:
+    """Whether pairs without an edge were looked at; of a private run, what its noise hides of them."""
+    if not confidence.n_apart:
+        return
+    hidden = [one["variable"] for one in unused if one["why"] == "hidden"]
+    if len(columns.variables) - len(hidden) < 2:
+        yield False, note("residuals_untested", hidden=hidden)
+        return
+    least = 0.0
+    if confidence.noise_std**2 > 1.0 / confidence.n_samples:  # the noise hides more than chance does
+        widths = NormalDist().inv_cdf(1.0 - _LEVEL / (2 * confidence.n_apart))
+        least = widths * math.hypot(confidence.noise_std, confidence.n_samples**-0.5)
+    yield True, note("tests_residuals", hidden=hidden, one=len(hidden) == 1, least=least)
+
+
+def _tests_between_sites(columns: Columns, confidence: Confidence) -> Iterator[tuple[bool, Note]]:
+    named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
+    told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
+    tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
+    several = len(confidence.sites) > 1
+    untested = [name for name in named if name not in tested] if several else []
+    why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
+    if tested:
+        yield True, note("tests_sites", untested=untested, why=why)
+    elif named:
+        yield False, note("sites_untested", why=why)
+
+
+def _dear_knowledge(columns: Columns, confidence: Confidence) -> Iterator[Note]:
+    """Knowledge without which a graph would be far better, or which holds only where effects cancel."""
+    cost, same_pairs, names = confidence.cost_of_knowledge, confidence.cost_on_same_pairs, columns.variables
+    edges = [(i, j) for i, j in confidence.against_knowledge.tolist()]
+    told = [(i, "--" if (j, i) in edges else "->", j) for i, j in edges if i < j or (j, i) not in edges]
+    instead = [f"{names[i]} {mark} {names[j]}" for i, mark, j in told]
+    if cost > _DEAR:
+        yield note("knowledge_does_not_fit", cost=cost, limit=_DEAR, instead=instead)
+    elif cost > _DOUBTFUL and same_pairs > _UNLIKELY:
+        yield note("knowledge_cancels", cost=cost, same_pairs=same_pairs, instead=instead)
+
+
+def _related(columns: Columns, confidence: Confidence) -> Iterator[Note]:
+    """Sets of variables that are functions of each other: one regression is as good as another among them."""
+    for members, exact in zip(confidence.related, confidence.exact.tolist(), strict=True):
+        levels = bool((columns.sizes[columns.variable_of[members]] > 1).any())
+        code = "functions" if exact else "nearly_functions"
+        yield note(code, names=list(_of_columns(columns, members)), levels=levels)
+
+
+def _of_columns(columns: Columns, members: Mask) -> Iterator[Note | str]:
+    """The variables of these columns; of one with at most half of its columns among them, which levels."""
+    for name, own in zip(columns.variables, columns.members(), strict=True):
+        inside = own[members[own]]
+        if 0 < inside.size <= own.size / 2:
+            places: list[int] = inside.tolist()
+            levels = [columns.names[c].removeprefix(f"{name}=") for c in places]
+            yield note("levels_of", name=name, levels=levels, several=inside.size > 1)
+        elif inside.size:
+            yield repr(name)
+
+
+def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[Note]:
+    """A chi-square test that the logarithms of all residual variances, in units of the tables, are equal."""
+    logs, weights = np.log(variance), 1.0 / confidence.log_variance_error**2
+    q = float(weights @ (logs - weights @ logs / weights.sum()) ** 2)
+    p = float(chi_square_tails(np.array([q]), np.array([variance.size - 1]))[0])
+    if p >= _LEVEL:
+        return
+    low, high = int(variance.argmin()), int(variance.argmax())
+    yield note(
+        "variances_differ",
+        noisy=confidence.noise_std,
+        ratio=variance[high] / variance[low],
+        low=f"{columns.names[low]} {variance[low]:.3g}",
+        high=f"{columns.names[high]} {variance[high]:.3g}",
+        units=units_of_variances(plan, searched=True),
+        chance=f"p = {p:.1g}" if p > 1e-12 else "p < 1e-12",
+    )
+
+
+def _arbitrary(confidence: Confidence, pairs: Index) -> Mask:
+    """(k,) which of (k, 2) pairs have a column that is a function of others: rounding decides their coefficients."""
+    of_functions = np.flatnonzero(confidence.related.any(axis=0)) if confidence.related.size else np.empty(0, np.int64)
+    return np.asarray(np.isin(pairs, of_functions).any(axis=1))
+
+
+def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
+    """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
+    tested = np.flatnonzero((confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges))
+    q, degrees = confidence.q[tested], confidence.degrees[tested]
+    p = holm(chi_square_tails(q, degrees))
+    undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
+    order = np.argsort(-q / degrees, kind="stable")
+    found: dict[str, float] = {}
+    for k in order[p[order] < _LEVEL].tolist():
+        i, j = confidence.edges[tested[k]].tolist()
+        ends = _variable(columns, i), _variable(columns, j)
+        mark = "--" if ends in undirected else "->"
+        found.setdefault(f"{ends[0]} {mark} {ends[1]}", inconsistency(float(q[k]), int(degrees[k])))
+    if found:
+        named = [f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()]
+        yield note("sites_differ", noisy=confidence.noise_std, edges=named)
+    pairs = confidence.differ_apart[~_arbitrary(confidence, confidence.differ_apart)]
+    apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in pairs.tolist()]
+    if apart:
+        yield note("sites_differ_apart", noisy=confidence.noise_std, pairs=apart)
+
+
+def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_differ: bool) -> Iterator[Note]:
+    if not confidence.n_unexplained:
+        return
+    (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
+    ends: dict[str, Any] = {"one": columns.names[i], "other": columns.names[j]}
+    if abs(r) > 1.0:
+        yield note("no_variance_left", **ends)
+        return
+    others, allowed = confidence.n_unexplained - 1, EdgeMask(plan.knowledge, columns).allowed
+    yield note(
+        "unexplained",
+        **ends,
+        r=r,
+        noisy=confidence.noise_std,
+        others=others,
+        many=others > 1,
+        single=others == 1,
+        sites_differ=sites_differ,
+        allowed=bool(allowed[i, j] or allowed[j, i]),
+    )
+
+
+def _variable(columns: Columns, column: int) -> str:
+    return columns.variables[int(columns.variable_of[column])]

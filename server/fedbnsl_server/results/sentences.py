@@ -1,0 +1,344 @@
+"""What people read about a run, made in one place from codes with numbers.
+
+Code that computes gives a `Note`, such as ``note("rarely_drawn", n=2, edges=["a and b", "b and c"])``. `sentence` fills
+in the template of its code; `in_words` does so for all notes in the content of result.json. A template names numbers of
+its note, with Python's format specs and these:
+
+    {names:few 4}              the first 4 of a list (8 without a number); `quoted 4`: each of them in quotation marks
+    {n:counted edge|edges}     1 edge, 2 edges
+    {units:units}              in which units a variance is, of UNITS
+    {share:percent}            57 %
+    {flag:?yes, {n}|no}        one of two texts, by whether `flag` is true, not empty and not 0
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, cast
+
+from fedbnsl.console.wording import counted, first_few
+from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
+from fedbnsl_server.inference.draws import FEW_DRAWS
+
+UNITS: Mapping[str, str] = {
+    "": "",
+    "prepared": "without units, as shares of the columns' pooled variances",
+    "dictionary": "in the data dictionary's units, after its transforms",
+    "tables": "in the tables' units",
+}
+"""In which units numbers are; empty: in the variables' own."""
+
+DIRECTED_BY: Mapping[str, str] = {
+    "data": "by the data",
+    "knowledge": "by knowledge",
+    "assumption": "by equal variances",
+    "untested": "not tested",
+    "undecided": "too few draws agree",
+    "nobody": "the data leave it open",
+}
+"""Who can direct an edge, as in result.json, or why nobody does, and how it is said."""
+
+_COMPARE = "compare its columns, units and coding with the others'; if they are wrong, "
+_LEFT_OPEN = "directions that the data leave open rest on "
+_BEYOND_CHANCE = "more than chance{noisy:? and the noise of privacy} gives"
+_STANDS_OUT = (
+    "{site} stands out: its {numbers} of round {round} lie {ratio:.3g} times as far from the other sites' as these "
+    "from each other, most in {variables:quoted 1000}. "
+)
+
+_WARNINGS: Mapping[str, str] = {
+    "no_guarantee": "no privacy guarantee: {reason}",
+    "outlier": _STANDS_OUT + f"The result may be this site's alone: {_COMPARE}run again without this site",
+    "outlier_now": _STANDS_OUT + f"C{_COMPARE[1:]}`fedbnsl coordinator eject` takes it out of the run",
+    "odd_site": "{site} differs from all other sites in {pairs:few 4}: without it the others agree"
+    "{lost:?, and the graph lacks {lost:few 4}}{gained:?{lost:? and|, and the graph} also has {gained:few 4}}. "
+    f"C{_COMPARE[1:]}run again without this site "
+    '(`consensus = "median"` would {left_out:?leave it out|not leave it out})',
+    "many_rows": "{site} says that it has {rows} rows, {times} times the median of the other sites: its numbers may "
+    "weigh more than theirs, and nobody else can count its rows",
+    "left_out": "{sites}: left out of the search of round {round} by the plan's consensus, as the {numbers} farthest "
+    "from the other sites'",
+    "ejected": "{site} was ejected{round:? after round {round}: later rounds went on without it, from what it had "
+    "helped to find|: nothing of it is in the result}",
+    "enrolment_ended": "{site} lost its enrolment after round {round}: what it had contributed stays in the result",
+    "search_ended": "the search of round {round} was ended early by the operator, in its part {part!r}: "
+    "{lost:?the graph is complete, but {lost}|another graph may fit better}"
+    "{planned:?; {draws} of {planned} draws of the bootstrap were made}",
+    "other_versions": "the parties ran different versions of fedbnsl (coordinator {coordinator}; {sites:few 1000}): "
+    "the same run need not give the same bits again",
+    "faint_edges_hidden": "the noise hides correlations of residuals below {hidden:.2g}: edges that are fainter are "
+    "lost; use more rows, more sites or a larger epsilon",
+    "edges_hidden": "the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
+    "{threshold:g}: most edges are lost; use more rows, more sites or a larger epsilon",
+    "few_rows": "{rows:,} rows are few for {columns} columns, fewer than {each} a column ({needed:,}): faint edges "
+    "are missed, some edges are there by chance, and directions are hardly known; bring more rows, or choose fewer "
+    "variables beforehand",
+    "uncounted_sites": "{sites:few} {one:?has|have} too few rows for this epsilon: the noise hides the last release, "
+    "which does not count in the result; more rows, narrower ranges in the data dictionary or a larger epsilon would "
+    "tell",
+    "rare_levels": f"fewer than {FEW_ROWS} of {{rows:,}} rows have the value that is rarer{{within:? at their site}} "
+    "of {columns:few}: an edge, an interval or an effect there may come from these rows alone; merge the level with "
+    "another, or do not interpret it",
+    "hidden_scales": "the noise of the statistics hides how much {columns:quoted} vary: they were divided by the size "
+    "of the noise instead. Their weights without units mislead, and faint edges are lost; narrower ranges in the data "
+    "dictionary, more rows or a larger epsilon would tell",
+    "required_in_vain": "the plan requires {edges:few 4}, but the data do not show it: 0 is in the coefficient's "
+    "interval",
+    "clipped_levels": "records are clipped before their moments are released, rare ones most: weights of edges into "
+    "{variables:quoted} come out too large or too small; take from them that there is an edge and its sign, not its "
+    "size",
+    "withheld_weights": "{n:counted weight is|weights are} withheld, at {edges:few 4}: noise went beyond what is "
+    "possible, for a level changes no probability by more than 1, and no mean by more than its range; merge rare "
+    "levels, or bring more rows or a larger epsilon",
+    "rarely_drawn": "{n:counted edge was|edges were} taken out, between {edges:few 4}: fewer than 5 % of the bootstrap "
+    "draws have them, so that noise may have made them",
+    "unequal_variances": "residual variances{private:?, from noisy moments,} differ ({low}, {high}"
+    "{units:?; {units:units}}): directions {searched:?that the moments leave open }rest on their being about equal",
+    "not_finite": "numbers that cannot be computed from these tables are null in result.json: {places:few 3}; columns "
+    "that are constant or functions of each other are the usual reason, or noise where a weight is withheld",
+}
+
+# Parts of a search that change nothing of its graph, and what is lost if they end early.
+AFTER_THE_SEARCH: Mapping[str, str] = {
+    "bootstrap": "how sure its edges are was not looked at to the end",
+    "without one site each": "whether it hangs on one site was not looked at to the end",
+    "searching without prior knowledge": "whether the tables contradict what was known beforehand was not looked at",
+}
+
+DATA_QUALITY: Mapping[str, str] = {
+    "means_far_from_zero": "means of {variables:quoted 5} further from zero than the standard deviation (at {sites:few "
+    "5}), and regressions have no intercept: directions and weights may be wrong",
+    "looks_categorical": "few whole values of {variables:quoted 5} look like categories (at {sites:few 5}); weights "
+    "take them as quantities",
+    "near_bounds": "released mean squares of {variables:quoted 5} above half of their feature_bounds: values are cut "
+    "off there, or lie far from zero, and regressions have no intercept",
+    "constant_at_a_site": "{variables:quoted 5} with one value in all rows (at {sites:few 5}), but not elsewhere: ask "
+    "how it is coded there; what the graph says about it comes from the other sites, and from the difference between "
+    "them",
+    "other_spread": "standard deviations of {variables:quoted 5} (at {sites:few 5}) at least 5 times as large or as "
+    "small as at every other site: perhaps another unit or coding, or a value that stands for a missing one",
+    "same_numbers": "{sites:few 5} sent exactly the same numbers as another site, as copies of one table do: its rows "
+    "then count twice, and intervals are too narrow",
+    "in_one_direction": "records point in one direction more than centred Gaussian ones would, by the moments "
+    "released: means may lie far from zero, and regressions have no intercept; `fedbnsl participant check` tells each "
+    "site",
+}
+
+UNUSED: Mapping[str, str] = {
+    "constant": "{names:few}: one value in all rows that are used, so that nothing can be learned about "
+    "{one:?it|them}: no edge",
+    "no_row": "level {names:few}: in no row that is used, and left out",
+    "reference": "level {names:few}: its variable's first level is in no row that is used, or at no site together with "
+    "another; this one takes its place as the level that coefficients compare the others with",
+    "hidden": "{names:few}: the noise of privacy hides how much {one:?it varies|they vary}, so that no edge there is "
+    "told; narrower ranges, known beforehand and not from these tables, more rows or a larger epsilon would tell",
+    "hidden_level": "level {names:few}: so rare that the noise of privacy hides it, or that fewer than about "
+    f"{FEW_ROWS} rows have it; left out, so that coefficients compare the others with the first level and the rare "
+    "ones together",
+    "within_sites": "level {names:few}: how often it occurs at each site follows from other levels; left out",
+}
+
+_CHECKS: Mapping[str, str] = {
+    "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
+    "mean_zero": "every variable has mean zero at every site: regressions have no intercept",
+    "same_network": "every site has the same network{own_means:?, with means of its own}",
+    "equal_variances": f"noise variances are equal{{units:? {{units:units}}}}: {_LEFT_OPEN}it",
+    "no_variances": "nothing about noise variances: an edge is directed where the data or knowledge tell the direction",
+    "no_cancelling": "effects along several paths between two variables do not cancel",
+    "knowledge": "the plan's knowledge is true: {given:few}",
+    "tests_residuals": "whether residuals are correlated beyond chance where there is no edge{hidden:? (not of "
+    "{hidden:quoted 4}: the noise of privacy hides {one:?it|them})}{least:? (the noise of privacy hides correlations "
+    "below about {least:.2g})}",
+    "tests_sites": "whether the sites' coefficients differ{untested:? (not of {untested:few 4}: {why})}",
+    "tests_variances": "whether noise variances are equal",
+    "tests_knowledge": "whether a graph without the plan's knowledge fits better",
+    "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
+    "hides {hidden:quoted 4}}",
+    "sites_untested": "whether the sites' coefficients differ: {why}",
+    "no_moments_of_sites": "the coordinator has no moments of several sites to compare",
+    "too_few_events": "too few rows of a site are expected to have the rarer value{functions:?, or a variable is a "
+    "function of others}",
+    "hidden_causes": "common causes that no table has, which add edges and turn arrows",
+    "not_linear": "effects that are not linear",
+    "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
+    "roughly at best",
+    "dependent_rows": "rows that depend on each other, such as several of one person",
+    "chosen_rows": "rows that were chosen by what the variables say",
+    "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
+    "send exact moments of measured variables)",
+    "functions": "{names:few 12} are functions of each other{levels:?, at least in some levels,} but for rounding, "
+    "such as a sum, a code or another unit: edges, directions and effects among them and next to them are arbitrary; "
+    "leave one of them out{levels:? or merge such levels}, and run again",
+    "nearly_functions": "{names:few 12} are nearly functions of each other (less than a thousandth of their variation "
+    "is left): small errors of measurement decide edges and directions among them, which are arbitrary; leave all but "
+    "one of them out, or replace them by one, and run again",
+    "levels_of": "{name!r} (level{several:?s} {levels:quoted 4})",
+    "variances_differ": f"residual variances differ {_BEYOND_CHANCE}, by a factor of up to {{ratio:.3g}} ({{low}}, "
+    f"{{high}}{{units:?; {{units:units}}}}; {{chance}}): {_LEFT_OPEN}their being equal",
+    "sites_differ": f"sites differ {_BEYOND_CHANCE} in the coefficients of {{edges:few 4}}: there the graph tells a "
+    "mean of what differs",
+    "sites_differ_apart": f"sites differ {_BEYOND_CHANCE} in how {{pairs:few 4}} vary together, which have no edge: "
+    "some sites may have one",
+    "no_variance_left": "{one} and {other}, which have no edge, vary together by more than is left of their variances: "
+    "one of them is nearly an exact function of other variables, or too small to be told from noise; what the graph "
+    "says about it is arbitrary",
+    "unexplained": f"residuals of {{one}} and {{other}}, which have no edge, are correlated by {{r:.2g}}, "
+    f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}: perhaps "
+    "{sites_differ:?the differences between sites, }a common cause that no table has, an effect that is not linear, or "
+    "{allowed:?a faint edge|an edge that the plan forbids}",
+    "knowledge_does_not_fit": "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood,"
+    " less what edges cost, would be larger by {cost:.3g} (more than {limit:g} is not by chance)"
+    "{instead:?; without it, the data give {instead:few 4}}",
+    "knowledge_cancels": "the plan's knowledge fits the data only if effects along several paths cancel: a graph "
+    "without it has fewer edges (better by {cost:.3g}), and with edges between the same variables alone, the logarithm "
+    "of the likelihood is smaller by {same_pairs:.3g} with this knowledge"
+    "{instead:?; without it, the data give {instead:few 4}}",
+}
+
+_EFFECTS: Mapping[str, str] = {
+    "effect_not_known": "not known: {why}",
+    "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "
+    "other, and the tables cannot tell which of them moves which",
+    "effect_beside_functions": "not identified: the direction of {arrows:few} is open, between functions of each "
+    "other, and this effect rests on it",
+    "effect_undecided": "not identified: the direction of {arrows:few} is open: less than {majority:percent} of the "
+    "bootstrap draws agree with it, and this effect rests on it",
+    "effect_open": "not identified: the direction between {source} and {target} is open: the bootstrap draws do not "
+    "agree with the best class",
+    "effect_no_path": "no path: in no graph of the best class does a directed path lead from {source} to {target}; an "
+    "effect that is too faint for these rows would look the same",
+    "effect_open_no_path": "in no graph of the best class does a directed path lead from {source} to {target}, but "
+    "others may have one",
+    "effect_open_values": "the best class gives {n:counted effect}, and other classes may give others",
+    "effect_withheld": "withheld: noise took it, or a coefficient that it rests on, beyond what is possible",
+    "effect_identified": "identified: every graph of the class gives the same effect",
+    "effect_range": "a range: the graphs of the class give {n} different effects, all of the same sign",
+    "effect_not_identified": "not identified: the graphs of the class give {n} different effects{signs:?, whose signs "
+    "differ}{absent:?; 0 is among them: in some graphs no directed path leads from {source} to {target}}",
+    "effect_of_column": "of {source} on {target}, {words}",
+    "least_drawn": "of the edges that this rests on, {source} {mark} {target} is in the fewest bootstrap draws: in "
+    "{share:percent} of {draws}",
+    "paths_drawn": "directed edges lead from {source!r} to {target!r} in {forward:percent} of the {draws} bootstrap "
+    "draws, from {target!r} to {source!r} in {backward:percent}",
+    "levels_as_numbers": "levels as numbers: {levels}",
+    "no_draws": "how sure the directions are is not known: the run has no bootstrap draws",
+    "no_intervals_functions": "no intervals: they would hold only if the direction were known",
+    "no_intervals_unknown": "no intervals: the run does not say what its coefficients were estimated from",
+    "no_intervals_together": "no intervals: they are not computed for variables that are set together",
+    "by_assumption": "{n:counted edge has its direction|edges have their directions} by the assumption of equal noise "
+    "variances alone; without it, the effect may be another",
+    "withheld_coefficients": "the run withholds the coefficient of {edges:few}: effects and intervals that rest on it "
+    "are not told, and numbers without units take the nearest possible value",
+    "faint_effects_hidden": "be careful: the noise of privacy hides faint edges, and an effect along one would be "
+    "missed",
+    "doubt": "be careful: {doubt}",
+}
+
+_OUTER_BAR = re.compile(r"\|(?![^{}]*\})")  # not one within a field of the two texts
+_TEMPLATES: Mapping[str, str] = {**_WARNINGS, **DATA_QUALITY, **UNUSED, **_CHECKS, **_EFFECTS}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something to tell: a code of this module's templates, and the numbers and names that its template has."""
+
+    code: str
+    numbers: Mapping[str, Any]
+
+
+def note(code: str, /, **numbers: Any) -> Note:
+    """A note of one of the codes above."""
+    return Note(code, numbers)
+
+
+def sentence(told: Note) -> str:
+    """The words of a note, without a capital and a full stop."""
+    return _filled(_TEMPLATES[told.code], told.numbers)
+
+
+def in_words(content: Any) -> Any:
+    """JSON-ready content in which each note has become its sentence."""
+    if isinstance(content, Note):
+        return sentence(content)
+    if isinstance(content, dict):
+        return {key: in_words(value) for key, value in cast(dict[str, Any], content).items()}
+    if isinstance(content, list | tuple):
+        return [in_words(one) for one in cast(Sequence[Any], content)]
+    return content
+
+
+def whole(text: str) -> str:
+    """A sentence with a capital and one full stop."""
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def tested_in_words(verdict: Mapping[str, Any]) -> str:
+    """What of the assumptions was tested and not contradicted, and what was not tested or cannot be."""
+    tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
+    held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])
+    parts = [f"Tested: {'; '.join(tested)}.{held}" if tested else "Whether the data contradict it was not tested."]
+    if tested is None:  # an older result does not say
+        parts = []
+    if not_tested:
+        parts.append(f"Not tested: {'; '.join(not_tested)}.")
+    if tested != []:
+        parts.append(f"Not testable: {'; '.join(not_testable)}.")
+    return " ".join(parts)
+
+
+def directions_in_words(verdict: Mapping[str, Any]) -> str:
+    """What directed how many edges, and how sure that is."""
+    counts, draws = {**dict.fromkeys(DIRECTED_BY, 0), **verdict["directed_by"]}, verdict["draws"]
+    if not any(counts.values()):
+        return ""
+    by = [f"{DIRECTED_BY[who]}: {counts[who] or 'none'}" for who in ("data", "knowledge", "assumption")]
+    words = f"Directed {by[0]} of {counted(sum(counts.values()), 'edge')}; {'; '.join(by[1:])}."
+    if counts["untested"]:
+        words += f" Not tested, as the run ended before its search: {counts['untested']}."
+    if counts["nobody"]:
+        words += f" Without a direction, as the data leave it open: {counts['nobody']}."
+    if counts["undecided"]:
+        few = f"less than {100 * verdict['majority']:.0f} % of the draws agree"
+        why = few if draws != 0 else "they tie functions of each other"
+        words += f" Without a direction, as {why}: {counts['undecided']}."
+    if draws is None or draws >= FEW_DRAWS or not (counts["data"] or counts["assumption"]):
+        return words
+    if not draws:
+        return f"{words} How sure these directions are is not known: the run made no bootstrap draws."
+    return f"{words} With {counted(draws, 'bootstrap draw')} alone, how sure these directions are is hardly known."
+
+
+def _filled(template: str, numbers: Mapping[str, Any]) -> str:
+    text = ""
+    for literal, field, spec, conversion in Formatter().parse(template):
+        text += literal
+        if field is None:
+            continue
+        value, spec = numbers[field], spec or ""
+        if spec.startswith("?"):
+            yes, *no = _OUTER_BAR.split(spec[1:], maxsplit=1)
+            text += _filled(yes if value else "".join(no), numbers)
+        else:
+            text += _shown(repr(value) if conversion else value, spec)
+    return text
+
+
+def _shown(value: Any, spec: str) -> str:
+    """A number or names by one of the specs that this module's docstring lists, or by one of Python's."""
+    kind, _, rest = spec.partition(" ")
+    match kind:
+        case "few":
+            return first_few(map(in_words, value), int(rest or 8))
+        case "quoted":
+            return first_few(map(repr, value), int(rest or 8))
+        case "counted":
+            one, _, several = rest.partition("|")
+            return counted(value, one, several)
+        case "units":
+            return UNITS[value]
+        case "percent":
+            return f"{100 * value:.0f} %"
+        case _:
+            return format(in_words(value), spec)

@@ -12,22 +12,25 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 
 
-def largest_changes(plan: Plan, columns: Columns) -> Matrix:
-    """(d, d) largest size of weights of a private run, in units of the tables; infinite where nothing bounds them."""
-    found = np.full((len(columns.names),) * 2, np.inf)
+def largest_changes(plan: Plan, columns: Columns) -> Matrix | None:
+    """(d, d) largest size of weights of a private run, in units of the tables; infinite where nothing bounds them.
+
+    None without privacy.
+    """
     if plan.privacy is None:
-        return found
+        return None
+    found = np.full((len(columns.names),) * 2, np.inf)
     dictionary, ranges = plan.dictionary, {column.name: column for column in plan.dictionary.columns()}
     zero_one = np.array([one in ranges and dictionary[ranges[one].variable].is_indicator for one in columns.names])
     found[zero_one] = [ranges[one].high - ranges[one].low if one in ranges else np.inf for one in columns.names]
     return found
 
 
-def withheld(weights: Matrix, largest: Matrix) -> Mask:
-    """(d, d) which (d, d) weights, in units of the tables, are larger than possible."""
-    return np.asarray(np.abs(weights) > largest)
+def withheld(weights: Matrix, largest: Matrix | None) -> Mask:
+    """(d, d) which (d, d) weights, in units of the tables, are larger than possible; no limits: none."""
+    return np.zeros(weights.shape, dtype=bool) if largest is None else np.asarray(np.abs(weights) > largest)
 
 
-def told(weights: Matrix, largest: Matrix) -> Matrix:
+def told(weights: Matrix, largest: Matrix | None) -> Matrix:
     """The weights with NaN in place of those that are withheld."""
     return np.asarray(np.where(withheld(weights, largest), np.nan, weights))

@@ -67,7 +67,7 @@ class ConsensusGraph:
     @property
     def withheld(self) -> Mask:
         """(d, d) weights that no result tells: noise took them beyond what is possible."""
-        return np.zeros_like(self.dag) if self.largest is None else withheld(self.weights, self.largest)
+        return withheld(self.weights, self.largest)
 
     @cached_property
     def told(self) -> Matrix:
@@ -182,7 +182,7 @@ def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: E
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
     graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units)
-    graph = replace(graph, largest=largest_changes(plan, mask.columns) if plan.privacy is not None else None)
+    graph = replace(graph, largest=largest_changes(plan, mask.columns))
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
     known, used = state.confidence, mask.columns.over(state.unused.kept(mask.columns))

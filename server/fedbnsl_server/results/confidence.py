@@ -50,12 +50,9 @@ def unidentified(confidence: Confidence | None, graph: ConsensusGraph) -> Mask:
 def with_confidence(
     edges: Sequence[Mapping[str, Any]], confidence: Confidence | None, graph: ConsensusGraph, columns: Columns
 ) -> list[dict[str, Any]]:
-    """The named edges of a graph, each with its numbers of confidence: null where one is not known, absent without any.
+    """The edges of `named_edges`, each with the numbers of confidence of the coefficient with its weight.
 
-    Parameters
-    ----------
-    edges
-        As `learned_graph.named_edges` gives them. The numbers are those of the coefficient with the edge's weight.
+    Null where one is not known, absent without any.
     """
     if confidence is None:
         return [dict(edge) for edge in edges]
@@ -72,15 +69,8 @@ def unsure(confidence: Confidence | None, graph: ConsensusGraph, columns: Column
     for (v, w), counts in zip(confidence.pairs.tolist(), confidence.counts.tolist(), strict=True):
         adjacent, forward, backward = (count / confidence.draws for count in counts[:3])
         if adjacent >= _UNSURE and not dag[v, w] and not dag[w, v]:
-            rows.append(
-                {
-                    "source": columns.variables[v],
-                    "target": columns.variables[w],
-                    "adjacent": adjacent,
-                    "forward": forward,
-                    "backward": backward,
-                }
-            )
+            ends: dict[str, Any] = {"source": columns.variables[v], "target": columns.variables[w]}
+            rows.append({**ends, "adjacent": adjacent, "forward": forward, "backward": backward})
     return sorted(rows, key=lambda row: -row["adjacent"])
 
 
@@ -117,12 +107,8 @@ def fit_of(
     Null for a variable with several columns, of which the correlation of their residuals is told instead. The intercept
     is null also where each site has its own, or none.
 
-    Parameters
-    ----------
-    residual_variance
-        (d,) in squared units of the tables; empty: not known.
-    hidden
-        Columns of which the noise of privacy tells nothing.
+    (d,) `residual_variance` is in squared units of the tables (empty: not known); of `hidden` columns the noise of
+    privacy tells nothing.
     """
     if confidence is None:
         return {}
@@ -153,11 +139,7 @@ def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
     """What the numbers of confidence rest on."""
     if confidence is None:
         return None
-    return {
-        "n_samples": confidence.n_samples,
-        "noise_std": confidence.noise_std,
-        "draws": confidence.draws,
-    }
+    return {"n_samples": confidence.n_samples, "noise_std": confidence.noise_std, "draws": confidence.draws}
 
 
 def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] | None:

@@ -25,13 +25,7 @@ _NOISY_VARIANCES = (
 
 
 def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: tuple[str, ...], folder: Path) -> None:
-    """Write the files of the graph; see `fedbnsl_server.results.results` for which.
-
-    Raises
-    ------
-    ResultError
-        If one cannot be written.
-    """
+    """Write the files of the graph; see `fedbnsl_server.results.results` for which."""
     graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
     W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
@@ -65,12 +59,8 @@ def named_edges(
     An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
     Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers are of this direction.
 
-    Parameters
-    ----------
-    to_no_units
-        (d, d) what a weight is multiplied by to have no unit; None: weights have no other form.
-    unidentified
-        (d, d) weights that are not known: an edge has one of them only if it has no other; None: all are.
+    (d, d) `to_no_units` multiplies a weight so that it has no unit (None: weights have no other form). An edge has a
+    weight that is `unidentified` only if it has no other (None: all are identified).
     """
     shown = graph.told if to_no_units is None else graph.told * to_no_units
     members, sizes = columns.members(), columns.sizes

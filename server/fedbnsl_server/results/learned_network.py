@@ -24,67 +24,31 @@ from fedbnsl_server.store.result_file import columns_of, learned_class, read_res
 
 @dataclass(frozen=True, eq=False)
 class LearnedNetwork:
-    """What a run has learned, of all DAGs of its class alike.
-
-    Attributes
-    ----------
-    columns
-        d columns, and the V variables that they belong to.
-    marks
-        (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge.
-    undecided
-        (V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other.
-    covariance
-        (d, d) that the network implies, in units of the tables.
-    precision
-        What the coefficients were estimated from; None: the run does not say.
-    assumed
-        Edges whose directions only the assumption of equal variances gives.
-    units
-        What variables are measured in, in words, where the data dictionary says it.
-    levels
-        Of variables that are one column of their positions: 0 for the first, then 1.
-    doubts
-        What the run's verdict says against its graph: searches that were ended early, and what the data contradict.
-    draws
-        Of the bootstrap; 0: none.
-    majority
-        The share of them that an arrow needs not to be undecided.
-    paths
-        By names of source and target: the share of the draws in which directed edges lead there, 0 left out; None: not
-        known.
-    functions
-        Sets of variables that are functions of each other: of an effect within one, the tables tell nothing.
-    withheld
-        Columns of source and target of coefficients that are withheld; the covariance has the nearest possible ones.
-    without_withheld
-        (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
-    largest
-        (d, d) sizes beyond which effects are withheld; None: there are none.
-    untold
-        Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
-    shares
-        (V, V) of the bootstrap draws that have an edge of the class, NaN elsewhere; None: no draws.
-    """
+    """What a run has learned, of all DAGs of its class alike: d columns of V variables."""
 
     columns: Columns
-    marks: Mask
-    undecided: Mask
-    covariance: Matrix
-    precision: Precision | None
-    assumed: int
-    units: Mapping[str, str]
+    marks: Mask  # (V, V) the class: [i, j] for i -> j, and [j, i] as well for an undirected edge
+    undecided: Mask  # (V, V) arrows of it that too few bootstrap draws agree with, or between functions of each other
+    covariance: Matrix  # (d, d) that the network implies, in units of the tables
+    precision: Precision | None  # what the coefficients were estimated from; None: the run does not say
+    assumed: int  # edges whose directions only the assumption of equal variances gives
+    units: Mapping[str, str]  # what variables are measured in, where the data dictionary says it
+    # What the assumption checks say against the graph: searches that were ended early, and what the data contradict.
     doubts: tuple[str, ...] = ()
-    draws: int = 0
-    majority: float = MAJORITY
+    draws: int = 0  # of the bootstrap; 0: none
+    majority: float = MAJORITY  # the share of them that an arrow needs not to be undecided
+    # By names of source and target: the share of the draws in which directed edges lead there, 0 left out.
     paths: Mapping[str, Mapping[str, float]] | None = None
-    functions: tuple[tuple[str, ...], ...] = ()
+    functions: tuple[tuple[str, ...], ...] = ()  # of an effect within such a set, the tables tell nothing
+    # Columns of source and target of withheld coefficients: the covariance has the nearest possible ones.
     withheld: tuple[tuple[str, str], ...] = ()
+    # (d, d) the covariance with 0 in their place; None: there are none. An effect that differs rests on them.
     without_withheld: Matrix | None = None
-    largest: Matrix | None = None
+    largest: Matrix | None = None  # (d, d) sizes beyond which effects are withheld; None: there are none
+    # Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
     untold: Mapping[str, str] = field(default_factory=dict[str, str])
-    levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    shares: Matrix | None = None
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # of one column, from 0 on
+    shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -138,7 +102,7 @@ def read_network(run: Path) -> LearnedNetwork:
         undecided_edges(result),
         implied_covariance(W, variance, correlation),
         None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
-        sum(edge["directed_by"] == "assumption" for edge in result["edges"]),
+        sum(edge["directed_by"] in ("assumption", "") for edge in result["edges"]),
         result["units"],
         doubts=(*verdict["incomplete"], *verdict["contradicted"]),
         draws=verdict["draws"] or 0,

@@ -20,22 +20,10 @@ def privacy_loss(
     lost: Sequence[Loss],
     no_guarantee: Iterable[str],
 ) -> dict[str, Any]:
-    """In one sentence and in numbers.
+    """In one sentence and in numbers, for d variables and the `rows` of each site that may have paid.
 
-    Parameters
-    ----------
-    d
-        Variables.
-    rows
-        Of each site that may have paid.
-    rounds
-        The entries of the complete rounds.
-    paid_rounds
-        For how many rounds sites may have paid.
-    lost
-        Sites that secure aggregation went on without, in order. Their rounds were released again by the others.
-    no_guarantee
-        Why there is no guarantee; empty: there is one.
+    Sites may have paid for `paid_rounds`, of which `rounds` are complete. Secure aggregation went on without `lost`
+    sites, in order; their rounds were released again by the others. `no_guarantee` says why there is none.
     """
     reasons = list(no_guarantee)
     repeated = sum(one.round > 1 for one in lost)  # keys are not released

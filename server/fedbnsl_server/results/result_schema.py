@@ -5,7 +5,7 @@ A number is null where it is not known or not finite. What only newer versions o
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -17,9 +17,9 @@ Numbers = list[Number]
 Pair = Annotated[Numbers, Field(min_length=2, max_length=2)]
 
 
-def _known(ends: object) -> object:
+def _known(ends: Any) -> Any:
     """No interval where one of its ends is not known."""
-    return None if isinstance(ends, list) and None in ends else ends
+    return None if isinstance(ends, list) and None in cast(list[Any], ends) else ends
 
 
 Interval = Annotated[
@@ -95,7 +95,7 @@ class Edge(Coefficient):
     """Between variables."""
 
     directed: bool = True
-    directed_by: str = "assumption"
+    directed_by: str = ""
     coefficients: list[Coefficient] = []
     bootstrap: Shares | None = None
     sites: OfSites | None = None

@@ -15,6 +15,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,12 +66,8 @@ from fedbnsl_server.store.run_folder import RunFolder
 class RunRecorder:
     """Writes a run's folder: event and state after each round, results at the end.
 
-    Parameters
-    ----------
-    folder
-        Rounds that are complete in it already are part of the results.
-    created_at
-        When the run began; None: now.
+    Rounds that are complete in the folder already are part of the results. The run began at `created_at`; None: now.
+    Every method that writes raises ResultError if it cannot.
     """
 
     def __init__(
@@ -114,10 +111,7 @@ class RunRecorder:
     ) -> None:
         """Note that all sites have joined, and that the next round begins.
 
-        Parameters
-        ----------
-        uncounted
-            Why a private plan gives no guarantee in this run; empty: it gives one.
+        `uncounted` is why a private plan gives no guarantee in this run; empty: it gives one.
         """
         self._uncounted = list(uncounted)
         self._variables, self._n_samples, self._traffic = tuple(variables), dict(sorted(n_samples.items())), traffic
@@ -128,14 +122,8 @@ class RunRecorder:
     def on_round(self, state: AdmmState, record: RoundRecord) -> None:
         """Write the round's event, then save the state: a round counts once it is in the checkpoint.
 
-        May be called again after a ResultError: it then goes on where it stood.
-
-        Raises
-        ------
-        InterruptedRunError
-            If the results are written already: the round is not part of them and must not be announced.
-        ResultError
-            If line or state cannot be written.
+        May be called again after a ResultError: it then goes on where it stood. InterruptedRunError: the results are
+        written already, so that the round is not part of them and must not be announced.
         """
         with self._lock:
             if self._ended:
@@ -172,14 +160,8 @@ class RunRecorder:
         """Take a site out, and with it all later rounds than `after_round`; the state that the run goes on from.
 
         The line in events.jsonl counts. A crash between it and the checkpoint is mended when the run is taken up. May
-        be called again after a ResultError: it then goes on where it stood.
-
-        Raises
-        ------
-        ResultError
-            If an earlier checkpoint cannot be read, or something cannot be written.
-        InterruptedRunError
-            If the results are written already.
+        be called again after a ResultError: it then goes on where it stood. InterruptedRunError: the results are
+        written already.
         """
         with self._lock:
             if self._ended:
@@ -210,13 +192,7 @@ class RunRecorder:
             return state
 
     def turned_out(self, site: str) -> None:
-        """Note that the enrolment of a site has ended, and that what it has contributed stays in the run.
-
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
-        """
+        """Note that the enrolment of a site has ended, and that what it has contributed stays in the run."""
         with self._lock:
             if not self._ended:
                 self._turned_out[site] = len(self._rounds)
@@ -229,26 +205,14 @@ class RunRecorder:
                 self._folder.events.write(name, **fields)
 
     def probe(self) -> None:
-        """Find out, by a line of its own, whether a line can be written and put on the disk.
-
-        Raises
-        ------
-        ResultError
-            If it cannot.
-        """
+        """Find out, by writing a line, whether a line can be written and put on the disk."""
         with self._lock:
             if not self._ended:
                 self._folder.events.write("notice", text="there is room for memberships again")
                 self._folder.events.sync()
 
     def membership(self, site: str, member: Member | None) -> None:
-        """Note a membership that was taken or (None) freed; it is on the disk when this returns.
-
-        Raises
-        ------
-        ResultError
-            If it cannot be written.
-        """
+        """Note a membership that was taken or (None) freed; it is on the disk when this returns."""
         with self._lock:
             if not self._ended:
                 membership_log.note(self._folder.events, site, member)
@@ -260,17 +224,8 @@ class RunRecorder:
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results so far and return what result.json holds.
 
-        Parameters
-        ----------
-        outcome
-            "finished", "interrupted" or "failed".
-        reason
-            One public sentence, unless finished.
-
-        Raises
-        ------
-        ResultError
-            If they cannot be written. If that is for want of room (`shortage`), it may be called again.
+        `outcome` is "finished", "interrupted" or "failed", the latter two with one public sentence as the reason. After
+        a ResultError for want of room (`shortage`) it may be called again.
         """
         with self._lock:
             return self._finish(outcome, reason)
@@ -377,14 +332,7 @@ class RunRecorder:
             "acyclicity": None if self._state is None else self._state.acyclicity,
             "sites": {site: {"n_samples": n, **self._part_of(site)} for site, n in self._n_samples.items()},
             "ejected": [
-                {
-                    "site": one.site,
-                    "after_round": one.after_round,
-                    "from_round": one.from_round,
-                    "n_samples": one.n_samples,
-                    **self._part_of(one.site),
-                    "time": one.time,
-                }
+                {name: value for name, value in asdict(one).items() if name != "order"} | self._part_of(one.site)
                 for one in self._ejected
             ],
             "bytes": {

@@ -274,7 +274,7 @@ def whole(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def tested_in_words(verdict: Mapping[str, Any]) -> str:
+def checks_in_words(verdict: Mapping[str, Any]) -> str:
     """What of the assumptions was tested and not contradicted, and what was not tested or cannot be."""
     tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
     held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])

@@ -29,12 +29,7 @@ _UNEQUAL_VARIANCES = 2.0
 def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: int | None) -> list[Note]:
     """Searches that the coordinator's operator has ended before they were complete.
 
-    Parameters
-    ----------
-    rounds
-        Their entries in the result.
-    draws
-        Of the bootstrap; None: there is none yet.
+    `rounds` are their entries in the result, `draws` those of the bootstrap (None: there is none yet).
     """
     ended = [(entry["round"], part) for entry in rounds if (part := entry.get("ended_in"))]
     lacks = draws is not None and plan.graph_class == "cpdag" and draws < plan.bootstrap
@@ -91,14 +86,9 @@ def of_uncounted_sites(sites: Sequence[str]) -> Iterator[Note]:
 
 
 def of_rare_levels(plan: Plan, columns: Sequence[str], units: Units | None, rows: int) -> Iterator[Note]:
-    """Columns of zeros and ones whose rarer value a few rows have, by the standard deviations that a run has.
+    """Columns of zeros and ones whose rarer value few of the rows that were used have, by the standard deviations.
 
-    Parameters
-    ----------
-    units
-        Of the run without privacy: noise hides rare levels, which `unused` says.
-    rows
-        Of all sites together, those that were used.
+    In a private run noise hides rare levels, which `unused` says.
     """
     if plan.privacy is not None or units is None or not units.scales.size:
         return
@@ -125,10 +115,7 @@ def _rarer_share(variance: float, *, is_mean_square: bool) -> float:
 def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -> Iterator[Note]:
     """Columns of a private run whose spread the noise of the statistics hides, by released numbers alone.
 
-    Parameters
-    ----------
-    mean_squares
-        (d,) released variances in units of the scales; below 1 where a scale is the size of the noise instead.
+    (d,) `mean_squares` are in units of the scales; below 1 where a scale is the size of the noise instead.
     """
     if plan.privacy is None or plan.preparation is None or plan.moments_rounds or not mean_squares.size:
         return  # residual moments tell no edge at them: see `unused`
@@ -138,13 +125,7 @@ def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -
 
 
 def of_required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
-    """Required edges whose coefficient may as well be 0, of variables with one column.
-
-    Parameters
-    ----------
-    edges
-        Named edges with their numbers of confidence.
-    """
+    """Required edges whose coefficient may as well be 0, of variables with one column."""
     required = set(plan.knowledge.required)
     idle = [
         f"{edge['source']} -> {edge['target']}"
@@ -198,15 +179,7 @@ def units_of_variances(plan: Plan, *, searched: bool) -> str:
 def of_unequal_variances(
     plan: Plan, columns: Sequence[str], variance: Matrix, units: Units | None = None
 ) -> Iterator[Note]:
-    """Directions that rest on (d,) residual variances which are not equal.
-
-    Parameters
-    ----------
-    variance
-        In squared units of the tables; (0,): they are unknown.
-    units
-        Of the run's columns.
-    """
+    """Directions that rest on (d,) residual variances, in squared units of the tables, which are not equal."""
     if plan.graph_class == "cpdag":  # no direction rests on them
         return
     searched, private = bool(plan.moments_rounds), plan.privacy is not None

@@ -26,12 +26,7 @@ def told_effects(
 ) -> list[Effect]:
     """The effects with NaN for each value and standard error that is not told.
 
-    Parameters
-    ----------
-    effects, others
-        Of the network's covariance, and of the one without what is withheld; None: nothing is withheld.
-    of_sources, of_target
-        (a,) and (b,) columns.
+    `effects` are of the network's covariance, `others` of the one without what is withheld (None: nothing is).
     """
     known = known_error = np.ones((len(of_sources), len(of_target)), dtype=bool)
     if others is not None:

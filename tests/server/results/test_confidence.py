@@ -16,7 +16,7 @@ from fedbnsl_server.results.assumption_checks import assumption_checks
 from fedbnsl_server.results.confidence import estimation_of, fit_of, odd_site, to_no_units, unsure, with_confidence
 from fedbnsl_server.results.learned_graph import named_edges
 from fedbnsl_server.results.outlier_scores import outliers
-from fedbnsl_server.results.sentences import in_words
+from fedbnsl_server.results.sentences import checks_in_words, in_words
 
 COLUMNS = Columns.of(["a", "b", "c"])
 SCALES = np.array([2.0, 10.0, 0.5])
@@ -293,6 +293,36 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     assert tested(LEAN, alone, np.empty(0)) == [residuals]
     assert tested(LEAN, None) == []
     assert tested(CPDAG, replace(alone, n_apart=0)) == []
+
+
+def test_a_private_run_whose_noise_hides_all_variables_but_one_has_tested_nothing() -> None:
+    private = Plan.load("private", epsilon=1.0)
+    noisy = replace(CONFIDENCE, noise_std=0.2, sites=(), degrees=np.zeros(2, np.int64))
+
+    def told(*hidden: str) -> dict[str, Any]:
+        unused = [{"variable": name, "level": None, "why": "hidden"} for name in hidden]
+        return in_words(assumption_checks(private, COLUMNS, [], noisy, EQUAL, unused=unused))
+
+    assert told("a", "b")["tested"] == []
+    assert "hides 'a', 'b'" in told("a", "b")["not_tested"][0]
+    assert checks_in_words(told("a", "b")).startswith("Whether the data contradict it was not tested. Not tested: ")
+    (seen,) = told("a")["tested"]
+    assert "(not of 'a': the noise of privacy hides it)" in seen
+    assert "(the noise of privacy hides correlations below about 0.53)" in seen  # 2.58 standard deviations
+    assert "Not tested: whether the sites' coefficients differ" in checks_in_words(told())
+
+
+def test_linear_effects_on_levels_are_said_not_to_be_tested() -> None:
+    described = {"a": {"kind": "binary", "levels": ["no", "yes"]}, "b": {}, "c": {}}
+    told = verdict_of(CPDAG.with_settings(dictionary=described), COLUMNS, [], CONFIDENCE, EQUAL)
+    assert "whether linear effects and Gaussian noise fit 'a', whose values are levels" in told["not_testable"][1]
+
+
+def test_what_noise_hides_has_no_r2() -> None:
+    noisy = replace(CONFIDENCE, noise_std=0.2)
+    known = fit_of(noisy, graph(), COLUMNS, EQUAL, hidden=(1,))
+    assert [known[name]["r2"] is None for name in "abc"] == [False, True, False]
+    assert all(fit["r2"] is None for fit in fit_of(noisy, graph(), COLUMNS, np.empty(0)).values())
 
 
 def test_an_edge_whose_sites_have_too_few_events_is_said_not_to_be_tested() -> None:

@@ -139,6 +139,38 @@ def test_an_effect_that_most_draws_have_the_other_way_is_open_without_an_undecid
     assert report["in_words"][0].startswith("not identified: the direction between 'c' and 'a' is open")
 
 
+def test_an_effect_names_the_edge_that_the_fewest_draws_have_of_those_that_it_rests_on(capsys, tmp_path):
+    """a -> b -> c: b on c rests on both, as a is adjusted for; a on b does not rest on b -> c."""
+    edges = [
+        edge("a", "b", "knowledge", bootstrap={"adjacent": 0.93, "forward": 0.93, "backward": 0.0}),
+        edge("b", "c", "knowledge", bootstrap={"adjacent": 0.57, "forward": 0.57, "backward": 0.0}),
+    ]
+    run = written(tmp_path / "run", edges, verdict=VERDICT)
+    report = asked(capsys, run, "a", "c")
+    assert report["verdict"] == "identified"
+    assert report["least_drawn"] == {"source": "b", "target": "c", "mark": "->", "share": 0.57}
+    assert (
+        "of the edges that this rests on, b -> c is in the fewest bootstrap draws: in 57 % of 50" in report["in_words"]
+    )
+    assert asked(capsys, run, "b", "c")["least_drawn"]["share"] == 0.57
+    assert asked(capsys, run, "a", "b")["least_drawn"]["share"] == 0.93
+    assert asked(capsys, run, "c", "a")["least_drawn"] is None
+
+
+def test_a_private_run_whose_noise_hides_the_variances_is_not_told_to_search_or_to_copy_files(capsys, tmp_path):
+    run = written(
+        tmp_path / "run", [], not_written={"lgbn.json": "the noise hides them"},
+        privacy={"guarantee": "", "no_guarantee_because": [], "sites": {}},
+        estimation={"n_samples": 100, "noise_std": 0.3, "draws": 0},
+    )  # fmt: skip
+    (run / "lgbn.json").unlink()
+    outcome = run_command(capsys, "effect", run, "--from", "a", "--to", "b")
+    assert outcome.code == 9
+    assert "a larger epsilon" in outcome.err
+    assert "Copy" not in outcome.err
+    assert "moments_rounds" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("sets", "sources", "words"),
     [

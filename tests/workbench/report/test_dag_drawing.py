@@ -54,6 +54,15 @@ def test_edges_that_need_not_cross_do_not():
                 assert left * (placed.centres[b][0] - placed.centres[e][0]) > 0
 
 
+def test_an_edge_that_fewer_draws_have_is_paler():
+    shares = (1.0, 0.57, 0.05)
+    svg = draw("abcd", [Arrow(0, k, "positive", 1.0, "", share=share) for k, share in enumerate(shares, 1)], title="")
+    edges = {
+        edge.get("data-share"): edge for edge in ElementTree.fromstring(svg).iter(f"{SPACE}g") if edge.get("data-share")
+    }
+    assert [float(edges[f"{share:g}"].get("stroke-opacity")) for share in shares] == [1.0, 0.57, 0.3]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_crossings_are_counted_as_by_looking_at_every_pair(seed):
     rng = np.random.default_rng(seed)

@@ -53,6 +53,16 @@ def test_an_effect_along_one_edge_has_the_interval_of_its_coefficient(run):
     assert rows_of(page_of(run))["a", "c"]["effect"].split(" ", 1)[1].strip() == "0.83 to 0.97"
 
 
+def test_intervals_have_the_same_digits_in_both_tables(run):
+    """Of e and f, which the effects give as a range, the other way round as well."""
+    page = page_of(run)
+    edges = {(row["source"], row["target"]): row["estimate, 95 %"] for row in page.rows("edges")}
+    effects = {pair: row["effect"] for pair, row in rows_of(page).items()}
+    for row in (edges["a", "c"], effects["a", "c"], effects["e", "f"]):
+        ends = row.split("\u00a0")[0].split(" ", 1)[1] if "to" not in row.split(" ")[1] else row.split(" ", 3)[3]
+        assert all(len(end.strip("-").split(".")[1]) == 2 for end in ends.strip().split(" to ")), row
+
+
 def test_the_largest_are_shown_and_the_others_counted(run, monkeypatch):
     monkeypatch.setattr(effects, "MOST_SHOWN", 2)
     page = page_of(run)

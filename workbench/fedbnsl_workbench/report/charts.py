@@ -26,11 +26,14 @@ _GROUP_ID = re.compile(r'<g id="[A-Za-z]+[\w.]*_\d+"')
 
 
 def weight_map(W: Matrix, names: Sequence[str]) -> str:
-    """Raw W, (d, d), as a heat map: source by row, target by column; with numbers while they can be read."""
+    """Raw W, (d, d), as a heat map: source by row, target by column; with numbers while they can be read.
+
+    NaN, a weight that is withheld, stays blank.
+    """
     d = len(names)
     side = min(max(4.2, 0.3 * d + 1.4), 9.0)
     figure, (axes,) = new_figure(side + 0.6, side)
-    limit = float(np.abs(W).max()) or 1.0
+    limit = float(np.nanmax(np.abs(W))) or 1.0
     figure.set_dpi(100 if d <= _MOST_LABELLED else 160)
     colours = _diverging()
     image = axes.imshow(W, cmap=colours, vmin=-limit, vmax=limit, interpolation="nearest", aspect="equal")

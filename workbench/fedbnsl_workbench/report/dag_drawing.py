@@ -27,19 +27,11 @@ _PALEST = 0.3
 
 @dataclass(frozen=True)
 class Style:
-    """How one kind of edge looks; kinds differ in colour and in dashes.
-
-    Attributes
-    ----------
-    dashes
-        SVG's stroke-dasharray; empty: a solid line.
-    meaning
-        For the legend.
-    """
+    """How one kind of edge looks; kinds differ in colour and in dashes."""
 
     colour: str
-    dashes: str
-    meaning: str
+    dashes: str  # SVG's stroke-dasharray; empty: a solid line
+    meaning: str  # for the legend
 
 
 STYLES: Mapping[str, Style] = {
@@ -61,28 +53,17 @@ _NOT_LEARNED = ("missing", "unsure")
 class Arrow:
     """An edge to draw.
 
-    Attributes
-    ----------
-    kind
-        One of STYLES; `missing` and `unsure` edges were not learned. An unsure one has no place in the layout: it is
-        drawn across the others, and only where both its ends are drawn anyway.
-    strength
-        0 to 1: from the thinnest to the widest line.
-    words
-        What the reader is told who points at it, line by line.
-    directed
-        Undirected edges have no head.
-    share
-        Of the bootstrap draws in which the pair is adjacent; None where there is none.
+    `missing` and `unsure` edges were not learned. An unsure one has no place in the layout: it is drawn across the
+    others, and only where both its ends are drawn anyway.
     """
 
     source: int
     target: int
-    kind: str
-    strength: float
-    words: str
-    directed: bool = True
-    share: float | None = None
+    kind: str  # one of STYLES
+    strength: float  # 0 to 1: from the thinnest to the widest line
+    words: str  # what the reader is told who points at it, line by line
+    directed: bool = True  # undirected edges have no head
+    share: float | None = None  # of the bootstrap draws in which the pair is adjacent; None where there is none
 
 
 def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
@@ -225,7 +206,7 @@ def _group(arrow: Arrow, paths: str) -> str:
     if arrow.share is not None:
         share = f' data-share="{arrow.share:.4g}"'
         if arrow.kind != "unsure":  # they are shown only where their share is asked for
-            share += f' opacity="{_opacity(arrow.share)}"'
+            share += f' stroke-opacity="{_opacity(arrow.share)}" fill-opacity="{_opacity(arrow.share)}"'
     return (
         f'<g class="edge {arrow.kind}" data-source="{arrow.source}" data-target="{arrow.target}" '
         f'data-directed="{int(arrow.directed)}"{share}><title>{escape(arrow.words)}</title>{paths}</g>'

@@ -5,10 +5,12 @@ Long edges pass through a dummy in each layer between, so that they keep clear o
 
 import itertools
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
+import numpy as np
+from scipy.optimize import isotonic_regression
 
 from fedbnsl.graphs.graph import Edge
 
@@ -28,20 +30,10 @@ _DUMMY_PULL = 4.0
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is.
+    """Where everything is."""
 
-    Attributes
-    ----------
-    centres
-        x and y of each drawn node's middle.
-    routes
-        The points that each edge passes through, from the source's middle to the target's.
-    width, height
-        Of the whole.
-    """
-
-    centres: dict[int, tuple[float, float]]
-    routes: dict[Edge, list[tuple[float, float]]]
+    centres: dict[int, tuple[float, float]]  # of each drawn node
+    routes: dict[Edge, list[tuple[float, float]]]  # the points that an edge passes, between the middles of its ends
     width: float
     height: float
 
@@ -49,19 +41,13 @@ class Layout:
 def layout(widths: Sequence[float], edges: Sequence[Edge], more: Sequence[Edge] = ()) -> Layout:
     """Lay out the nodes that have an edge.
 
-    Parameters
-    ----------
-    widths
-        Of each node.
-    edges
-        Acyclic; all of them point down.
-    more
-        Further edges, which may close cycles with `edges`; they point down where they can.
+    `edges` are acyclic and all point down; `more` may close cycles with them, and point down where they can.
     """
     down = _downward(len(widths), edges, more)
     whole = Layout({}, {}, 0.0, 0.0)
     x = y = row_height = 0.0
-    for nodes in _components(down):
+    parts: list[set[int]] = list(nx.weakly_connected_components(nx.DiGraph(down)))
+    for nodes in sorted(parts, key=lambda part: (-len(part), min(part))):  # the largest first
         part = _lay_out_component(nodes, widths, [edge for edge in down if edge[0] in nodes])
         if x and x + part.width > max(_ROW_WIDTH, whole.width):
             x, y, row_height = 0.0, y + row_height + _ROW_GAP, 0.0
@@ -90,35 +76,23 @@ def _downward(n_nodes: int, edges: Sequence[Edge], more: Sequence[Edge]) -> list
     return sorted(graph.edges)
 
 
-def _components(edges: Sequence[Edge]) -> list[set[int]]:
-    """Weakly connected parts, the largest first."""
-    parts: list[set[int]] = list(nx.weakly_connected_components(nx.DiGraph(edges)))
-    return sorted(parts, key=lambda part: (-len(part), min(part)))
-
-
 def _lay_out_component(nodes: set[int], widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
-    layer = _layers(edges)
-    # Nodes and dummies: numbers from len(widths) on are dummies.
-    rank = dict(layer)
+    rank = _layers(edges)
+    # Between nodes and dummies: each edge goes from one row to the next.
+    chained: nx.DiGraph[int] = nx.DiGraph()
     chains: dict[Edge, list[int]] = {}
     for source, target in edges:
-        inner = range(layer[source] + 1, layer[target])
-        first = max(len(widths), max(rank) + 1)
-        dummies = {first + k: r for k, r in enumerate(inner)}
+        first = max(len(widths), max(rank) + 1)  # dummies: numbers from len(widths) on
+        dummies = {first + k: row for k, row in enumerate(range(rank[source] + 1, rank[target]))}
         rank.update(dummies)
         chains[source, target] = [source, *dummies, target]
-    above: dict[int, list[int]] = {node: [] for node in rank}
-    below: dict[int, list[int]] = {node: [] for node in rank}
-    for chain in chains.values():
-        for upper, lower in itertools.pairwise(chain):
-            below[upper].append(lower)
-            above[lower].append(upper)
+        chained.add_edges_from(itertools.pairwise(chains[source, target]))
     rows: list[list[int]] = [[] for _ in range(max(rank.values()) + 1)]
-    for node in _depth_first(rank, below, above):
+    for node in _depth_first(rank, chained):
         rows[rank[node]].append(node)
-    rows = _with_few_crossings(rows, above, below)
+    rows = _with_few_crossings(rows, chained)
     wide = {node: widths[node] if node < len(widths) else _DUMMY_WIDTH for node in rank}
-    x = _across(rows, wide, above, below, n_nodes=len(widths))
+    x = _across(rows, wide, chained, n_nodes=len(widths))
     left = min(x[node] - wide[node] / 2 for node in rank)
     right = max(x[node] + wide[node] / 2 for node in rank)
     point = {node: (x[node] - left, rank[node] * (_LAYER_GAP + NODE_HEIGHT) + NODE_HEIGHT / 2) for node in rank}
@@ -133,56 +107,46 @@ def _lay_out_component(nodes: set[int], widths: Sequence[float], edges: Sequence
 def _layers(edges: Sequence[Edge]) -> dict[int, int]:
     """By longest path from the top; then nodes with more children than parents move down to their children."""
     graph = nx.DiGraph(edges)
-    order: list[int] = list(nx.topological_sort(graph))
-    layer: dict[int, int] = {}
-    for node in order:
-        layer[node] = max((layer[parent] + 1 for parent in graph.predecessors(node)), default=0)
-    for node in reversed(order):
+    layer = {node: row for row, nodes in enumerate(nx.topological_generations(graph)) for node in nodes}
+    for node in sorted(layer, key=lambda node: -layer[node]):
         if graph.out_degree(node) > graph.in_degree(node):
             layer[node] = min(layer[child] for child in graph.successors(node)) - 1
     top = min(layer.values())
     return {node: row - top for node, row in layer.items()}
 
 
-def _depth_first(rank: dict[int, int], below: dict[int, list[int]], above: dict[int, list[int]]) -> list[int]:
+def _depth_first(rank: Mapping[int, int], chained: "nx.DiGraph[int]") -> list[int]:
     """A first order in which neighbours are near."""
     order: dict[int, None] = {}
+    near: nx.Graph[int] = nx.Graph(chained)
     for root in sorted(rank, key=lambda node: (rank[node], node)):
-        waiting = [root]
-        while waiting:
-            node = waiting.pop()
-            if node not in order:
-                order[node] = None
-                waiting += [*reversed(above[node]), *reversed(below[node])]
+        if root not in order:
+            order.update(dict.fromkeys(nx.dfs_preorder_nodes(near, root)))
     return list(order)
 
 
-def _with_few_crossings(
-    rows: list[list[int]], above: dict[int, list[int]], below: dict[int, list[int]]
-) -> list[list[int]]:
+def _with_few_crossings(rows: list[list[int]], chained: "nx.DiGraph[int]") -> list[list[int]]:
     """Barycentre sweeps, down and up in turns; the best order seen."""
-    best, fewest = [list(row) for row in rows], crossings(rows, below)
+    best, fewest = [list(row) for row in rows], crossings(rows, chained.succ)
     for sweep in range(_ORDER_SWEEPS):
         if not fewest:
             break
         downwards = sweep % 2 == 0
-        neighbours = above if downwards else below
+        neighbours = chained.pred if downwards else chained.succ
         for row in rows[1:] if downwards else rows[-2::-1]:
             place = {node: k for other in rows for k, node in enumerate(other)}
-            centre = {
-                node: sum(place[n] for n in neighbours[node]) / len(neighbours[node])
-                if neighbours[node]
-                else float(place[node])
-                for node in row
-            }
-            row.sort(key=centre.__getitem__)
-        count = crossings(rows, below)
+            row.sort(key=lambda node: _mean([place[n] for n in neighbours[node]] or [place[node]]))
+        count = crossings(rows, chained.succ)
         if count < fewest:
             best, fewest = [list(row) for row in rows], count
     return best
 
 
-def crossings(rows: Sequence[Sequence[int]], below: dict[int, list[int]]) -> int:
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def crossings(rows: Sequence[Sequence[int]], below: Mapping[int, Iterable[int]]) -> int:
     """Pairs of edges between neighbouring rows that cross."""
     count = 0
     for upper, lower in itertools.pairwise(rows):
@@ -197,12 +161,7 @@ def crossings(rows: Sequence[Sequence[int]], below: dict[int, list[int]]) -> int
 
 
 def _across(
-    rows: Sequence[Sequence[int]],
-    wide: dict[int, float],
-    above: dict[int, list[int]],
-    below: dict[int, list[int]],
-    *,
-    n_nodes: int,
+    rows: Sequence[Sequence[int]], wide: Mapping[int, float], chained: "nx.DiGraph[int]", *, n_nodes: int
 ) -> dict[int, float]:
     """X of each node: near the mean of its neighbours, in the row's order, without overlap."""
     x: dict[int, float] = {}
@@ -215,15 +174,15 @@ def _across(
         last = sweep >= _PLACE_SWEEPS - 2  # both sides count in the end
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wished: list[float] = []
-            pull: list[float] = []
             for node in row:
-                near = above[node] + below[node] if last else (above[node] if sweep % 2 == 0 else below[node])
-                wished.append(sum(x[n] for n in near) / len(near) if near else x[node])
-                pull.append(_DUMMY_PULL if node >= n_nodes else 1.0)
+                above, below = list(chained.pred[node]), list(chained.succ[node])
+                near = above + below if last else (above if sweep % 2 == 0 else below)
+                wished.append(_mean([x[n] for n in near or [node]]))
             gaps = [
                 (wide[left] + wide[right]) / 2 + (_LINE_GAP if min(left, right) >= n_nodes else _NODE_GAP)
                 for left, right in itertools.pairwise(row)
             ]
+            pull = [_DUMMY_PULL if node >= n_nodes else 1.0 for node in row]
             x.update(zip(row, _spread(wished, pull, gaps), strict=True))
     return x
 
@@ -231,18 +190,8 @@ def _across(
 def _spread(wished: Sequence[float], pull: Sequence[float], gaps: Sequence[float]) -> list[float]:
     """The places at least `gaps` apart that are nearest to those wished, by weighted least squares.
 
-    With the gaps taken off, that is isotonic regression: pool adjacent violators.
+    With the gaps taken off, that is isotonic regression.
     """
-    offsets = [0.0]
-    for gap in gaps:
-        offsets.append(offsets[-1] + gap)
-    blocks: list[tuple[float, float, int]] = []
-    for wish, weight, offset in zip(wished, pull, offsets, strict=True):
-        mean, total, size = wish - offset, weight, 1
-        while blocks and blocks[-1][0] >= mean:
-            other_mean, other_total, other_size = blocks.pop()
-            mean = (mean * total + other_mean * other_total) / (total + other_total)
-            total, size = total + other_total, size + other_size
-        blocks.append((mean, total, size))
-    level = [mean for mean, _, size in blocks for _ in range(size)]
-    return [mean + offset for mean, offset in zip(level, offsets, strict=True)]
+    offsets = np.concatenate([[0.0], np.cumsum(gaps)])
+    places: list[float] = (isotonic_regression(np.array(wished) - offsets, weights=pull).x + offsets).tolist()
+    return places

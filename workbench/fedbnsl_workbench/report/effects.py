@@ -31,34 +31,19 @@ _IN_WORDS = {"identified": "identified", "range": "a range, of one sign", "not i
 
 @dataclass(frozen=True)
 class EffectRow:
-    """The effect of one variable on another over all graphs of the class.
-
-    Attributes
-    ----------
-    low, high
-        The least and the largest effect, in units of the target for one of the source; of several columns, that pair
-        of columns with the largest effect without units.
-    interval
-        95 %: from the lower end at the least effect to the upper end at the largest; None: not known.
-    standardised_low, standardised_high, standardised_interval
-        The same in standard deviations of the target for one of the source.
-    n_entries
-        Pairs of columns of the two variables.
-    said
-        identified, a range, or not identified, as where it rests on undecided directions or is one between functions of
-        each other.
-    """
+    """The effect of one variable on another over all graphs of the class; of that pair of columns with the largest."""
 
     source: str
     target: str
+    # The least and the largest effect, in units of the target for one of the source.
     low: float
     high: float
-    interval: Interval | None
+    interval: Interval | None  # 95 %: from the lower end at the least effect to the upper end at the largest
+    # The same in standard deviations of the target for one of the source.
     standardised_low: float
     standardised_high: float
     standardised_interval: Interval | None
-    n_entries: int
-    said: str
+    said: str  # how far the class tells it
 
     @property
     def largest(self) -> float:
@@ -73,31 +58,15 @@ class EffectRow:
 
 @dataclass(frozen=True)
 class EffectTable:
-    """Rows by falling strength without units, and what is not among them.
-
-    Attributes
-    ----------
-    n_possible
-        Ordered pairs with a possible effect, of the sources that were looked at.
-    not_looked_at
-        Sources that have too many sets of parents, or come after the bound on the work.
-    by_assumption
-        Edges whose direction rests on equal variances alone.
-    withheld
-        Pairs with a possible effect of which nothing is told, as noise took them beyond what is possible.
-    has_intervals
-        Whether any row has one.
-    why_not
-        A reason where there can be no table; empty otherwise.
-    """
+    """Rows by falling strength without units, and what is not among them."""
 
     rows: Sequence[EffectRow] = ()
-    n_possible: int = 0
-    not_looked_at: Sequence[str] = ()
-    by_assumption: int = 0
-    withheld: int = 0
+    n_possible: int = 0  # ordered pairs with a possible effect, of the sources that were looked at
+    not_looked_at: Sequence[str] = ()  # sources with too many sets of parents, or after the bound on the work
+    by_assumption: int = 0  # edges whose direction rests on equal variances alone
+    withheld: int = 0  # pairs with a possible effect of which nothing is told: noise took them beyond what is possible
     has_intervals: bool = False
-    why_not: str = ""
+    why_not: str = ""  # a reason where there can be no table
 
 
 def effect_table(run: ReportedRun) -> EffectTable:
@@ -173,7 +142,6 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         low * factor,
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
-        scale.size,
         "not identified: a direction is open"
         if tied or rests_on(network.marks, network.undecided, [source], target).any()
         else _IN_WORDS[certainty(of_pair.tolist())],

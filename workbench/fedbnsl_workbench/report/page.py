@@ -12,7 +12,7 @@ from fedbnsl.files import durable
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_server.results.numbers import between, percent, ranged, signed
-from fedbnsl_server.results.sentences import DIRECTED_BY, directions_in_words, in_words, tested_in_words, whole
+from fedbnsl_server.results.sentences import DIRECTED_BY, checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.command import COMMAND, another_folder
 from fedbnsl_workbench.pages.render import render, script
@@ -189,7 +189,7 @@ def _checks(verdict: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: list(map(whole, verdict[key])) for key in ("assumed", "incomplete", "few_rows")},
         "contradicted": contradicted,
-        "held": tested_in_words(verdict) if verdict["assumed"] else "",
+        "held": checks_in_words(verdict) if verdict["assumed"] else "",
         "in_words": directions_in_words(verdict),
         "directed_by": {**dict.fromkeys(DIRECTED_BY, 0), **verdict["directed_by"]},
     }

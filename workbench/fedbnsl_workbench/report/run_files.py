@@ -36,63 +36,34 @@ _TABLES = Path("data")
 
 @dataclass(frozen=True)
 class Truth:
-    """A reference graph.
-
-    Attributes
-    ----------
-    edges
-        (V, V) those between variables in common; there may be cycles.
-    marks
-        (V, V) what a learned graph is compared with: `edges`, or their Markov equivalence class where that is what was
-        learned (and `edges` are acyclic).
-    scored
-        (V, V) pairs of variables in common.
-    """
+    """A reference graph over V variables."""
 
     path: Path
     reference: Reference
-    edges: Mask
+    edges: Mask  # (V, V) those between variables in common; there may be cycles
+    # (V, V) what a learned graph is compared with: `edges`, or their equivalence class where a class was learned.
     marks: Mask
-    scored: Mask
+    scored: Mask  # (V, V) pairs of variables in common
 
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """A run folder as read.
-
-    Attributes
-    ----------
-    result
-        result.json.
-    columns
-        The d columns of its matrices, and the V variables of its graph; the same unless the run has nominal variables.
-    W
-        (d, d) raw weights of the last ADMM round; without any, those of the last searched graph. Without units where
-        the run has divided its columns by scales.
-    marks
-        (V, V) learned graph as it is shown: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected or
-        undecided edge.
-    residual_variance
-        (d,) values by the order of the columns, in squared units of the tables; None where the run has none.
-    scales
-        Of the columns in the tables; None unless these were given.
-    tables
-        The folder that `scales` come from.
-    holds_private
-        Whether `scales` come from tables that this program did not generate itself, as far as the run shows.
-    """
+    """A run folder as read: d columns of V variables."""
 
     path: Path
-    result: dict[str, Any]
+    result: dict[str, Any]  # result.json
     plan: Plan
     columns: Columns
+    # (d, d) raw weights of the last ADMM round; without any, of the last searched graph. Without units where the run
+    # has divided its columns by scales. NaN: withheld.
     W: Matrix
+    # (V, V) as it is shown: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected or undecided edge.
     marks: Mask
-    residual_variance: list[float] | None
+    residual_variance: list[float] | None  # (d,) in squared units of the tables; None where the run has none
     truth: Truth | None
-    scales: Scales | None
-    tables: Path | None
-    holds_private: bool
+    scales: Scales | None  # of the columns in the tables; None unless these were given
+    tables: Path | None  # the folder that `scales` come from
+    holds_private: bool  # `scales` come from tables that this program did not generate itself, as far as is known
 
     @property
     def variables(self) -> list[str]:
@@ -134,22 +105,7 @@ class ReportedRun:
 
 
 def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None) -> ReportedRun:
-    """Read a run folder.
-
-    Parameters
-    ----------
-    truth
-        None: RUN/data/truth.csv, if there.
-    data
-        Folder with the tables; None: RUN/data, if there and the plan is not private.
-
-    Raises
-    ------
-    ResultError
-        If a file of the run, or the truth, cannot be read.
-    DataError
-        If a table cannot be used.
-    """
+    """Read a run folder; see `page.write_report`."""
     result = read_result(path)
     try:
         plan = Plan.load(path / "plan.toml")

@@ -21,18 +21,12 @@ _REMEDY = "Give --data the folder with the tables of this very run, or leave it 
 
 @dataclass(frozen=True)
 class Scales:
-    """Every column over the complete rows of all tables.
+    """Every column over the complete rows of all tables."""
 
-    Attributes
-    ----------
-    mean, variance
-        (d,) in units and squared units of the columns.
-    n_rows, n_tables
-        What they were computed from.
-    """
-
+    # (d,) in units and squared units of the columns.
     mean: Matrix
     variance: Matrix
+    # What they were computed from.
     n_rows: int
     n_tables: int
 

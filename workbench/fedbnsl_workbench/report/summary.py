@@ -14,7 +14,7 @@ from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, signed
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.results.result_schema import Coefficient, Edge, Shares
-from fedbnsl_server.results.sentences import directions_in_words, in_words, tested_in_words, whole
+from fedbnsl_server.results.sentences import checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_workbench.report.cautions import at_the_head
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
@@ -118,7 +118,7 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
     lines = Table.grid(padding=(0, 2))
     if verdict["assumed"]:
-        lines.add_row("assumed", Text(" ".join([*map(whole, verdict["assumed"]), tested_in_words(verdict)])))
+        lines.add_row("assumed", Text(" ".join([*map(whole, verdict["assumed"]), checks_in_words(verdict)])))
     if words := directions_in_words(verdict):
         lines.add_row("directions", words)
     console.print(lines)

@@ -26,25 +26,15 @@ _MOST_DIRECTIONS = 2_000
 
 @dataclass(frozen=True)
 class ClassScores:
-    """The class of a graph against the class of a reference; ratios are in [0, 1], None without a denominator.
+    """The class of a graph against the class of a reference; ratios are in [0, 1], None without a denominator."""
 
-    Attributes
-    ----------
-    shd
-        Pairs of variables whose mark differs.
-    n_directed, n_undirected
-        Edges of the graph's class.
-    n_reference_directed, n_reference_undirected
-        Edges of the reference's class.
-    skeleton_precision, skeleton_recall, skeleton_f1
-        Of adjacent pairs.
-    """
-
-    shd: int
+    shd: int  # pairs of variables whose mark differs
+    # Edges of the graph's class, and of the reference's.
     n_directed: int
     n_undirected: int
     n_reference_directed: int
     n_reference_undirected: int
+    # Of adjacent pairs.
     skeleton_precision: float | None
     skeleton_recall: float | None
     skeleton_f1: float | None
@@ -96,10 +86,7 @@ class Known:
     def class_of(self, dag: Mask, directed: Mask | None = None) -> Mask:
         """(d, d) class of a (d, d) DAG with this knowledge, as far as the DAG keeps it: a reference need not.
 
-        Parameters
-        ----------
-        directed
-            Edges of the DAG that are known to have their direction anyway; None: no others.
+        Edges of the DAG that are `directed` are known to have their direction anyway; None: no others.
         """
         required = self.required & dag if directed is None else (self.required & dag) | directed
         return class_of(dag, self.allowed | dag, required)
@@ -115,18 +102,13 @@ def random_class_shd(reference: Mask, n_edges: int, known: Known, *, n_draws: in
 
 
 def sid_interval(marks: Mask, reference: Mask) -> tuple[int, int, bool] | None:
-    """Least and largest SID of the members of a class, and whether both are reached by some member.
+    """Least and largest SID of the members of a (d, d) class, and whether both are reached by some member.
+
+    None if the reference DAG has a cycle, or a variable too many sets of parents in the class.
 
     The SID adds up what each variable's parents get wrong, and edges that no undirected path connects are directed
     independently of each other. So the members of each connected part are looked at by themselves. Where a part has
-    too many, each variable takes its own best and worst parents, and the interval may be wider than that of the SIDs.
-
-    Parameters
-    ----------
-    marks
-        (d, d) the learned class.
-    reference
-        (d, d) DAG. None is returned if it has a cycle, or a variable too many sets of parents in the learned class.
+    too many, each variable takes its best and worst parents, and the interval may be wider than that of the SIDs.
     """
     if not is_acyclic(reference):
         return None

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl.console.wording import counted
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
@@ -25,7 +26,13 @@ from fedbnsl_workbench.scoring.reference import Reference, read_reference
 
 
 def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
-    """Scores of a run folder.
+    """Scores of a run folder, ready for JSON; ResultError: the folder or the reference cannot be read.
+
+    `scores` are beside those of the `empty_graph` and of `random_dag` (mean and standard deviation over random DAGs
+    with as many edges, without `sid`, which takes long), and `warnings`. `class_scores` has the same of the Markov
+    equivalence classes, with the knowledge of the run's plan; there `sid` is the least and the largest value over the
+    class, `sid_exact` whether members reach both. It is null if the reference has a cycle. If run and reference have
+    other variables, all this is about the subgraphs induced on those in common; `left_out` names the others.
 
     Parameters
     ----------
@@ -33,20 +40,6 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         Cut the raw W at this absolute weight (and make it acyclic), as the run cuts: without units where the run has
         divided columns by scales, and by the largest weight between the columns of two variables. None takes the run's
         own graph. Without ADMM rounds there is no raw W: the weights of the last searched graph are cut.
-
-    Returns
-    -------
-    report
-        JSON-ready: `scores` beside `empty_graph` and `random_dag` (mean and standard deviation over random DAGs with as
-        many edges, without `sid`, which takes long), and `warnings`. `class_scores` has the same of the Markov
-        equivalence classes, with the knowledge of the run's plan; there `sid` is the least and the largest value over
-        the class, `sid_exact` whether members reach both. It is null if the reference has a cycle. If run and reference
-        have other variables, all this is about the subgraphs induced on those in common; `left_out` names the others.
-
-    Raises
-    ------
-    ResultError
-        If the folder or the reference cannot be read.
     """
     result = read_result(run)
     variables: list[str] = result["variables"]
@@ -56,13 +49,19 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
     if result["state"] != "finished":
         warnings.append(f"the run is {result['state']}: its graph is scored as it stood ({result['reason']})")
-    warnings += result.get("verdict", {}).get("incomplete", [])
+    warnings += result["verdict"]["incomplete"]
     if tau is None:
         estimate = learned_graph(result)
     else:
         columns = columns_of(result)
         W = without_units(read_weights(run / "weights.csv", columns.names), result)
-        estimate = graph_of(columns.largest(W), tau)
+        unknown = int(np.isnan(W).sum())
+        if unknown:
+            warnings.append(
+                f"{counted(unknown, 'weight is', 'weights are')} withheld: whether above the threshold is not known; "
+                "the scores take them as no edge"
+            )
+        estimate = graph_of(columns.largest(np.nan_to_num(W)), tau)
         if not has_raw_weights(result):
             warnings.append(
                 "the run had no ADMM rounds and has no raw W: no threshold brings back edges that its search cut"
@@ -140,11 +139,12 @@ def without_units(W: Matrix, result: Mapping[str, Any]) -> Matrix:
 
 
 def learned_weights(result: Mapping[str, Any]) -> Matrix:
-    """(V, V) weights of the edges of a result's DAG between its variables, zero elsewhere."""
+    """(V, V) weights of the edges of a result's DAG between its variables, zero elsewhere; NaN: not known."""
     position = {name: k for k, name in enumerate(result["variables"])}
     W = np.zeros((len(position), len(position)))
     for edge in result["edges"]:
-        W[position[edge["source"]], position[edge["target"]]] = edge["weight"] or 0.0  # null: not known
+        weight = edge["weight"]
+        W[position[edge["source"]], position[edge["target"]]] = np.nan if weight is None else weight
     return W
 
 
@@ -164,22 +164,15 @@ def graph_of(W: Matrix, tau: float) -> Mask:
 
 
 def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
-    """(d, d) raw W from a weights.csv, in the units of the tables.
+    """(d, d) raw W from a weights.csv over these columns, in the units of the tables; NaN: withheld.
 
-    Parameters
-    ----------
-    variables
-        d names of columns; see `columns_of`.
-
-    Raises
-    ------
-    ResultError
-        If the file cannot be read or is not a square of numbers over these columns.
+    ResultError: the file cannot be read, or is not a square of numbers over them.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-        W = np.array([[float(x or 0.0) for x in row[1:]] for row in rows])  # empty: not known
+        W = np.array([[float(x or 0.0) for x in row[1:]] for row in rows])
+        withheld = np.array([[not x for x in row[1:]] for row in rows])
     except (OSError, ValueError, csv.Error) as error:
         raise ResultError(f"{path} cannot be read as a matrix of weights: {error}") from None
     names = list(variables)
@@ -188,7 +181,7 @@ def read_weights(path: Path, variables: Sequence[str]) -> Matrix:
         raise ResultError(f"{path} is not a square over the variables of the run")
     if not np.isfinite(W).all():
         raise ResultError(f"{path} holds a weight that is no finite number")
-    return W
+    return np.where(withheld, np.nan, W)
 
 
 def _cut_weights(report: Mapping[str, Any]) -> str:

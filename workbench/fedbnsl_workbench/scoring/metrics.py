@@ -19,61 +19,29 @@ class Scores:
     """An estimated graph against a reference graph; ratios are in [0, 1].
 
     `fdr` and `tpr` are NOTEARS' quotients, whose denominator is at least 1: they are 0 when there is nothing to divide
-    by. Every other ratio is None when its denominator is 0.
-
-    Attributes
-    ----------
-    n_edges, n_reference_edges
-        Edges of the two graphs; a 2-cycle is two.
-    missing
-        Reference edges to add to the estimate, without the reversed ones.
-    extra
-        Estimated edges to remove, without the reversed ones.
-    reversed
-        Estimated edges i -> j where the reference has only j -> i, and the estimate only i -> j.
-    shd
-        missing + extra + reversed.
-    shd_double
-        missing + extra + 2 reversed: the entries in which the two arrays differ.
-    tpr
-        Correct edges / max(reference edges, 1).
-    fdr
-        (reversed + extra) / max(estimated edges, 1).
-    precision
-        Correct edges / estimated edges.
-    f1
-        2 correct edges / (estimated edges + reference edges): the harmonic mean of precision and recall where both
-        exist, 0 for an empty estimate of some edges, None only if both graphs are empty.
-    skeleton_hits
-        Pairs adjacent in both graphs, whatever the direction.
-    skeleton_precision, skeleton_recall
-        skeleton_hits / adjacent pairs of the estimate, of the reference.
-    skeleton_f1
-        2 skeleton_hits / (adjacent pairs of the estimate + those of the reference).
-    v_structures_reference, v_structures_estimated
-        Unshielded colliders a -> c <- b, a and b not adjacent, of each graph. An edge of a 2-cycle counts as any other.
-    v_structures_common
-        The same a -> c <- b, unshielded in both graphs.
+    by. Every other ratio is None when its denominator is 0. A 2-cycle is two edges.
     """
 
     n_edges: int
     n_reference_edges: int
-    missing: int
-    extra: int
-    reversed: int
-    shd: int
-    shd_double: int
-    tpr: float
-    fdr: float
-    precision: float | None
+    missing: int  # reference edges to add to the estimate, without the reversed ones
+    extra: int  # estimated edges to remove, without the reversed ones
+    reversed: int  # estimated i -> j where the reference has only j -> i, and the estimate only i -> j
+    shd: int  # missing + extra + reversed
+    shd_double: int  # missing + extra + 2 reversed: the entries in which the two arrays differ
+    tpr: float  # correct edges / max(reference edges, 1)
+    fdr: float  # (reversed + extra) / max(estimated edges, 1)
+    precision: float | None  # correct edges / estimated edges
+    # 2 correct / (estimated + reference edges): 0 for an empty estimate of some edges, None only if both are empty.
     f1: float | None
-    skeleton_hits: int
-    skeleton_precision: float | None
-    skeleton_recall: float | None
-    skeleton_f1: float | None
+    skeleton_hits: int  # pairs adjacent in both graphs, whatever the direction
+    skeleton_precision: float | None  # skeleton_hits / adjacent pairs of the estimate
+    skeleton_recall: float | None  # skeleton_hits / adjacent pairs of the reference
+    skeleton_f1: float | None  # 2 skeleton_hits / (adjacent pairs of the estimate + those of the reference)
+    # Unshielded colliders a -> c <- b, a and b not adjacent. An edge of a 2-cycle counts as any other.
     v_structures_reference: int
     v_structures_estimated: int
-    v_structures_common: int
+    v_structures_common: int  # the same a -> c <- b, unshielded in both graphs
 
     @property
     def recall(self) -> float:
@@ -139,13 +107,7 @@ def empty_graph_scores(reference: Mask) -> Scores:
 
 
 def random_dag(n_variables: int, n_edges: int, rng: np.random.Generator) -> Mask:
-    """(d, d) DAG with exactly this number of edges: a uniform order, and a uniform choice of its forward pairs.
-
-    Raises
-    ------
-    ValueError
-        If no DAG has so many edges.
-    """
+    """(d, d) DAG with exactly this number of edges: a uniform order, and a uniform choice of its forward pairs."""
     n_pairs = n_variables * (n_variables - 1) // 2
     if not 0 <= n_edges <= n_pairs:
         raise ValueError(f"a DAG over {n_variables} variables has 0 to {n_pairs} edges, not {n_edges}")
@@ -162,25 +124,8 @@ def random_dag_scores(
 ) -> dict[str, dict[str, float | None]]:
     """Scores of random DAGs: what chance reaches with as many edges.
 
-    Parameters
-    ----------
-    reference
-        (d, d) graph.
-    n_edges
-        Edges of each random DAG.
-    n_draws
-        Random DAGs, at least 1.
-
-    Returns
-    -------
-    scores
-        `mean` and `std` (of a sample: n - 1) of each of `Scores.as_dict()`. Both are None where the score is None,
-        which depends only on the numbers of edges; `std` is also None for a single draw.
-
-    Raises
-    ------
-    ValueError
-        If no DAG has `n_edges` edges.
+    `mean` and `std` (of a sample: n - 1) of each of `Scores.as_dict()`. Both are None where the score is None, which
+    depends only on the numbers of edges; `std` is also None for a single draw. ValueError: no DAG has `n_edges` edges.
     """
     rng = np.random.default_rng(seed)
     draws = [score(random_dag(reference.shape[0], n_edges, rng), reference).as_dict() for _ in range(n_draws)]

@@ -28,27 +28,15 @@ class UnusableReferenceError(ResultError):
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A reference graph over the variables that it has in common with a run.
+    """A reference graph over the k variables, at least 2, that it has in common with a run."""
 
-    Attributes
-    ----------
-    common
-        (k,) places of these variables among those of the run, ascending; k is at least 2.
-    edges
-        (k, k) its subgraph induced on them; it may have cycles. Where the file has undirected edges, these have the
-        directions of one DAG that the file stands for: those of its rows, if they give one.
-    directed
-        (k, k) of `edges`, those that are directed in a file with undirected edges; None: it has none.
-    weights
-        Of its edges, by places among the variables of the run; None if the file has no weights.
-    only_reference, only_run
-        Variables that only one of the two has: they are not scored.
-    """
-
-    common: tuple[int, ...]
+    common: tuple[int, ...]  # places of these variables among those of the run, ascending
+    # (k, k) its subgraph induced on them; it may have cycles. Where the file has undirected edges, these have the
+    # directions of one DAG that the file stands for: those of its rows, if they give one.
     edges: Mask
-    directed: Mask | None
-    weights: Mapping[tuple[int, int], float] | None
+    directed: Mask | None  # (k, k) of `edges`, those directed in a file with undirected edges; None: it has none
+    weights: Mapping[tuple[int, int], float] | None  # by places among the variables of the run; None: none in the file
+    # Variables that only one of the two has: they are not scored.
     only_reference: tuple[str, ...]
     only_run: tuple[str, ...]
 
@@ -79,12 +67,7 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     A list of edges cannot name a variable without edges. So `variables` that the file does not name have no edges,
     unless the file also names others that are not exactly in `variables`. Then the file is about another set of
     variables, and only those named in both are in common.
-
-    Raises
-    ------
-    ResultError
-        If the file cannot be read, lacks the header, has a row that is too short or without a finite weight, or a
-        self-loop, or if fewer than two variables are in common.
+    ResultError: a fault of the file, or fewer than two variables in common.
     """
     position = {name: k for k, name in enumerate(variables)}
     try:
@@ -139,13 +122,7 @@ def _one_dag(path: Path, named: Mask, arrows: Mask, lines: Mask) -> Mask:
 
 
 def read_full_reference(path: Path, variables: Sequence[str]) -> Mask:
-    """(d, d) graph, as `read_reference` reads it, of a file that names none but these variables.
-
-    Raises
-    ------
-    ResultError
-        As `read_reference`, and if the file names another variable.
-    """
+    """(d, d) graph, as `read_reference` reads it, of a file that names no other variables; ResultError if it does."""
     reference = read_reference(path, variables)
     if reference.only_reference:
         raise UnusableReferenceError(

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_research.reproduce.study_page import band
 from fedbnsl_research.trials.harness import Row, run_plan, scores_row
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
-from fedbnsl_workbench.pages import chart_files as figures
 from fedbnsl_workbench.pages.chart_files import Chart
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation
@@ -81,7 +81,7 @@ def _spread(values: Sequence[float]) -> float:
 def draw_curve(axes: Chart, rows: Sequence[Row], column: str, index: int, label: str) -> None:
     """A score by round, with a band of one standard deviation."""
     curve = mean_curve(rows, column)
-    figures.band(axes, curve.rounds, curve.mean, curve.std, index, label)
+    band(axes, curve.rounds, curve.mean, curve.std, index, label)
 
 
 def finish_chart(axes: Chart, column: str, *, x: str = "round") -> None:

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl_research.reproduce.study import Comparison
-from fedbnsl_workbench.pages.render import number, with_spread
+from fedbnsl_research.reproduce.study_page import with_spread
+from fedbnsl_workbench.pages.render import number
 
 
 def print_comparisons(comparisons: Sequence[Comparison], out: Path, console: Console, *, quick: bool) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 from fedbnsl.plan.plan import Plan
 from fedbnsl_research.reproduce.curves import SCORES
 from fedbnsl_research.reproduce.study import Comparison, Settings, mean_and_spread, select
+from fedbnsl_research.reproduce.study_page import band
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, run_plan, run_row
 from fedbnsl_research.trials.plan_digest import short_digest
 from fedbnsl_research.trials.trials import Trial
-from fedbnsl_workbench.pages.chart_files import COLOURS, Chart, Figure, band, new_figure
+from fedbnsl_workbench.pages.chart_files import COLOURS, Chart, Figure, new_figure
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 D, SITES = 20, 8

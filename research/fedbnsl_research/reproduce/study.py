@@ -21,12 +21,12 @@ from fedbnsl import __version__
 from fedbnsl.errors import ResultError
 from fedbnsl.files.durable import write_text
 from fedbnsl.files.toml_text import parse_toml
+from fedbnsl_research.reproduce.study_page import study_page
 from fedbnsl_research.tables.csv_rows import as_csv
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_research.trials.trials import Function, Trial, run_trials
 from fedbnsl_workbench.pages import chart_files as figures
 from fedbnsl_workbench.pages.chart_files import Figure
-from fedbnsl_workbench.pages.render import render
 
 _WORDS = Path(__file__).parent / "words"
 
@@ -210,8 +210,7 @@ def reproduce(
     write_text(out / "runs.csv", as_csv(rows))
     write_text(out / "comparison.csv", as_csv([_comparison_row(c) for c in comparisons]))
     svg = figures.save(study.draw(rows), out, study.name)
-    page = render(
-        "study.html.j2",
+    page = study_page(
         study=replace(study, notes=(*_not_held_out(study, seeds), *study.notes)),
         seeds=seeds,
         quick=study.quick if quick else "",

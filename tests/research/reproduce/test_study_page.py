@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from fedbnsl_research.reproduce.study import Comparison, Study, reproduce
+from fedbnsl_research.reproduce.study_page import with_spread
 from fedbnsl_workbench.pages.chart_files import new_figure
-from fedbnsl_workbench.pages.render import with_spread
 from report_runs import Page
 
 

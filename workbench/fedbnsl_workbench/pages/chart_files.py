@@ -1,7 +1,6 @@
 """How the project's charts look, and how they are kept: SVG for screens and documents, PNG for slides."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,6 @@ def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> 
         figure = _new_figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
-
-
-def band(axes: Chart, x: Sequence[float], mean: Sequence[float], std: Sequence[float], index: int, label: str) -> None:
-    """A line with a shaded band of one standard deviation, in the colour and style of its index."""
-    colour, style = COLOURS[index % len(COLOURS)], STYLES[index % len(STYLES)]
-    axes.plot(x, mean, color=colour, linestyle=style, label=label)
-    low, high = ([m + sign * s for m, s in zip(mean, std, strict=True)] for sign in (-1, 1))
-    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def as_svg(figure: Figure) -> str:

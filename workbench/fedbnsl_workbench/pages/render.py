@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-# Below one, three decimals are all that a few runs tell; of numbers below _SMALL they would leave nothing.
-_DECIMALS = 3
-_SMALL = 0.01
-
-_ENVIRONMENT = Environment(
+ENVIRONMENT = Environment(
     loader=PackageLoader("fedbnsl_workbench.pages"),
     autoescape=True,  # names of variables and sites are data
     undefined=StrictUndefined,
@@ -28,24 +23,6 @@ def number(value: float | None, digits: int = 3) -> str:
     if value is None:
         return "\u2013"
     return f"{value:,d}" if isinstance(value, int) else f"{value:.{digits}g}"
-
-
-def with_spread(mean: float | None, spread: float | None, sign: str = "\u00b1") -> str:
-    """A mean and its standard deviation, which has two digits and no more decimals than the mean.
-
-    Numbers from 0.01 to 1 have three decimals at most, smaller ones three digits.
-    """
-    if mean is None or isinstance(mean, int) or not math.isfinite(mean):
-        shown, decimals = number(mean), _DECIMALS
-    else:
-        size = abs(mean)
-        decimals = _DECIMALS if size == 0 or _SMALL <= size < 1 else max(0, 2 - math.floor(math.log10(size)))
-        shown = number(round(mean, decimals))
-    if spread is None:
-        return shown
-    rounded = round(spread, decimals)
-    least = f"<{10**-decimals:g}" if spread > 0 else "0"
-    return f"{shown} {sign} {number(rounded, 2) if rounded else least}"
 
 
 def as_markup(svg: str) -> Markup:
@@ -75,20 +52,19 @@ class Script:
 
 def script(name: str) -> Script:
     """A script of the templates' folder."""
-    text = _ENVIRONMENT.get_template(name).render()
+    text = ENVIRONMENT.get_template(name).render()
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Script(Markup(text), f"sha256-{digest}")  # noqa: S704
 
 
 _FILTERS: dict[str, Any] = {
     "number": number,
-    "with_spread": with_spread,
     "drawing": as_markup,
     "drawing_width": drawing_width,
 }
-_ENVIRONMENT.filters.update(_FILTERS)
+ENVIRONMENT.filters.update(_FILTERS)
 
 
 def render(template: str, **content: Any) -> str:
     """A page as text."""
-    return _ENVIRONMENT.get_template(template).render(content)
+    return ENVIRONMENT.get_template(template).render(content)

@@ -63,8 +63,6 @@ def serve(
     ----------
     plan
         A `Plan`, the name of a ready plan, or a path.
-    sites
-        How many sites take part.
     variables
         Names of the variables, unless the plan or the dictionary has them.
     dictionary

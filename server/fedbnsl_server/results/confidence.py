@@ -213,9 +213,8 @@ class _OfPairs:
             return dict.fromkeys(("standard_error", "interval", "standardised_interval"))
         of_tables = error * self._unit(pair)
         factor = None if self._to_no_units is None else float(self._to_no_units[pair])
-        interval = _interval(float(self._graph.weights[pair]), of_tables)
-        if interval is not None and self._graph.largest is not None:
-            interval = _within(interval, float(self._graph.largest[pair]))
+        largest = math.inf if self._graph.largest is None else float(self._graph.largest[pair])
+        interval = _interval(float(self._graph.weights[pair]), of_tables, largest)
         return {
             "standard_error": None if self._graph.withheld[pair] else of_tables,
             "interval": interval,
@@ -247,7 +246,8 @@ class _OfPairs:
         q, degrees = float(confidence.q[k]), int(confidence.degrees[k])
         if not degrees:
             return None
-        estimates, errors = _columns(confidence.site_estimate, k), _columns(confidence.site_error, k)
+        estimates: list[float] = confidence.site_estimate[:, k].tolist()
+        errors: list[float] = confidence.site_error[:, k].tolist()
         told = zip(confidence.sites, estimates, errors, strict=True)
         unit = self._unit(pair)
         return {
@@ -265,18 +265,9 @@ def inconsistency(q: float, degrees: int) -> float:
     return max(0.0, (q - degrees) / q) if q > 0.0 else 0.0
 
 
-def _interval(value: float, error: float) -> list[float] | None:
-    if not math.isfinite(value + error):
+def _interval(value: float, error: float, largest: float) -> list[float] | None:
+    """The part of the 95 % interval that is not beyond the largest possible size; None: there is none."""
+    low, high = value - _WIDTH * error, value + _WIDTH * error
+    if not math.isfinite(value + error) or low > largest or high < -largest:
         return None
-    return [value - _WIDTH * error, value + _WIDTH * error]
-
-
-def _within(interval: list[float], largest: float) -> list[float] | None:
-    """The part of an interval that is not beyond the largest possible size; None: there is none."""
-    low, high = interval
-    return [max(low, -largest), min(high, largest)] if low <= largest and high >= -largest else None
-
-
-def _columns(values: Matrix, k: int) -> list[float]:
-    found: list[float] = values[:, k].tolist()
-    return found
+    return [max(low, -largest), min(high, largest)]

@@ -28,12 +28,9 @@ def sid(estimate: Mask, reference: Mask) -> int | None:
 
 
 def wrong_effects(Z: Mask, reference: Mask) -> Index:
-    """(d,) for how many j the effect of each i is wrong if i is adjusted for the set Z[i], in a (d, d) reference DAG.
+    """(d,) for how many j the effect of each i is wrong if i is adjusted for Z[i], in a (d, d) reference DAG.
 
-    Parameters
-    ----------
-    Z
-        (d, d) row i has the estimated parents of i; nothing else of the estimated graph counts.
+    Row i of (d, d) Z has the estimated parents of i; nothing else of the estimated graph counts.
     """
     itself = np.eye(len(reference), dtype=bool)
     # Row i is about the intervention on i throughout. reaches[i, j]: j is i or a descendant of i.

@@ -20,12 +20,8 @@ def consistent_extension(marks: Mask) -> Mask:
     """(d, d) a DAG with the directed edges, the adjacent pairs and the v-structures of the (d, d) marks, no others.
 
     The algorithm of Dor and Tarsi (1992): take a node off that can be the last one, again and again. The marks need not
-    be closed under Meek's rules. Of several such nodes the last one is taken, so that the result is determined.
-
-    Raises
-    ------
-    ValueError
-        If there is no such DAG.
+    be closed under Meek's rules. Of several such nodes the last one is taken, so that the result is determined. Raises
+    ValueError if there is no such DAG.
     """
     graph = PartlyDirected(marks)
     adjacent, left = graph.adjacent.copy(), (1 << len(marks)) - 1

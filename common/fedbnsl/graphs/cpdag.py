@@ -20,12 +20,7 @@ def cpdag(dag: Mask) -> Mask:
 def class_of(dag: Mask, allowed: Mask, required: Mask) -> Mask:
     """(d, d) class of a DAG among those that keep knowledge: the CPDAG, what knowledge directs, and what follows.
 
-    A DAG of the class must have the (d, d) required edges, and may have the (d, d) allowed ones.
-
-    Raises
-    ------
-    ValueError
-        If the DAG has an edge that is not allowed, or lacks one that is required.
+    A DAG of the class must have the (d, d) required edges, and may have the (d, d) allowed ones; ValueError otherwise.
     """
     if (dag & ~allowed).any() or (required & ~dag).any():
         raise ValueError("the DAG does not keep the knowledge of its class: an edge is not allowed, or lacks")

@@ -67,12 +67,7 @@ def is_acyclic(edges: Mask) -> bool:
 def extract_dag(edges: Mask, W: Matrix, *, required: Mask | None = None) -> tuple[Mask, list[Edge]]:
     """Drop the weakest edge that lies on a cycle until no cycle is left: the DAG, and what was dropped, weakest first.
 
-    |W| ranks the edges, equal weights by flat index; required edges are never dropped.
-
-    Raises
-    ------
-    ValueError
-        If the required edges form a cycle.
+    |W| ranks the edges, equal weights by flat index; required edges are never dropped, and a cycle of them is refused.
     """
     d = edges.shape[0]
     fixed = np.zeros_like(edges) if required is None else edges & required

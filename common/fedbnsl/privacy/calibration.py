@@ -299,7 +299,7 @@ def _split(plan: Plan, privacy: Privacy, delta: float, *, gaussian: bool) -> Pri
 
 
 def _a_release(left: int, setup: int, times: int, retries: int) -> int:
-    """Cost of one of the moments rounds, where the setup, or one of them, may have to be paid again so many times."""
+    """Cost of one of the moments rounds, where the setup, or one of them, may have to be paid again `retries` times."""
     even = left // (times + retries)
     return even if even >= setup else max(left - retries * setup, 0) // times
 

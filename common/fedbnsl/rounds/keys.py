@@ -72,13 +72,7 @@ def encode_membership(membership: Membership) -> federation.Membership:
 
 
 def decode_memberships(wire: Iterable[federation.Membership]) -> tuple[Membership, ...]:
-    """Memberships in their order; whether they are those of real sites is for the participant to say.
-
-    Raises
-    ------
-    MalformedMessageError
-        If a name is invalid, names repeat, a table has no rows, or a key has another size.
-    """
+    """Memberships in their order; whether they are those of real sites is for the participant to say."""
     memberships = tuple(from_wire(Membership, one) for one in wire)
     names = [membership.site for membership in memberships]
     if not all(map(is_site_name, names)) or len(set(names)) != len(names):

@@ -81,13 +81,7 @@ def n_rounds(plan: Plan) -> int:
 
 
 def stage(plan: Plan, t: int) -> Stage:
-    """The stage of round t, counted from 1.
-
-    Raises
-    ------
-    LocalProtocolError
-        If the plan has no such round.
-    """
+    """The stage of round t, counted from 1; raises LocalProtocolError if the plan has no such round."""
     step = t
     for name, kind in KINDS.items():
         if 1 <= step <= kind.n_rounds(plan):

@@ -196,7 +196,7 @@ class Session:
             self._living.join()
 
     def look(self) -> RunStatus:
-        """Where the coordinator's run stands; asked once.
+        """Where the coordinator's run stands.
 
         Raises IdentityError or ProtocolError if the coordinator does not accept this site's identity, or its answer is
         not valid; UnreachableError if it does not answer.

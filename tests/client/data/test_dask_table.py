@@ -148,7 +148,7 @@ def test_private_sums_are_the_same_bits_as_those_of_a_table_in_memory(
 
 
 def test_a_site_is_told_that_its_rows_were_not_compared(cluster: Cluster, folder: Path) -> None:
-    assert read(cluster, folder).remarks()[-1].startswith("Dask workers hold the rows: copies of records and row num")
+    assert read(cluster, folder).remarks()[-1].startswith("Dask workers hold the rows: copies of records, row num")
 
 
 def test_columns_and_complete_rows_are_chosen_by_the_workers(cluster: Cluster, ward: Path) -> None:

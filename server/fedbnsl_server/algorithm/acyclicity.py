@@ -40,20 +40,11 @@ def acyclicity_of(W: SparseMatrix) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Components:
-    """The strongly connected components of one size: a stack of (n, n) blocks.
+    """The strongly connected components of one size: a stack of (n, n) blocks."""
 
-    Attributes
-    ----------
-    shape
-        (k, n, n) for k components of n nodes.
-    edges
-        Which of the part's edges are theirs.
-    place, back
-        Flat position in the stack of each edge, and of the edge in the opposite direction.
-    """
-
-    shape: tuple[int, int, int]
-    edges: slice
+    shape: tuple[int, int, int]  # (k, n, n) for k components of n nodes
+    edges: slice  # which of the part's edges are theirs
+    # place, back: flat position in the stack of each edge, and of the edge in the opposite direction
     place: Index
     back: Index
 
@@ -87,18 +78,10 @@ class _Components:
 
 @dataclass(frozen=True, eq=False)
 class CyclicPart:
-    """The edges of a graph that lie on cycles, sorted into strongly connected components once for many weights.
+    """The edges of a graph that lie on cycles, sorted into strongly connected components once for many weights."""
 
-    Attributes
-    ----------
-    edges
-        (m,) flat indices of the edges, component by component of equal size.
-    components
-        The components, one stack for each size.
-    """
-
-    edges: Index
-    components: tuple[_Components, ...]
+    edges: Index  # (m,) flat indices of the edges, component by component of equal size
+    components: tuple[_Components, ...]  # the components, one stack for each size
 
     @classmethod
     def of(cls, flat: Index, d: int) -> Self:

@@ -15,7 +15,7 @@ from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
 from fedbnsl_server.algorithm.consensus import RobustRule
-from fedbnsl_server.algorithm.global_step import global_step
+from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -26,74 +26,42 @@ _FIRST, _AT_TURN, _SHARE, _GROWTH = 0.1, 1000.0, 0.8, 1.3
 
 @dataclass(frozen=True, eq=False)
 class AdmmState:
-    """Everything that the next round depends on.
+    """Everything that the next round depends on."""
 
-    Attributes
-    ----------
-    round
-        Complete rounds.
-    global_weights
-        W as the sites know it, (d, d).
-    acyclicity_dual
-        alpha (0 throughout in the continuation schedule).
-    acyclicity
-        tr exp(W o W) - d, whichever h the plan has.
-    contributed
-        Sites whose update entered the last round.
-    sites
-        B_p and beta_p of every participant, in the order of the names.
-    refitted
-        Mean of the sites' least-squares weights on the learned support, once a refit or moments round is complete.
-    residual_variance
-        (d,) mean over the sites in that round, in squared units of the variables; empty before. After private moments
-        rounds from noisy moments, and empty where the noise hides them.
-    change
-        What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
-    next_weights
-        W of the residuals x - W'x that the next private moments round asks for, between the run's columns; None: those
-        of the graph.
-    scales
-        (d,) their scales; empty before.
-    mean_squares
-        (d,) noisy mean squares of the variables over all sites' records, as released; empty before.
-    neighbours
-        Entries above `neighbour_threshold` in W after the first or the last round; only for plans with a
-        moments round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
-    complete_rows
-        Rows without a missing value, by site, once the sites have told them; never in a private run.
-    complete_share
-        In a private run, the share of all records that have no missing value, as far as noise lets it be told.
-    releases
-        What every private moments round so far has released, of all records.
-    steps
-        (N, 4) released private steps of each site that counted, in their order: see `ReleasedSteps.of_site`; only for
-        plans that search the graph that explains them.
-    confidence
-        In the graph of the last search, between the used columns, in units of the run's columns; None before it, and in
-        plans without one.
-    unused
-        Which columns the result is not about.
-    """
-
-    round: int
-    global_weights: SparseMatrix
-    acyclicity_dual: float
-    acyclicity: float
-    contributed: frozenset[str]
-    sites: Mapping[str, SiteState]
+    round: int  # complete rounds
+    global_weights: SparseMatrix  # W as the sites know it, (d, d)
+    acyclicity_dual: float  # alpha (0 throughout in the continuation schedule)
+    acyclicity: float  # tr exp(W o W) - d, whichever h the plan has
+    contributed: frozenset[str]  # sites whose update entered the last round
+    sites: Mapping[str, SiteState]  # B_p and beta_p of every participant, in the order of the names
+    # mean of the sites' least-squares weights on the learned support, once a refit or moments round is complete
     refitted: SparseMatrix | None
+    # (d,) mean over the sites in that round, in squared units of the variables; empty before. After private
+    # moments rounds from noisy moments, and empty where the noise hides them.
     residual_variance: Matrix
+    # What the next task tells of W if the plan sends changes: a zero for an entry that is gone. Otherwise None.
     change: SparseMatrix | None = None
+    # W of the residuals x - W'x that the next private moments round asks for, between the run's columns; None:
+    # those of the graph
     next_weights: SparseMatrix | None = None
-    scales: Matrix = field(default_factory=lambda: np.empty(0))
+    scales: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) their scales; empty before
+    # (d,) noisy mean squares of the variables over all sites' records, as released; empty before
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
+    # Entries above `neighbour_threshold` in W after the first or the last round; only for plans with a moments
+    # round. The first W, still without acyclicity, shows dependences; the last one is what was learned.
     neighbours: SparseMatrix | None = None
+    # rows without a missing value, by site, once the sites have told them; never in a private run
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    # in a private run, the share of all records that have no missing value, as far as noise lets it be told
     complete_share: float = 1.0
-    releases: tuple[Release, ...] = ()
+    releases: tuple[Release, ...] = ()  # what every private moments round so far has released, of all records
+    # in the graph of the last search, between the used columns, in units of the run's columns; None before it,
+    # and in plans without one
     confidence: Confidence | None = None
+    # (N, 4) released private steps of each site that counted, in their order: see `ReleasedSteps.of_site`; only
+    # for plans that search the graph that explains them
     steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
-    unused: Unused = NO_UNUSED
+    unused: Unused = NO_UNUSED  # which columns the result is not about
 
     @property
     def units(self) -> Units | None:
@@ -216,11 +184,7 @@ def advance_admm(
     W = global_step(
         A,
         state.global_weights,
-        n_participants=len(state.sites),
-        rho_2=rho_2,
-        alpha=alpha,
-        rho_1=rho_1,
-        l1_weight=plan.l1_weight if plan.dense_messages else 0.0,
+        Terms(len(state.sites), rho_2, alpha, rho_1, plan.l1_weight if plan.dense_messages else 0.0),
         allowed=mask.allowed,
         max_iterations=plan.global_iterations,
         least_gain=plan.global_gain,

@@ -23,18 +23,10 @@ TRIM_SHARE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class RobustRule:
-    """The weighted coordinate-wise median or trimmed mean over certain sites.
+    """The weighted coordinate-wise median or trimmed mean over certain sites."""
 
-    Attributes
-    ----------
-    weights
-        (P,) whole numbers.
-    trimmed
-        Whether it is the trimmed mean; otherwise the median.
-    """
-
-    weights: Matrix
-    trimmed: bool
+    weights: Matrix  # (P,) whole numbers
+    trimmed: bool  # whether it is the trimmed mean; otherwise the median
 
     @classmethod
     def of(cls, name: Literal["median", "trimmed-mean"], n_samples: Sequence[int]) -> Self:

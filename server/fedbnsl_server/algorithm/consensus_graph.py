@@ -27,42 +27,19 @@ DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided",
 
 @dataclass(frozen=True, eq=False)
 class ConsensusGraph:
-    """The learned graph of a run, between its columns; an edge between two variables is one between all their columns.
+    """The learned graph of a run, between its columns; an edge of two variables is one between all their columns."""
 
-    Attributes
-    ----------
-    dag
-        (d, d) edges i -> j.
-    weights
-        (d, d) consensus weights on the edges, in units of the tables, zero elsewhere.
-    dropped
-        Edges between variables that were left out to break cycles, in the order they were dropped.
-    mask
-        What is known of the edges.
-    graph_class
-        What the DAG stands for.
-    units
-        In which the run's columns are measured; None: in those of the tables.
-    drawn
-        What the bootstrap has on the edges of the DAG between variables; None: no draws.
-    functions
-        (V, V) which variables are functions of each other; None: not known.
-    is_tested
-        False: it is cut from W, and the search that tells directions is still to come.
-    largest
-        (d, d) sizes beyond which weights are withheld; None: there are none.
-    """
-
-    dag: Mask
-    weights: Matrix
+    dag: Mask  # (d, d) edges i -> j
+    weights: Matrix  # (d, d) consensus weights on the edges, in units of the tables, zero elsewhere
+    # edges between variables that were left out to break cycles, in the order they were dropped
     dropped: tuple[Edge, ...]
-    mask: EdgeMask
-    graph_class: GraphClass
-    units: Units | None = None
-    drawn: EdgeDraws | None = None
-    functions: Mask | None = None
-    is_tested: bool = True
-    largest: Matrix | None = None
+    mask: EdgeMask  # what is known of the edges
+    graph_class: GraphClass  # what the DAG stands for
+    units: Units | None = None  # in which the run's columns are measured; None: in those of the tables
+    drawn: EdgeDraws | None = None  # what the bootstrap has on the edges of the DAG between variables; None: no draws
+    functions: Mask | None = None  # (V, V) which variables are functions of each other; None: not known
+    is_tested: bool = True  # False: it is cut from W, and the search that tells directions is still to come
+    largest: Matrix | None = None  # (d, d) sizes beyond which weights are withheld; None: there are none
 
     @property
     def withheld(self) -> Mask:

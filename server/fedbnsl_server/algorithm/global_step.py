@@ -16,7 +16,7 @@ curvature an entry, large where an edge runs against strong ones. L-BFGS uses un
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,15 +31,21 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 """Value and gradient at a vector."""
 
 
+class Terms(NamedTuple):
+    """Coefficients of the objective."""
+
+    n_participants: int  # P
+    rho_2: float  # consensus penalty
+    alpha: float  # of h
+    rho_1: float  # of h^2 / 2
+    l1_weight: float = 0.0  # lambda on W
+
+
 def global_step(
     A: SparseMatrix,
     W: SparseMatrix,
+    terms: Terms,
     *,
-    n_participants: int,
-    rho_2: float,
-    alpha: float,
-    rho_1: float,
-    l1_weight: float = 0.0,
     allowed: Mask,
     max_iterations: int,
     least_gain: float = 0.1,
@@ -52,10 +58,6 @@ def global_step(
         (d, d) mean(B_p) + mean(beta_p) / rho_2.
     W
         (d, d) start.
-    n_participants, rho_2, alpha, rho_1
-        P, consensus penalty, coefficients of h and of h^2 / 2.
-    l1_weight
-        lambda on W.
     allowed
         (d, d) coordinates that may be non-zero.
     max_iterations, least_gain
@@ -71,7 +73,7 @@ def global_step(
     DivergenceError
         If the minimiser is not finite.
     """
-    weight, d = n_participants * rho_2, A.n_variables
+    weight, l1_weight, d = terms.n_participants * terms.rho_2, terms.l1_weight, A.n_variables
     index, (a, w) = aligned(A, W)
     may = allowed.flat[index]
     index, a, w = index[may], a[may], w[may]
@@ -81,7 +83,7 @@ def global_step(
     part = CyclicPart.of(index[size > np.finfo(np.float64).eps * size.max(initial=0.0)], d)
     if part.edges.size:
         cyclic = np.searchsorted(index, part.edges)
-        smooth = _Smooth(part, a[cyclic], weight, alpha, rho_1)
+        smooth = _Smooth(part, a[cyclic], weight, terms.alpha, terms.rho_1)
         result[cyclic] = _minimum(smooth, w[cyclic], l1_weight, max_iterations=max_iterations, least_gain=least_gain)
     if not np.isfinite(result).all():
         raise DivergenceError("the global step diverged: W is not finite")
@@ -166,7 +168,7 @@ def _minimum(smooth: _Smooth, w: Matrix, l1_weight: float, *, max_iterations: in
 def warm_up() -> None:
     """Load what a step needs of scipy. A coordinator calls it while its sites join, after it has opened its port."""
     W, free = SparseMatrix(2, np.array([1, 2]), np.ones(2)), ~np.eye(2, dtype=bool)
-    global_step(W, W, n_participants=1, rho_2=1.0, alpha=0.0, rho_1=1.0, allowed=free, max_iterations=1)
+    global_step(W, W, Terms(1, 1.0, 0.0, 1.0), allowed=free, max_iterations=1)
 
 
 def split_l1(smooth: Objective, l1_weight: float) -> Objective:

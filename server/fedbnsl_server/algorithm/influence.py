@@ -45,43 +45,22 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Numbers of one kind that all sites of a round sent.
+    """Numbers of one kind that all sites of a round sent."""
 
-    Attributes
-    ----------
-    values
-        (P, K), in units in which they can be compared with each other.
-    variances
-        (P, K) or (P, 1): what sampling and privacy noise give them, above 0.
-    variables
-        (K, 2) the pair of variables that each number is about; twice the same one for a number of one variable.
-    one_vote
-        Whether the result takes a site of few rows as seriously as any other one.
-    counted
-        (P,) how many numbers a site's mean square is over; None: all K.
-    """
-
-    values: Matrix
-    variances: Matrix
+    values: Matrix  # (P, K), in units in which they can be compared with each other
+    variances: Matrix  # (P, K) or (P, 1): what sampling and privacy noise give them, above 0
+    # (K, 2) the pair of variables that each number is about; twice the same one for a number of one variable
     variables: Index
-    one_vote: bool
-    counted: Index | None = None
+    one_vote: bool  # whether the result takes a site of few rows as seriously as any other one
+    counted: Index | None = None  # (P,) how many numbers a site's mean square is over; None: all K
 
 
 @dataclass(frozen=True)
 class Influence:
-    """What stands out about a site's numbers in one round.
+    """What stands out about a site's numbers in one round."""
 
-    Attributes
-    ----------
-    ratio
-        Its influence.
-    variables
-        Where most of the distance is, by their places, if the influence is above LIMIT.
-    """
-
-    ratio: float
-    variables: tuple[int, ...] = ()
+    ratio: float  # its influence
+    variables: tuple[int, ...] = ()  # where most of the distance is, by their places, if the influence is above LIMIT
 
 
 def influences(compared: Sequence[Compared]) -> list[Influence]:

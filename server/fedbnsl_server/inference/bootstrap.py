@@ -55,27 +55,14 @@ class Search(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """How many of the best graphs of the draws have what between two variables.
+    """How many of the best graphs of the draws have what between two variables."""
 
-    Attributes
-    ----------
-    adjacent
-        (V, V) symmetric: an edge, whichever way.
-    directed
-        (V, V) [i, j]: a directed edge i -> j.
-    leading
-        (V, V) [i, j]: a path of directed edges from i to j; (0, 0) where there are too many variables to count them.
-    rivals
-        DAGs of different classes that were found in any draw; first the graph itself.
-    draws
-        How many there are.
-    """
-
-    adjacent: Index
-    directed: Index
+    adjacent: Index  # (V, V) symmetric: an edge, whichever way
+    directed: Index  # (V, V) [i, j]: a directed edge i -> j
+    # (V, V) [i, j]: a path of directed edges from i to j; (0, 0) where there are too many variables to count them
     leading: Index
-    rivals: Sequence[Mask]
-    draws: int
+    rivals: Sequence[Mask]  # DAGs of different classes that were found in any draw; first the graph itself
+    draws: int  # how many there are
 
 
 def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
@@ -131,32 +118,19 @@ def draw(
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Moments drawn again and again around a graph, and the search that is asked for the best graph of each.
+    """Moments drawn again and again around a graph, and the search that is asked for the best graph of each."""
 
-    Attributes
-    ----------
-    network, S, accuracy
-        Of the graph, fitted to the (d, d) moments that it was found in. What is unknown there is unknown to every draw.
-    dag
-        (V, V) the graph.
-    search
-        What found it.
-    class_of
-        The (V, V) marks of the class of a DAG: both ways where it is undirected.
-    generators
-        One for each draw: what is drawn does not depend on how many draws there are.
-    seen
-        See `centre`.
-    """
-
+    # network, S, accuracy: Of the graph, fitted to the (d, d) moments that it was found in. What is unknown there
+    # is unknown to every draw.
     network: FittedNetwork
     S: Matrix
     accuracy: Accuracy
-    dag: Mask
-    search: Search
-    class_of: Callable[[Mask], Mask]
+    dag: Mask  # (V, V) the graph
+    search: Search  # what found it
+    class_of: Callable[[Mask], Mask]  # the (V, V) marks of the class of a DAG: both ways where it is undirected
+    # one for each draw: what is drawn does not depend on how many draws there are
     generators: Sequence[np.random.Generator]
-    seen: Matrix | None = None
+    seen: Matrix | None = None  # see `centre`
 
     def problem(self, k: int) -> ClassProblem:
         """What the search asks of draw k: another time, of the same moments, for all of them take much memory."""

@@ -33,112 +33,70 @@ _NO_PAIRS: Index = np.empty((0, 2), dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """Numbers of confidence in a graph, in units of the columns that the search had.
+    """Numbers of confidence in a graph, in units of the columns that the search had."""
 
-    Attributes
-    ----------
-    n_samples, noise_std
-        Of the pooled moments; see `Accuracy`.
-    edges
-        (E, 2) edges between columns, row by row.
-    standard_error
-        (E,) of their coefficients, given the graph; NaN: not identified, as between functions of each other.
-    variance, residual_variance
-        (d,) of the columns.
-    residual_correlation
-        (d, d) of the residuals of one variable's columns, 0 between variables; empty where each has one column.
-    log_variance_error
-        (d,) standard error of the logarithm of the residual variance.
-    sites
-        Names of P sites whose own coefficients are kept: none where there is one alone, where they are not known, and
-        of more than a hundred.
-    site_estimate, site_error
-        (P, E) coefficients of each site alone and their standard errors, NaN where it tells none.
-    q, degrees
-        (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known.
-    differ_apart
-        (A, 2) pairs of columns without an edge whose residuals vary together differently at the sites.
-    odd_site
-        Name of the one site without which the coefficients of the others agree; empty: there is none.
-    odd_in
-        (O, 2) pairs of columns in which it differs, most first.
-    odd_lost, odd_gained
-        (L, 2) and (G, 2) pairs of variables, the first before the second, that are an edge with this site and none
-        without it, and the other way round; empty where nothing was searched without it.
-    odd_left_out
-        Whether `consensus = "median"` would leave this site out of the search.
-    draws
-        Of the bootstrap; 0: none.
-    left_out
-        Searches without one site each; 0: none.
-    pairs
-        (K, 2) pairs of variables, the first before the second, that any of these graphs has.
-    counts
-        (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
-        searches without a site have them adjacent. Between functions of each other, rounding alone directs an edge of
-        a draw: it counts as one without a direction.
-    leading, led
-        (L, 2) ordered pairs of variables that a path of directed edges joins in any draw, and (L,) in how many.
-    n_apart
-        Pairs of columns without an edge whose residuals are known.
-    unexplained
-        (U, 2) of them: those whose residuals are correlated beyond error, the strongest first.
-    unexplained_correlation
-        (U,) of these residuals.
-    n_unexplained
-        How many there are: at most twenty are named.
-    taken_out
-        (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph.
-    uncounted
-        Names of sites of a private run whose last release the noise hides: it is in none of these numbers.
-    related, exact
-        (R, d) sets of columns that a linear relation ties, and (R,) whether it is exact; none where noise hides it.
-    cost_of_knowledge
-        By how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it was
-        not searched without.
-    cost_on_same_pairs
-        By how much more likely all records are under the graph without it than under the best graph with it that has
-        edges between the same variables: the difference of the logarithms, without what edges cost.
-    against_knowledge
-        (K, 2) edges between variables which the class without knowledge has and knowledge forbids, both ways if
-        undirected; at most twenty.
-    """
-
+    # n_samples, noise_std: of the pooled moments; see `Accuracy`
     n_samples: float
     noise_std: float
-    edges: Index
+    edges: Index  # (E, 2) edges between columns, row by row
+    # (E,) of their coefficients, given the graph; NaN: not identified, as between functions of each other
     standard_error: Matrix
+    # variance, residual_variance: (d,) of the columns
     variance: Matrix
     residual_variance: Matrix
+    # (d, d) of the residuals of one variable's columns, 0 between variables; empty where each has one column
     residual_correlation: Matrix
-    log_variance_error: Matrix
+    log_variance_error: Matrix  # (d,) standard error of the logarithm of the residual variance
+    # names of P sites whose own coefficients are kept: none where there is one alone, where they are not known,
+    # and of more than a hundred
     sites: tuple[str, ...]
+    # site_estimate, site_error: (P, E) coefficients of each site alone and their standard errors, NaN where it
+    # tells none
     site_estimate: Matrix
     site_error: Matrix
+    # q, degrees: (E,) Cochran's Q over the sites and its degrees of freedom; 0 degrees: not known
     q: Matrix
     degrees: Index
-    draws: int
-    left_out: int
-    pairs: Index
+    draws: int  # of the bootstrap; 0: none
+    left_out: int  # searches without one site each; 0: none
+    pairs: Index  # (K, 2) pairs of variables, the first before the second, that any of these graphs has
+    # (K, 4) of them: in how many draws they are adjacent, directed as named, directed the other way; and how many
+    # searches without a site have them adjacent. Between functions of each other, rounding alone directs an edge
+    # of a draw: it counts as one without a direction.
     counts: Index
-    n_apart: int
-    unexplained: Index
-    unexplained_correlation: Matrix
-    n_unexplained: int
+    n_apart: int  # pairs of columns without an edge whose residuals are known
+    unexplained: Index  # (U, 2) of them: those whose residuals are correlated beyond error, the strongest first
+    unexplained_correlation: Matrix  # (U,) of these residuals
+    n_unexplained: int  # how many there are: at most twenty are named
+    # names of sites of a private run whose last release the noise hides: it is in none of these numbers
     uncounted: tuple[str, ...] = ()
+    # related, exact: (R, d) sets of columns that a linear relation ties, and (R,) whether it is exact; none where
+    # noise hides it
     related: Mask = field(default_factory=lambda: np.empty((0, 0), dtype=bool))
     exact: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
+    # by how much the score of all records would be lower without the plan's knowledge; NaN: there is none, or it
+    # was not searched without
     cost_of_knowledge: float = math.nan
+    # by how much more likely all records are under the graph without it than under the best graph with it that
+    # has edges between the same variables: the difference of the logarithms, without what edges cost
     cost_on_same_pairs: float = math.nan
+    # (K, 2) edges between variables which the class without knowledge has and knowledge forbids, both ways if
+    # undirected; at most twenty
     against_knowledge: Index = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    # (A, 2) pairs of columns without an edge whose residuals vary together differently at the sites
     differ_apart: Index = field(default_factory=lambda: _NO_PAIRS)
-    odd_site: str = ""
-    odd_in: Index = field(default_factory=lambda: _NO_PAIRS)
+    odd_site: str = ""  # name of the one site without which the coefficients of the others agree; empty: there is none
+    odd_in: Index = field(default_factory=lambda: _NO_PAIRS)  # (O, 2) pairs of columns in which it differs, most first
+    # odd_lost, odd_gained: (L, 2) and (G, 2) pairs of variables, the first before the second, that are an edge
+    # with this site and none without it, and the other way round; empty where nothing was searched without it
     odd_lost: Index = field(default_factory=lambda: _NO_PAIRS)
     odd_gained: Index = field(default_factory=lambda: _NO_PAIRS)
-    odd_left_out: bool = False
+    odd_left_out: bool = False  # whether `consensus = "median"` would leave this site out of the search
+    # leading, led: (L, 2) ordered pairs of variables that a path of directed edges joins in any draw, and (L,) in
+    # how many
     leading: Index = field(default_factory=lambda: _NO_PAIRS)
     led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph
     taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
@@ -186,56 +144,38 @@ class Confidence:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The moments that a graph was found in.
+    """The moments that a graph was found in."""
 
-    Attributes
-    ----------
-    moments, accuracy
-        (d, d) pooled moments, NaN where they are unknown, and their errors. Noise may make them far from positive: then
-        those that the graph says.
-    weight_error
-        (E,) standard errors of the weights, where they do not follow from the accuracy of the moments.
-    seen
-        (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None: `moments`.
-    sites
-        Moments of each site by its name; empty: they are not known.
-    weights
-        Of these sites in the pooled moments, in their order; empty: these are no weighted mean of them, so that none
-        can be left out.
-    level_variance
-        (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all are
-        other columns.
-    """
-
+    # moments, accuracy: (d, d) pooled moments, NaN where they are unknown, and their errors. Noise may make them
+    # far from positive: then those that the graph says.
     moments: Matrix
     accuracy: Accuracy
+    # (E,) standard errors of the weights, where they do not follow from the accuracy of the moments
     weight_error: Matrix | None = None
+    # (d, d) moments as they came, for what the graph does not explain and for the centre of draws; None:
+    # `moments`
     seen: Matrix | None = None
+    # moments of each site by its name; empty: they are not known
     sites: Mapping[str, SiteMoments] = field(default_factory=dict[str, SiteMoments])
+    # of these sites in the pooled moments, in their order; empty: these are no weighted mean of them, so that
+    # none can be left out
     weights: Sequence[float] = ()
+    # (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all
+    # are other columns.
     level_variance: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Again:
-    """The search that found a graph, ready to be run on draws and without a site.
+    """The search that found a graph, ready to be run on draws and without a site."""
 
-    Attributes
-    ----------
-    search
-        On other moments.
-    class_of
-        The (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected.
-    draws, rng
-        Draws of the bootstrap, and what they are drawn with.
-    rivals
-        (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before.
-    """
-
-    search: Search
+    search: Search  # on other moments
+    # the (V, V) marks of the class of a DAG, with knowledge: both ways where it is undirected
     class_of: Callable[[Mask], Mask]
+    # draws, rng: draws of the bootstrap, and what they are drawn with
     draws: int
     rng: np.random.Generator
+    # (V, V) graphs that each draw is asked about, the graph itself first; None: they are searched before
     rivals: Sequence[Mask] | None = None
 
 

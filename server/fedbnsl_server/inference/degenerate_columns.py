@@ -19,21 +19,11 @@ FEW_ROWS = 10
 
 @dataclass(frozen=True)
 class Unused:
-    """Columns of a run that its result is not about, ascending.
+    """Columns of a run that its result is not about, ascending."""
 
-    Attributes
-    ----------
-    constant
-        With one value in all rows.
-    redundant
-        Linear functions, at every site, of the later columns of their variable.
-    hidden
-        Of a private run: the noise hides how much they vary, or levels that have few rows.
-    """
-
-    constant: tuple[int, ...] = ()
-    redundant: tuple[int, ...] = ()
-    hidden: tuple[int, ...] = ()
+    constant: tuple[int, ...] = ()  # with one value in all rows
+    redundant: tuple[int, ...] = ()  # linear functions, at every site, of the later columns of their variable
+    hidden: tuple[int, ...] = ()  # of a private run: the noise hides how much they vary, or levels that have few rows
 
     def kept(self, columns: Columns) -> Index:
         """All other columns, and the first one of a variable that would have none."""

@@ -27,39 +27,25 @@ _MOST_PARENT_SETS = 5_000
 
 @dataclass(frozen=True)
 class Precision:
-    """What a covariance was computed from.
+    """What a covariance was computed from."""
 
-    Attributes
-    ----------
-    n_samples
-        Records, at least 1.
-    noise_std
-        Standard deviation of the noise on the covariance of standardised residuals, off its diagonal; 0: no noise.
-    """
-
-    n_samples: float
+    n_samples: float  # records, at least 1
+    # standard deviation of the noise on the covariance of standardised residuals, off its diagonal; 0: no noise
     noise_std: float
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One of the effects that the members of a class give.
+    """One of the effects that the members of a class give."""
 
-    Attributes
-    ----------
-    value
-        (a, b) effect of each column of the sources on each column of the target, in units of the target for a unit of
-        the source.
-    standard_error
-        (a, b); None where nothing tells it, NaN where the effect is not identified, 0 where the target is no
-        descendant.
-    adjusted_for
-        The sets of variables with which the covariance gives this value: for a single source its parents, for several
-        the parents of each.
-    """
-
+    # (a, b) effect of each column of the sources on each column of the target, in units of the target for a unit
+    # of the source
     value: Matrix
+    # (a, b); None where nothing tells it, NaN where the effect is not identified, 0 where the target is no
+    # descendant
     standard_error: Matrix | None
+    # the sets of variables with which the covariance gives this value: for a single source its parents, for
+    # several the parents of each
     adjusted_for: tuple[tuple[tuple[int, ...], ...], ...]
 
 

@@ -24,18 +24,10 @@ _IN_NEAR_RELATION = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """Sets of columns of at least two variables, those of exact relations first.
+    """Sets of columns of at least two variables, those of exact relations first."""
 
-    Attributes
-    ----------
-    members
-        (R, d) the columns of each set.
-    exact
-        (R,) whether its relation holds but for rounding.
-    """
-
-    members: Mask
-    exact: Mask
+    members: Mask  # (R, d) the columns of each set
+    exact: Mask  # (R,) whether its relation holds but for rounding
 
 
 def functions(members: Mask, exact: Mask, columns: Columns) -> Mask:

@@ -53,20 +53,12 @@ _MOST_COMPARED = 5_000_000
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """What P sites tell about K pairs of columns.
+    """What P sites tell about K pairs of columns."""
 
-    Attributes
-    ----------
-    pairs
-        (K, 2) columns: first the edges, row by row, then pairs without an edge.
-    n_edges
-        How many of them are edges.
-    estimates, errors
-        (P, K) each site's coefficients, or covariances of residuals, and their standard errors; NaN: it tells none.
-    """
-
-    pairs: Index
-    n_edges: int
+    pairs: Index  # (K, 2) columns: first the edges, row by row, then pairs without an edge
+    n_edges: int  # how many of them are edges
+    # estimates, errors: (P, K) each site's coefficients, or covariances of residuals, and their standard errors;
+    # NaN: it tells none
     estimates: Matrix
     errors: Matrix
 
@@ -164,28 +156,16 @@ def site_agreement(
 
 @dataclass(frozen=True, eq=False)
 class _Fits:
-    """Regressions of each site, given the graph.
+    """Regressions of each site, given the graph."""
 
-    Attributes
-    ----------
-    coefficients, partial
-        (P, E) on the edges, and the variance that the other parents leave of the parent; NaN: it is not identified.
-    residual
-        (P, d) residual variances; NaN: the column does not vary.
-    events
-        (P, E) the fewest events that are expected of a column of the family.
-    shared
-        (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s.
-    shared_by_residuals
-        (d, d) the same sum for residuals.
-    """
-
+    # coefficients, partial: (P, E) on the edges, and the variance that the other parents leave of the parent;
+    # NaN: it is not identified
     coefficients: Matrix
     partial: Matrix
-    residual: Matrix
-    events: Matrix
-    shared: Matrix
-    shared_by_residuals: Matrix
+    residual: Matrix  # (P, d) residual variances; NaN: the column does not vary
+    events: Matrix  # (P, E) the fewest events that are expected of a column of the family
+    shared: Matrix  # (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s
+    shared_by_residuals: Matrix  # (d, d) the same sum for residuals
 
 
 def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], events: Matrix, *, rare: Matrix) -> _Fits:
@@ -221,18 +201,10 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
 
 @dataclass(frozen=True, eq=False)
 class _Kurtosis:
-    """Excess kurtosis of residuals, by how much their variances differ between sites.
+    """Excess kurtosis of residuals, by how much their variances differ between sites."""
 
-    Attributes
-    ----------
-    rows
-        (P,) of the sites.
-    typical
-        Over all columns that are not zeros and ones.
-    """
-
-    rows: Matrix
-    typical: float
+    rows: Matrix  # (P,) of the sites
+    typical: float  # over all columns that are not zeros and ones
 
     @classmethod
     def of(cls, variances: Matrix, rows: Matrix, continuous: Mask) -> Self:

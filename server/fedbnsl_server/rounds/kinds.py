@@ -23,28 +23,17 @@ from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 @dataclass(frozen=True)
 class Run:
-    """What does not change from round to round.
-
-    Attributes
-    ----------
-    n_samples
-        Rows of every participant, by its name: without missing values, once a run without privacy knows them.
-    certificates
-        Of the sites that have one, DER.
-    lost
-        Sites that secure aggregation has lost.
-    summed
-        Rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself.
-    progress
-        Where a search says how far it is, and hears that it should end; of each round another one.
-    """
+    """What does not change from round to round."""
 
     plan: Plan
     mask: EdgeMask
+    # rows of every participant, by its name: without missing values, once a run without privacy knows them
     n_samples: Mapping[str, int]
-    certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    lost: tuple[Loss, ...] = ()
+    certificates: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # of the sites that have one, DER
+    lost: tuple[Loss, ...] = ()  # sites that secure aggregation has lost
+    # rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself
     summed: Mapping[str, int] = field(default_factory=dict[str, int])
+    # where a search says how far it is, and hears that it should end; of each round another one
     progress: Progress = UNWATCHED
 
     def as_one(self, name: str) -> Self:

@@ -103,13 +103,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
 
 def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, task: Task, run: Run) -> AdmmState:
-    """The state between used columns after a search, and in the last round the numbers of confidence in its graph.
-
-    Parameters
-    ----------
-    told, weights
-        Moments of the sites, and how much each counts.
-    """
+    """The state between used columns after a search, and in the last round the numbers of confidence in its graph."""
     plan = run.plan
     last = stage(plan, state.round + 1).step == plan.moments_rounds  # others only tell the next what to ask for
     pooling = weights if plan.weighs_rows else np.ones(len(weights))
@@ -157,12 +151,7 @@ def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
 def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, task: Task, run: Run) -> ClassSearch:
     """A search among the neighbours, with the penalty that the sites choose where rows are few.
 
-    Parameters
-    ----------
-    rows
-        Of the sites; no more than a robust rule believes.
-    accuracy
-        Of the pooled moments: a search in moments as exact as these has the same penalty.
+    Of each site no more rows count than a robust rule believes. Moments as exact as `accuracy` have the same penalty.
     """
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
@@ -321,14 +310,8 @@ def _are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:
     """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
 
     Sizes of raw columns are bounded, so that no weight between two variables is beyond float32: it is at most a ratio
-    of two of them (1e28), times what a nearly singular regression may give (1e9 or so).
-
-    Parameters
-    ----------
-    constant_columns
-        Whether a mean square may be zero, and with it all products of its column.
-    least
-        Of any other mean square.
+    of two of them (1e28), times what a nearly singular regression may give (1e9 or so). Of constant columns a mean
+    square may be zero, and with it all products; `least` bounds any other one.
     """
     squares = S.diagonal()
     constant = (squares == 0.0) & constant_columns

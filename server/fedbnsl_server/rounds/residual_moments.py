@@ -165,36 +165,23 @@ def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
 
 
 class _Problem(NamedTuple):
-    """What was released, between the columns that the result is about.
+    """What was released, between the columns that the result is about."""
 
-    Attributes
-    ----------
-    state, task, run
-        Of these columns alone.
-    releases, all_sites
-        All releases, and the last one as of one site.
-    used
-        (k,) places of these columns.
-    apart
-        (k,) those of variables whose spread the noise hides: they have no edge.
-    """
-
+    # state, task, run: of these columns alone
     state: AdmmState
     task: Task
     run: Run
+    # releases, all_sites: all releases, and the last one as of one site
     releases: Sequence[Release]
     all_sites: SiteRelease
-    used: Index
-    apart: Mask
+    used: Index  # (k,) places of these columns
+    apart: Mask  # (k,) those of variables whose spread the noise hides: they have no edge
 
 
 def _residual_variances(small: _Problem, found: "_Searched", then: Run, answers: Iterable[str]) -> Matrix:
     """In squared units of the tables; where the noise hides a column's spread, that of the noise. Empty: not known.
 
-    Parameters
-    ----------
-    then
-        The whole run when scales were told.
+    `then` is the whole run when scales were told.
     """
     state, run, units = small.state, small.run, small.state.units
     if units is None:
@@ -360,11 +347,6 @@ def _shares(n_samples: Mapping[str, int], run: Run) -> list[int]:
     return site_shares(price, list(n_samples.values()), run.privacy.residual_norm_bound(d))
 
 
-def _of_residuals(answers: Mapping[str, Answer], run: Run) -> list[Matrix]:
-    """(d, d) released moments of the residuals, one a site."""
-    return [one.moments for one in _of_sites(answers, run)]
-
-
 def _pooled(answers: Mapping[str, Answer], run: Run) -> tuple[SiteRelease, tuple[str, ...]]:
     """All sites as one, and the names of those that noise hides; under a robust rule each has its vote."""
     sites, rule = _of_sites(answers, run), run.rule(answers)
@@ -394,7 +376,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     d = len(run.mask.allowed)
     places = pairs(np.triu(np.ones((d, d), dtype=bool)))
     of_one = places[:, 0] == places[:, 1]
-    moments = np.stack([S[places[:, 0], places[:, 1]] for S in _of_residuals(answers, run)])
+    moments = np.stack([one.moments[places[:, 0], places[:, 1]] for one in _of_sites(answers, run)])
     unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
     rows = counted_rows(run.rows(answers))
     noise = np.array([[float(price.moments_variance)] for price in run.prices(answers).values()]) * (unit / rows) ** 2

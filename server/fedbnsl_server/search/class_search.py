@@ -46,37 +46,19 @@ _WORSE = 2
 
 @dataclass(frozen=True, eq=False)
 class ClassProblem:
-    """Moments, and what a graph may be and costs: everything that its score depends on.
+    """Moments, and what a graph may be and costs: everything that its score depends on."""
 
-    Attributes
-    ----------
-    S
-        (d, d) second moments of prepared columns over all rows; read only where `needed_moments` of the candidates is
-        True.
-    candidates
-        (V, V) edges between variables, all of them allowed, the required ones among them.
-    mask
-        What is known of the edges.
-    penalty
-        What an edge adds to the score, per row.
-    threshold
-        Edges whose weight is absolutely no more than this are dropped in the end, unless they are required.
-    seed
-        Of the search.
-    judged
-        (d, d) moments in which `scores` compares graphs; None: S.
-    n_samples
-        Rows that the moments come from: few rows allow few parents.
-    """
-
+    # (d, d) second moments of prepared columns over all rows; read only where `needed_moments` of the candidates
+    # is True
     S: Matrix
-    candidates: Mask
-    mask: EdgeMask
-    penalty: float
+    candidates: Mask  # (V, V) edges between variables, all of them allowed, the required ones among them
+    mask: EdgeMask  # what is known of the edges
+    penalty: float  # what an edge adds to the score, per row
+    # edges whose weight is absolutely no more than this are dropped in the end, unless they are required
     threshold: float
-    seed: int
-    judged: Matrix | None = None
-    n_samples: float = math.inf
+    seed: int  # of the search
+    judged: Matrix | None = None  # (d, d) moments in which `scores` compares graphs; None: S.
+    n_samples: float = math.inf  # rows that the moments come from: few rows allow few parents
 
     def found(
         self,
@@ -124,19 +106,12 @@ class ClassProblem:
 
 @dataclass(frozen=True, eq=False)
 class ClassSearch:
-    """The search of a run, to be done again in other moments.
+    """The search of a run, to be done again in other moments."""
 
-    Attributes
-    ----------
-    candidates, mask, penalty, threshold, seed
-        As in `ClassProblem`.
-    n_samples
-        Records that the moments have, in which an edge costs this penalty.
-    """
-
+    # candidates, mask, penalty, threshold, seed: as in `ClassProblem`
     candidates: Mask
     mask: EdgeMask
-    n_samples: float
+    n_samples: float  # records that the moments have, in which an edge costs this penalty
     penalty: float
     threshold: float
     seed: int

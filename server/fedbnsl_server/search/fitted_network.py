@@ -35,20 +35,13 @@ class Accuracy:
 
     Their error is that of n_samples Gaussian records, and in private runs independent Gaussian noise on the moments of
     residuals z = A'x / scales, where A = I - W and W are the weights of the graph.
-
-    Attributes
-    ----------
-    n_samples
-        Records, or as many as weighted ones are worth; above 0.
-    noise_std
-        Standard deviation of the noise of a moment of two residuals z; sqrt(2) times that of a mean square. 0: no
-        noise.
-    scales
-        (d,) units of these residuals, in units of the columns; None: their own standard deviations.
     """
 
-    n_samples: float
+    n_samples: float  # records, or as many as weighted ones are worth; above 0
+    # standard deviation of the noise of a moment of two residuals z; sqrt(2) times that of a mean square. 0: no
+    # noise
     noise_std: float = 0.0
+    # (d,) units of these residuals, in units of the columns; None: their own standard deviations
     scales: Matrix | None = None
 
 
@@ -62,24 +55,12 @@ class SiteMoments:
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """Least-squares regressions of all columns on those of their variables' parents.
+    """Least-squares regressions of all columns on those of their variables' parents."""
 
-    Attributes
-    ----------
-    dag
-        (d, d) edges between columns.
-    weights
-        (d, d) W, zero off the edges.
-    residual_covariance
-        (d, d): diagonal, except for columns of one variable.
-    back
-        (d, d) inverse of I - W.
-    """
-
-    dag: Mask
-    weights: Matrix
-    residual_covariance: Matrix
-    back: Matrix
+    dag: Mask  # (d, d) edges between columns
+    weights: Matrix  # (d, d) W, zero off the edges
+    residual_covariance: Matrix  # (d, d): diagonal, except for columns of one variable
+    back: Matrix  # (d, d) inverse of I - W
 
     @property
     def residual_variance(self) -> Matrix:

@@ -41,24 +41,13 @@ RIDGE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class FoundGraph:
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes
-    ----------
-    dag
-        (V, V) edges i -> j between variables.
-    weights
-        (d, d) mean over the sites of the columns' least-squares weights on `dag`, zero elsewhere.
-    residual_variance
-        (d,) of each column given the parents of its variable: mean over the sites, in squared units of the columns.
-    score
-        Of the DAG that was found, before its edges of small weight were dropped.
-    """
-
-    dag: Mask
-    weights: Matrix
+    dag: Mask  # (V, V) edges i -> j between variables
+    weights: Matrix  # (d, d) mean over the sites of the columns' least-squares weights on `dag`, zero elsewhere
+    # (d,) of each column given the parents of its variable: mean over the sites, in squared units of the columns
     residual_variance: Matrix
-    score: float
+    score: float  # of the DAG that was found, before its edges of small weight were dropped
 
 
 def search(

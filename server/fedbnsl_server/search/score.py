@@ -29,25 +29,14 @@ _GAMMA_OF_NOISE = 1.0
 
 
 class Score(NamedTuple):
-    """A score of residual variances, for compiled loops and for whole graphs.
+    """A score of residual variances, for compiled loops and for whole graphs."""
 
-    Attributes
-    ----------
-    logarithmic
-        Whether the share of a child is as above; otherwise v / (2 sigma^2), the same to first order.
-    common, log_common
-        (P,) sigma^2 of the sites, and half its logarithm.
-    n_samples
-        n.
-    penalty
-        Of an edge, for each pair of a column of one end and one of the other.
-    """
-
-    logarithmic: bool
+    logarithmic: bool  # whether the share of a child is as above; otherwise v / (2 sigma^2), the same to first order
+    # common, log_common: (P,) sigma^2 of the sites, and half its logarithm
     common: Matrix
     log_common: Matrix
-    n_samples: float
-    penalty: float
+    n_samples: float  # n
+    penalty: float  # of an edge, for each pair of a column of one end and one of the other
 
     @classmethod
     def near(cls, common: Matrix, *, logarithmic: bool, n_samples: float, penalty: float) -> "Score":
@@ -94,19 +83,12 @@ def extended_penalty(n_samples: float, n_variables: int, gamma: float = 0.5) -> 
 
 
 class NoisyScore(NamedTuple):
-    """A negative log-likelihood of released numbers, and what edges cost beside it.
+    """A negative log-likelihood of released numbers, and what edges cost beside it."""
 
-    Attributes
-    ----------
-    share
-        What the log-likelihood by noise alone counts for: 1 if sampling error is small against the noise. That error
-        is in all releases, so that all of them together count for less where it is not.
-    penalty
-        Of an edge between two columns.
-    """
-
+    # What the log-likelihood by noise alone counts for: 1 if sampling error is small against the noise. That
+    # error is in all releases, so that all of them together count for less where it is not.
     share: float
-    penalty: float
+    penalty: float  # of an edge between two columns
 
     @classmethod
     def of(cls, noise: float, n_samples: float, n_variables: int) -> "NoisyScore":

@@ -12,24 +12,14 @@ from fedbnsl.protocol.sparse import Mask
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The DAGs between V variables among which a search looks.
+    """The DAGs between V variables among which a search looks."""
 
-    Attributes
-    ----------
-    candidates
-        (V, V) edges that a DAG may have; never the diagonal.
-    required
-        (V, V) DAG of edges that it must have; none by default.
-    allowed
-        (V, V) edges that it may have besides, all candidates among them; the candidates alone by default.
-    columns
-        Those of the variables; one each by default.
-    """
-
-    candidates: Mask
+    candidates: Mask  # (V, V) edges that a DAG may have; never the diagonal
+    # (V, V) DAG of edges that it must have; none by default
     required: Mask = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    # (V, V) edges that it may have besides, all candidates among them; the candidates alone by default
     allowed: Mask = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
-    columns: Columns = field(default_factory=lambda: Columns.of(()))
+    columns: Columns = field(default_factory=lambda: Columns.of(()))  # those of the variables; one each by default
 
     def __post_init__(self) -> None:
         if not self.required.size:

@@ -59,17 +59,10 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TotalEffects:
-    """B = (I - W)^-1 for (d, d) weights of a DAG.
+    """B = (I - W)^-1 for (d, d) weights of a DAG."""
 
-    Attributes
-    ----------
-    order
-        (d,) columns, parents first.
-    children, parents
-        W and its transpose.
-    """
-
-    order: Index
+    order: Index  # (d,) columns, parents first
+    # children, parents: W and its transpose
     children: Rows
     parents: Rows
 
@@ -137,19 +130,19 @@ class InnerProducts(NamedTuple):
         """
         from fedbnsl_server.search.kernels.sparse_products import add_squared
 
-        add_squared(*self, x, y, half, weight, information)
+        add_squared(self, x, y, half, weight, information)
 
     def add_crossed(self, u: Index, v: Index, x: Index, y: Index, half: Matrix, weight: float, crossed: Matrix) -> None:
         """The same to (n, m), or more columns, between n derivatives, u and v, and m others, x and y times `half`."""
         from fedbnsl_server.search.kernels.sparse_products import add_crossed
 
-        add_crossed(*self, u, v, x, y, half, weight, crossed)
+        add_crossed(self, u, v, x, y, half, weight, crossed)
 
     def through(self, V: Rows, x: Index, y: Index) -> Matrix:
         """(m,) x'P y with P = C'V C."""
         from fedbnsl_server.search.kernels.sparse_products import through
 
-        return np.asarray(through(*self, *V, x, y))
+        return np.asarray(through(self, V, x, y))
 
 
 def warm_up() -> None:

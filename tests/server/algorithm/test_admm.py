@@ -19,7 +19,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.acyclicity import acyclicity
 from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, initial_state
-from fedbnsl_server.algorithm.global_step import global_step
+from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.run import round_loop
 from one_round import advance
@@ -88,10 +88,10 @@ def objective(A: Matrix, weight: float, alpha: float, rho_1: float) -> Callable[
 
 
 def step(A: Matrix, W: Matrix, *, allowed: Mask = FREE, max_iterations: int = 10_000, **terms: float) -> Matrix:
-    settings = {"rho_2": 2.0, "alpha": 0.0, "rho_1": 0.0, **terms}
+    of_all = Terms(3, **{"rho_2": 2.0, "alpha": 0.0, "rho_1": 0.0, **terms})
     A_entries, W_entries = SparseMatrix.from_dense(A), SparseMatrix.from_dense(W)
     return global_step(
-        A_entries, W_entries, n_participants=3, allowed=allowed, max_iterations=max_iterations, least_gain=0, **settings
+        A_entries, W_entries, of_all, allowed=allowed, max_iterations=max_iterations, least_gain=0
     ).to_dense()
 
 

@@ -6,7 +6,7 @@ import pytest
 from fedbnsl.errors import DivergenceError
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.acyclicity import CyclicPart, acyclicity
-from fedbnsl_server.algorithm.global_step import global_step
+from fedbnsl_server.algorithm.global_step import Terms, global_step
 from oracles import dense_global_step
 
 SEEDS = range(5)
@@ -35,11 +35,7 @@ def step(
     return global_step(
         SparseMatrix.from_dense(A),
         SparseMatrix.from_dense(W),
-        n_participants=P,
-        rho_2=RHO_2,
-        alpha=alpha,
-        rho_1=rho_1,
-        l1_weight=l1_weight,
+        Terms(P, RHO_2, alpha, rho_1, l1_weight),
         allowed=~np.eye(len(A), dtype=bool),
         max_iterations=max_iterations,
         least_gain=least_gain,

@@ -37,60 +37,31 @@ _MOST_TIMES = 32
 
 
 class Problem(NamedTuple):
-    """What a descent does not change.
+    """What a descent does not change."""
 
-    Attributes
-    ----------
-    R
-        (P, d, d) moments of the sites in units of each column's size; NaN where unknown.
-    unit
-        (P, V) squared unit of each variable.
-    blocks
-        The columns of the V variables.
-    start, source, child
-        (V + 1,) where the candidate edges into each variable begin; (m,) ends of each, sources ascending.
-    at
-        (m,) first column of each source.
-    reverse
-        (m,) the candidate edge the other way; -1: there is none.
-    fixed
-        (m,) edges that stay.
-    """
-
-    R: Matrix
-    unit: Matrix
-    blocks: Blocks
+    R: Matrix  # (P, d, d) moments of the sites in units of each column's size; NaN where unknown
+    unit: Matrix  # (P, V) squared unit of each variable
+    blocks: Blocks  # the columns of the V variables
+    # start, source, child: (V + 1,) where the candidate edges into each variable begin; (m,) ends of each,
+    # sources ascending
     start: Ints
     source: Ints
-    at: Ints
+    at: Ints  # (m,) first column of each source
     child: Ints
-    reverse: Ints
-    fixed: Mask
+    reverse: Ints  # (m,) the candidate edge the other way; -1: there is none
+    fixed: Mask  # (m,) edges that stay
 
 
 class Graph(NamedTuple):
-    """A DAG of candidates and what moves would change.
+    """A DAG of candidates and what moves would change."""
 
-    Attributes
-    ----------
-    present
-        (m,) candidate edges that it has.
-    parents, n_parents
-        (m,), (V,): the first `n_parents[j]` from `start[j]` on are the parents of j.
-    change
-        (m,) of the score by adding or dropping each candidate edge; infinite where a moment is unknown.
-    share
-        (V,) of the score, edges apart.
-    lowest
-        (V,) of the changes by moves of the edges into each variable, apart from cycles.
-    """
-
-    present: Mask
+    present: Mask  # (m,) candidate edges that it has
+    # parents, n_parents: (m,), (V,): the first `n_parents[j]` from `start[j]` on are the parents of j
     parents: Ints
     n_parents: Ints
-    change: Matrix
-    share: Matrix
-    lowest: Matrix
+    change: Matrix  # (m,) of the score by adding or dropping each candidate edge; infinite where a moment is unknown
+    share: Matrix  # (V,) of the score, edges apart
+    lowest: Matrix  # (V,) of the changes by moves of the edges into each variable, apart from cycles
 
     @classmethod
     def room(cls, n_edges: int, n_variables: int) -> "Graph":
@@ -106,37 +77,24 @@ class Graph(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room for work.
+    """Room for work."""
 
-    Attributes
-    ----------
-    own, shared
-        (P, m) what the parents of each candidate edge's child leave of its source's variance, and of both ends' moment.
-    age
-        (V,) how often these were changed since they were computed anew, for the edges into each variable.
-    lone, inverse, weight
-        Of the parents of one child: what is left without each of them; and for products.
-    now, apart
-        (P, 1) and (P, m) residual variances of a child as it is, and with one of the candidates more or less, in units
-        of the common ones: a score takes those of all sites together.
-    rows
-        (d, w) for so many candidates side by side.
-    place
-        (V,) an order in which parents come before their children.
-    seen, ahead
-        (V,) for a walk.
-    """
-
+    # own, shared: (P, m) what the parents of each candidate edge's child leave of its source's variance, and of
+    # both ends' moment
     own: Matrix
     shared: Matrix
-    age: Ints
+    age: Ints  # (V,) how often these were changed since they were computed anew, for the edges into each variable
+    # lone, inverse, weight: of the parents of one child: what is left without each of them; and for products
     lone: Matrix
     inverse: Matrix
     weight: Matrix
+    # now, apart: (P, 1) and (P, m) residual variances of a child as it is, and with one of the candidates more or
+    # less, in units of the common ones: a score takes those of all sites together
     now: Matrix
     apart: Matrix
-    rows: Matrix
-    place: Ints
+    rows: Matrix  # (d, w) for so many candidates side by side
+    place: Ints  # (V,) an order in which parents come before their children
+    # seen, ahead: (V,) for a walk
     seen: Ints
     ahead: Ints
 
@@ -204,10 +162,7 @@ def _look_at_candidates(P: Problem, site: int, given: Given, j: int, n: int, wor
 def _look_again(P: Problem, site: int, given: Given, j: int, n: int, changed: int, place: int, work: Work) -> bool:
     """The same if all but one of the parents were there the last time; False: that would not be exact enough.
 
-    Parameters
-    ----------
-    changed, place
-        The parent that is new, and which pivot it is; or the one that was dropped, and -1.
+    `changed` is new, and pivot number `place`; or it was dropped, and `place` is -1.
     """
     R, begin, end = P.R[site], P.start[j], P.start[j + 1]
     sign = -1.0

@@ -31,14 +31,10 @@ LEAST_RESIDUAL = 1e-12
 
 
 class Blocks(NamedTuple):
-    """The columns of each variable.
+    """The columns of each variable."""
 
-    Attributes
-    ----------
-    first, sizes, columns
-        (V,) where the columns of a variable begin in `columns`, and how many it has; (d,) all columns by variable.
-    """
-
+    # first, sizes, columns: (V,) where the columns of a variable begin in `columns`, and how many it has; (d,)
+    # all columns by variable
     first: Ints
     sizes: Ints
     columns: Ints
@@ -143,19 +139,12 @@ def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, j: int, known: in
 
 
 class Beside(NamedTuple):
-    """Candidate columns side by side.
+    """Candidate columns side by side."""
 
-    Attributes
-    ----------
-    own, shared
-        (w,) what pivots leave of the variance of each candidate, and of its moment with a child.
-    rows
-        (d, w) what each pivot explains of each candidate.
-    """
-
+    # own, shared: (w,) what pivots leave of the variance of each candidate, and of its moment with a child
     own: Matrix
     shared: Matrix
-    rows: Matrix
+    rows: Matrix  # (d, w) what each pivot explains of each candidate
 
 
 @compiled
@@ -169,7 +158,7 @@ def line_up(R: Matrix, own: Matrix, shared: Matrix, at: Ints, c: int) -> None:
 
 @compiled
 def explain(R: Matrix, L: Matrix, own: Matrix, shared: Matrix, rows: Matrix, at: Ints, c: int, p: int, t: int) -> None:
-    """Take off what pivot t, column p, explains; those before it are taken off. Plain arrays: calls are many."""
+    """Take off what pivot t, column p, explains; those before it are taken off."""
     for k in range(len(at)):
         rows[t, k] = R[p, at[k]]
     for q in range(t):
@@ -194,6 +183,8 @@ def is_clear(given: Given, n: int) -> bool:
     return True
 
 
+# More parameters than elsewhere, here and in `explain`: both are called for each pivot and block of candidates, and
+# numba hands over a tuple of arrays by copying the description of every array in it.
 @compiled
 def move_pivot(
     R: Matrix, given: Given, own: Matrix, shared: Matrix, at: Ints, c: int, s: int, n: int, sign: float, weight: Matrix
@@ -258,6 +249,7 @@ def left_without(
     left_without_each(R, blocks, given, j, parents, m, child_left(R, blocks, given, j, 0, n), inverse, lone)
 
 
+# Room for work is a parameter, too: an allocation in here would take as long as the rest.
 @compiled
 def left_without_each(
     R: Matrix,

@@ -13,39 +13,22 @@ from fedbnsl_server.search.score import Score
 
 
 class Problem(NamedTuple):
-    """What a search does not change.
+    """What a search does not change."""
 
-    Attributes
-    ----------
-    R
-        (d, d) moments in units of each column's size; NaN where unknown.
-    blocks
-        The columns of the V variables.
-    start, source, at
-        (V + 1,) where the candidate edges into each variable begin; (m,) sources, ascending, and their first columns.
-    edge
-        (V, V) number of each candidate edge i -> j; -1: there is none.
-    required, binds
-        (m,) edges that must be, and whether there are any.
-    score
-        Without a prior: what a family must fall by is known before anything is tried.
-    least
-        A smaller gain is none.
-    most
-        Columns that the parents of a variable may have; required ones may have more.
-    """
-
-    R: Matrix
-    blocks: Blocks
+    R: Matrix  # (d, d) moments in units of each column's size; NaN where unknown
+    blocks: Blocks  # the columns of the V variables
+    # start, source, at: (V + 1,) where the candidate edges into each variable begin; (m,) sources, ascending, and
+    # their first columns
     start: Ints
     source: Ints
     at: Ints
-    edge: Ints
+    edge: Ints  # (V, V) number of each candidate edge i -> j; -1: there is none
+    # required, binds: (m,) edges that must be, and whether there are any
     required: Mask
     binds: bool
-    score: Score
-    least: float
-    most: int
+    score: Score  # without a prior: what a family must fall by is known before anything is tried
+    least: float  # A smaller gain is none
+    most: int  # columns that the parents of a variable may have; required ones may have more
 
     @classmethod
     def of(
@@ -62,25 +45,16 @@ class Problem(NamedTuple):
 
 
 class State(NamedTuple):
-    """An order and its graph.
+    """An order and its graph."""
 
-    Attributes
-    ----------
-    order, place
-        (V,) variables in their order, and the place of each.
-    parents, n_parents
-        (m,), (V,): the first `n_parents[j]` from `start[j]` on are the parents of j.
-    scores
-        (V,) of the families.
-    gains
-        (m,) whether each candidate, as one more parent, would lower the score of its child, its cost taken off.
-    """
-
+    # order, place: (V,) variables in their order, and the place of each
     order: Ints
     place: Ints
+    # parents, n_parents: (m,), (V,): the first `n_parents[j]` from `start[j]` on are the parents of j
     parents: Ints
     n_parents: Ints
-    scores: Matrix
+    scores: Matrix  # (V,) of the families
+    # (m,) whether each candidate, as one more parent, would lower the score of its child, its cost taken off
     gains: Mask
 
     @classmethod

@@ -4,6 +4,7 @@ import numpy as np
 
 from fedbnsl.compiled import compiled
 from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_server.search.sparse_products import InnerProducts, Rows
 
 
 @compiled
@@ -95,14 +96,12 @@ def follow(order: Index, start: Index, column: Index, value: Matrix, Y: Matrix) 
 
 
 @compiled
-def add_squared(
-    CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, x: Index, y: Index, half: Matrix, weight: float, information: Matrix
-) -> None:
+def add_squared(K: InnerProducts, x: Index, y: Index, half: Matrix, weight: float, information: Matrix) -> None:
     """`InnerProducts.add_information`."""
-    of_x, of_y = np.empty(2 * len(CC)), np.empty(2 * len(CC))
+    of_x, of_y = np.empty(2 * len(K.CC)), np.empty(2 * len(K.CC))
     for a in range(x.size):
-        _fill(CC, CQ, QC, QQ, x[a], of_x)
-        _fill(CC, CQ, QC, QQ, y[a], of_y)
+        _fill(K, x[a], of_x)
+        _fill(K, y[a], of_y)
         for b in range(a + 1):
             told = weight * half[a] * half[b] * (of_x[x[b]] * of_y[y[b]] + of_x[y[b]] * of_y[x[b]])
             information[a, b] += told
@@ -112,41 +111,29 @@ def add_squared(
 
 @compiled
 def add_crossed(
-    CC: Matrix,
-    CQ: Matrix,
-    QC: Matrix,
-    QQ: Matrix,
-    u: Index,
-    v: Index,
-    x: Index,
-    y: Index,
-    half: Matrix,
-    weight: float,
-    crossed: Matrix,
+    K: InnerProducts, u: Index, v: Index, x: Index, y: Index, half: Matrix, weight: float, crossed: Matrix
 ) -> None:
     """`InnerProducts.add_crossed`."""
-    of_u, of_v = np.empty(2 * len(CC)), np.empty(2 * len(CC))
+    of_u, of_v = np.empty(2 * len(K.CC)), np.empty(2 * len(K.CC))
     for a in range(u.size):
-        _fill(CC, CQ, QC, QQ, u[a], of_u)
-        _fill(CC, CQ, QC, QQ, v[a], of_v)
+        _fill(K, u[a], of_u)
+        _fill(K, v[a], of_v)
         for b in range(x.size):
             crossed[a, b] += weight * half[b] * (of_u[x[b]] * of_v[y[b]] + of_u[y[b]] * of_v[x[b]])
 
 
 @compiled
-def through(
-    CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, start: Index, column: Index, value: Matrix, x: Index, y: Index
-) -> Matrix:
+def through(K: InnerProducts, V: Rows, x: Index, y: Index) -> Matrix:
     """`InnerProducts.through`."""
-    d = len(CC)
+    d = len(K.CC)
     found, of_x, of_y, spread = np.empty(x.size), np.empty(2 * d), np.empty(2 * d), np.empty(d)
     for a in range(x.size):
-        _fill(CC, CQ, QC, QQ, x[a], of_x)
-        _fill(CC, CQ, QC, QQ, y[a], of_y)
+        _fill(K, x[a], of_x)
+        _fill(K, y[a], of_y)
         for i in range(d):
             spread[i] = 0.0
-            for k in range(start[i], start[i + 1]):
-                spread[i] += value[k] * of_y[column[k]]
+            for k in range(V.start[i], V.start[i + 1]):
+                spread[i] += V.value[k] * of_y[V.column[k]]
         total = 0.0
         for i in range(d):
             total += of_x[i] * spread[i]
@@ -155,12 +142,12 @@ def through(
 
 
 @compiled
-def _fill(CC: Matrix, CQ: Matrix, QC: Matrix, QQ: Matrix, a: int, products: Matrix) -> None:
+def _fill(K: InnerProducts, a: int, products: Matrix) -> None:
     """The inner products of one vector with all: the first d are rows of C, the others are rows of Q."""
-    d = len(CC)
+    d = len(K.CC)
     if a < d:
         for j in range(d):
-            products[j], products[d + j] = CC[a, j], CQ[a, j]
+            products[j], products[d + j] = K.CC[a, j], K.CQ[a, j]
     else:
         for j in range(d):
-            products[j], products[d + j] = QC[a - d, j], QQ[a - d, j]
+            products[j], products[d + j] = K.QC[a - d, j], K.QQ[a - d, j]

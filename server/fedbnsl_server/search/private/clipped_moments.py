@@ -43,18 +43,10 @@ _ERROR_OF_LEVELS, _HALF_OF_IT = 0.06, 0.07
 
 
 class Clipping(NamedTuple):
-    """What clipping has done.
+    """What clipping has done."""
 
-    Attributes
-    ----------
-    bias
-        (d, d) what to add to the mean of w z z' over all records, to make it proportional to P.
-    stretch
-        How much more P errs, where it is told by these sums, than the noise in them says; at least 1.
-    """
-
-    bias: Matrix
-    stretch: float
+    bias: Matrix  # (d, d) what to add to the mean of w z z' over all records, to make it proportional to P
+    stretch: float  # how much more P errs, where it is told by these sums, than the noise in them says; at least 1
 
 
 def room(noise_std: float, n_samples: float, *, d: int, norm_bound: float, constant: float, levels: bool) -> float:

@@ -24,24 +24,12 @@ _MOST_LOST = 1.2
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Moments of residuals over all records: of one release, or of several that were mapped to the same residuals.
+    """Moments of residuals over all records: of one release, or of several that were mapped to the same residuals."""
 
-    Attributes
-    ----------
-    moments
-        (d, d) of z = A'x, in units of their median; noise may have made eigenvalues negative.
-    noise
-        (d, d) variance of the noise of the entries.
-    A
-        (d, d), invertible.
-    n_samples
-        Records.
-    """
-
-    moments: Matrix
-    noise: Matrix
-    A: Matrix
-    n_samples: float
+    moments: Matrix  # (d, d) of z = A'x, in units of their median; noise may have made eigenvalues negative
+    noise: Matrix  # (d, d) variance of the noise of the entries
+    A: Matrix  # (d, d), invertible
+    n_samples: float  # records
 
     @property
     def noise_std(self) -> float:

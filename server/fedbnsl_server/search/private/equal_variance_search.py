@@ -34,44 +34,26 @@ _CLEAR = 10.0
 
 
 class Learned(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    graph
-        With the weights and residual variances of the columns as they are pooled; all variances are equal, in units of
-        the columns, unless the releases contradict it.
-    pooled
-        Moments of the columns.
-    asked, scales
-        (d,) scales of the residuals in which they were pooled; and those to ask for the residuals of the graph with.
-    """
-
+    # with the weights and residual variances of the columns as they are pooled; all variances are equal, in units
+    # of the columns, unless the releases contradict it
     graph: FoundGraph
-    pooled: PooledMoments
+    pooled: PooledMoments  # moments of the columns
+    # asked, scales: (d,) scales of the residuals in which they were pooled; and those to ask for the residuals of
+    # the graph with
     asked: Matrix
     scales: Matrix
 
 
 @dataclass(frozen=True, eq=False)
 class EqualVarianceSearch:
-    """The search after a private round.
+    """The search after a private round."""
 
-    Attributes
-    ----------
-    mask
-        What is known of the edges between columns.
-    threshold
-        Absolute weight that an edge has at least, in the tables' units.
-    last
-        Whether no round follows: edges of smaller weight are dropped.
-    size
-        (d,) units of the columns, in which noise variances are compared; None: the columns have no others.
-    """
-
-    mask: EdgeMask
-    threshold: float
-    last: bool
+    mask: EdgeMask  # what is known of the edges between columns
+    threshold: float  # absolute weight that an edge has at least, in the tables' units
+    last: bool  # whether no round follows: edges of smaller weight are dropped
+    # (d,) units of the columns, in which noise variances are compared; None: the columns have no others
     size: Matrix | None = None
 
     def found(
@@ -167,15 +149,9 @@ class EqualVarianceSearch:
     ) -> Fit | None:
         """The best explanation with one noise variance that searches and moves find from this graph.
 
-        None if the releases contradict it: a variance for each column is worth its price.
-
-        Parameters
-        ----------
-        known
-            (d, d) moments of the columns, up to a factor, by which clipping is taken back at first.
-        clear
-            Whether any edge that counts stands out of the noise: few directions are wrong, and edges are reversed
-            in the last round alone, if equal variances are contradicted.
+        None if the releases contradict it: a variance for each column is worth its cost. Clipping is taken back at
+        first by the `known` moments of the columns, up to a factor. Where all edges that count are `clear` of the noise
+        few directions are wrong: edges are reversed in the last round alone, if equal variances are contradicted.
         """
         unit = np.ones(len(graph.weights)) if self.size is None else self.size
 

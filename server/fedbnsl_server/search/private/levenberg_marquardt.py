@@ -46,20 +46,11 @@ class Descended(NamedTuple, Generic[_P]):
 
 
 class Ends(NamedTuple):
-    """When a descent ends.
+    """When a descent ends."""
 
-    Attributes
-    ----------
-    steps
-        After so many.
-    target
-        Where this negative log-likelihood is out of reach: the rest would be of no use.
-    settled, converged
-        If a step promises less than the one, or has gained less than the other.
-    """
-
-    steps: int
-    target: float
+    steps: int  # after so many
+    target: float  # where this negative log-likelihood is out of reach: the rest would be of no use
+    # settled, converged: if a step promises less than the one, or has gained less than the other
     settled: float
     converged: float
 

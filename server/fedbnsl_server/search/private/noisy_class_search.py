@@ -40,27 +40,13 @@ _TELLABLE = 3.0
 
 
 class Learned(NamedTuple):
-    """The graph that explains all releases best.
+    """The graph that explains all releases best."""
 
-    Attributes
-    ----------
-    graph
-        Its score is that of the likelihood.
-    moments
-        (d, d) of the columns, up to a factor, as the graph says.
-    accuracy
-        Of these moments, in residuals of the graph.
-    weight_error
-        (E,) standard errors of its weights, in the order of `Columns.spread`.
-    seen
-        All releases as moments of its residuals.
-    """
-
-    graph: FoundGraph
-    moments: Matrix
-    accuracy: Accuracy
-    weight_error: Matrix
-    seen: Released
+    graph: FoundGraph  # its score is that of the likelihood
+    moments: Matrix  # (d, d) of the columns, up to a factor, as the graph says
+    accuracy: Accuracy  # of these moments, in residuals of the graph
+    weight_error: Matrix  # (E,) standard errors of its weights, in the order of `Columns.spread`
+    seen: Released  # all releases as moments of its residuals
 
     def without(self, edges: Mask, columns: Columns) -> "Learned":
         """The same without some (V, V) edges: what is left is regressed again in the moments that the whole graph says.
@@ -77,22 +63,13 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NoisyClassSearch:
-    """The search between two private rounds, and after the last one.
+    """The search between two private rounds, and after the last one."""
 
-    Attributes
-    ----------
-    mask
-        What is known of the edges between columns.
-    threshold, seed
-        See `ClassProblem`.
-    complete
-        The share of the records that count.
-    """
-
-    mask: EdgeMask
+    mask: EdgeMask  # what is known of the edges between columns
+    # threshold, seed: see `ClassProblem`
     threshold: float
     seed: int
-    complete: float = 1.0
+    complete: float = 1.0  # the share of the records that count
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.

@@ -30,22 +30,13 @@ _MISSED = 0.1
 
 @dataclass(frozen=True, eq=False)
 class PooledMoments:
-    """Second moments of the variables over all sites' records.
+    """Second moments of the variables over all sites' records."""
 
-    Attributes
-    ----------
-    moments
-        (d, d), positive definite, in squared units of the variables, up to a common factor: clipped records tell
-        directions, not lengths.
-    noise_std
-        Of the noise of a covariance of residuals, relative to their median variance.
-    correlated
-        (d, d) symmetric: pairs of variables whose residuals' covariance stood out of the noise.
-    """
-
+    # (d, d), positive definite, in squared units of the variables, up to a common factor: clipped records tell
+    # directions, not lengths
     moments: Matrix
-    noise_std: float
-    correlated: Mask
+    noise_std: float  # of the noise of a covariance of residuals, relative to their median variance
+    correlated: Mask  # (d, d) symmetric: pairs of variables whose residuals' covariance stood out of the noise
 
     def edge_penalty(self, threshold: float) -> float:
         """By how much an edge must lower half a residual variance, in units of that variance.
@@ -78,24 +69,13 @@ def noise_of_moments(n_samples: Sequence[int], variances: Sequence[int], norm_bo
 
 
 class SiteRelease(NamedTuple):
-    """What one site released of its residuals, about its mean where that is known.
+    """What one site released of its residuals, about its mean where that is known."""
 
-    Attributes
-    ----------
-    moments
-        (d, d) means over its records.
-    noise_std
-        Of an entry off the diagonal, the noise of the mean included; infinity: nothing is known of the mean.
-    weight
-        Mean weight of its clipped records, 0 to 1; NaN: not known.
-    n_samples
-        Records.
-    """
-
-    moments: Matrix
+    moments: Matrix  # (d, d) means over its records
+    # of an entry off the diagonal, the noise of the mean included; infinity: nothing is known of the mean
     noise_std: float
-    weight: float
-    n_samples: float
+    weight: float  # mean weight of its clipped records, 0 to 1; NaN: not known
+    n_samples: float  # records
 
     @classmethod
     def plain(cls, S: Matrix, *, noise_std: float, n_samples: float) -> Self:

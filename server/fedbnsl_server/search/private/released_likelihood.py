@@ -52,33 +52,17 @@ Products = Sequence[tuple[InnerProducts, float]]
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What one round released, over all records.
+    """What one round released, over all records."""
 
-    Attributes
-    ----------
-    moments
-        (d, d) of z = A'x.
-    noise_std
-        Of an entry off the diagonal; sqrt(2) times that on it.
-    A
-        (d, d), invertible.
-    weight
-        Mean of the weights of clipped records over all records; NaN: not known.
-    norm_bound, constant
-        What they were clipped to, and the constant that they have besides z, in units of z.
-    stretch
-        Of the noise, in what these moments tell: see `clipped_moments`.
-    apart
-        Columns that go with nothing and whose residuals are so small that they lengthen no record.
-    """
-
-    moments: Matrix
-    noise_std: float
-    A: Matrix
-    weight: float
+    moments: Matrix  # (d, d) of z = A'x
+    noise_std: float  # of an entry off the diagonal; sqrt(2) times that on it
+    A: Matrix  # (d, d), invertible
+    weight: float  # mean of the weights of clipped records over all records; NaN: not known
+    # norm_bound, constant: what they were clipped to, and the constant that they have besides z, in units of z
     norm_bound: float
     constant: float
-    stretch: float = 1.0
+    stretch: float = 1.0  # of the noise, in what these moments tell: see `clipped_moments`
+    # columns that go with nothing and whose residuals are so small that they lengthen no record
     apart: tuple[int, ...] = ()
 
     def over(self, kept: Index, apart: Mask) -> "Release":
@@ -124,30 +108,17 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A DAG with its best weights for all releases.
+    """A DAG with its best weights for all releases."""
 
-    Attributes
-    ----------
-    dag
-        (V, V) between variables.
-    weights, covariance
-        (d, d) W and V: V is diagonal but for columns of one variable.
-    nll
-        Minus the log-likelihood, up to a constant.
-    score
-        `nll`, and what the edges cost.
-    scales
-        (T,) c of every release, that of the last one is 1.
-    information
-        Of the weights, in the order of `Columns.spread(dag)`, the residual covariances, and the logarithms of scales.
-    """
-
-    dag: Mask
+    dag: Mask  # (V, V) between variables
+    # weights, covariance: (d, d) W and V: V is diagonal but for columns of one variable.
     weights: Matrix
     covariance: Matrix
-    nll: float
-    score: float
-    scales: Matrix
+    nll: float  # minus the log-likelihood, up to a constant
+    score: float  # `nll`, and what the edges cost
+    scales: Matrix  # (T,) c of every release, that of the last one is 1
+    # of the weights, in the order of `Columns.spread(dag)`, the residual covariances, and the logarithms of
+    # scales
     information: Matrix
 
     @cached_property
@@ -434,28 +405,19 @@ class ReleasedLikelihood:
 
 
 class _Point(NamedTuple):
-    """Weights and residual covariances, and how they explain the releases.
-
-    Attributes
-    ----------
-    scales, nll
-        The scale of every release, and minus the log-likelihood.
-    left
-        (d, d) D = M - c A'S A, by release.
-    explained, free
-        (T,) squared size of c A'S A, and whether c is fitted: it is not where it is at its least, nor where it goes
-        with covariances.
-    effects, spread
-        Of the weights, and the covariances by rows.
-    """
+    """Weights and residual covariances, and how they explain the releases."""
 
     weights: Matrix
     covariance: Matrix
+    # scales, nll: the scale of every release, and minus the log-likelihood
     scales: Matrix
     nll: float
-    left: tuple[Matrix, ...]
+    left: tuple[Matrix, ...]  # (d, d) D = M - c A'S A, by release
+    # explained, free: (T,) squared size of c A'S A, and whether c is fitted: it is not where it is at its least,
+    # nor where it goes with covariances
     explained: Matrix
     free: Mask
+    # effects, spread: of the weights, and the covariances by rows
     effects: TotalEffects
     spread: Rows
 

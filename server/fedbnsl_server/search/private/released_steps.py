@@ -19,25 +19,14 @@ _SAME_COLUMN = 0.1
 
 @dataclass(frozen=True, eq=False)
 class ReleasedSteps:
-    """N noisy means of x_i r, clipped.
+    """N noisy means of x_i r, clipped."""
 
-    Attributes
-    ----------
-    parent
-        (N,) i.
-    residual
-        (N, d) coefficients of r: 1 at j, and minus those of B_j.
-    mean, noise_std
-        (N,) what was released, and its noise.
-    bound
-        (N,) what each record's product was clipped to.
-    """
-
-    parent: Index
-    residual: Matrix
+    parent: Index  # (N,) i
+    residual: Matrix  # (N, d) coefficients of r: 1 at j, and minus those of B_j
+    # mean, noise_std: (N,) what was released, and its noise
     mean: Matrix
     noise_std: Matrix
-    bound: Matrix
+    bound: Matrix  # (N,) what each record's product was clipped to
 
     @classmethod
     def of_site(cls, told: Matrix, n_variables: int, noise_share: float) -> Self:

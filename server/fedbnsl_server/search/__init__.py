@@ -1,8 +1,6 @@
-"""The search for the DAG of least score, from second moments that the sites sent.
+"""The search for the DAG of least score, from second moments that the sites sent. Pure mathematics.
 
-`families` scores a child with its parents, `hill_climb` takes the best moves until none is left, `graph_search` runs
-it from several starts; `pooled_moments` prepares noisy moments of private rounds for it. `steps_search` searches the
-DAG that explains all released private steps. `effects` says what one variable of a learned network does to another.
-`kernels` has the
-compiled loops. Pure mathematics.
+`score` says what a family adds to a score, `space` what a DAG may be. `order_search` and `class_search` find a class of
+least BIC; `graph_search` a DAG with a prior for equal noise variances, by `hill_climb` from several starts. `kernels`
+has the compiled loops, `private` the searches in noisy releases.
 """

@@ -20,15 +20,7 @@ _LEAST_GAIN = 1e-6
 def descend(families: Families, dag: Mask, score: Score, *, progress: Progress = UNWATCHED) -> Mask:
     """A DAG of candidates that no single move improves; or, once it is enough, one on the way there.
 
-    Parameters
-    ----------
-    dag
-        (V, V) start: candidates alone, all required edges among them.
-
-    Returns
-    -------
-    dag
-        (V, V) new array; its score is at most that of the start.
+    It starts from a (V, V) DAG of candidates with all required edges; its score is at most that of the start.
     """
     graph = families.graph(dag)
     loops.descend(families.problem, score, families.room(), graph, _LEAST_GAIN * score.penalty, progress.asked)

@@ -150,19 +150,9 @@ def mean_by_precision(sites: Sequence[SiteRelease]) -> SiteRelease:
 def neighbours(pooled: PooledMoments, dag: Mask, scales: Matrix, threshold: float, *, most: int = 12) -> Mask:
     """(d, d) pairs that a search over the moments should try as edges.
 
-    The edges of the last graph; if it has any, pairs with correlated residuals; and for each variable what forward
-    selection finds.
-
-    Parameters
-    ----------
-    dag
-        (d, d) graph of the W that the residuals were made with.
-    scales
-        (d,) those that the residuals were made with: the noise of a variable's moments is in proportion.
-    threshold
-        Absolute weight that an edge has at least.
-    most
-        Selected variables for each, at most.
+    The edges of the last graph; if it has any, pairs with correlated residuals; and for each variable at most `most`
+    that forward selection finds, if their weight may exceed the threshold. The residuals were made with a (d, d) `dag`
+    and (d,) scales, to which the noise of a variable's moments is in proportion.
     """
     found = dag.copy()
     if dag.any():
@@ -204,10 +194,7 @@ def _selected(S: Matrix, j: int, least: float, most: int) -> list[int]:
 def missed_neighbours(pooled: PooledMoments, W: Matrix, residual_variance: Matrix) -> Mask:
     """(d, d) pairs whose residuals are still correlated under the (d, d) weights that a search found.
 
-    Parameters
-    ----------
-    residual_variance
-        (d,) under these weights, in the units of `pooled.moments`.
+    `residual_variance` has the (d,) variances under these weights, in the units of `pooled.moments`.
     """
     A = (np.eye(len(W)) - W) / next_scales(residual_variance)
     missed = np.abs(A.T @ pooled.moments @ A) > max(_MISSED, NOISE_WIDTHS * pooled.noise_std)
@@ -218,12 +205,7 @@ def missed_neighbours(pooled: PooledMoments, W: Matrix, residual_variance: Matri
 def mean_square_noise(variances: Sequence[int], n_samples: Sequence[int], rule: RobustRule | None = None) -> float:
     """Standard deviation of the noise of a mean square over all sites' records, as a share of its feature bound.
 
-    Parameters
-    ----------
-    variances, n_samples
-        `setup_variance` of the sites' prices, and their rows.
-    rule
-        What replaces the mean over the sites' records; None: nothing.
+    From the `setup_variance` of the sites' prices, their rows, and the rule that replaces the mean, if there is one.
     """
     if rule is not None:
         return rule.noise_std([math.sqrt(v) / (LATTICE * n) for n, v in zip(n_samples, variances, strict=True)])
@@ -231,15 +213,7 @@ def mean_square_noise(variances: Sequence[int], n_samples: Sequence[int], rule: 
 
 
 def first_scales(mean_squares: Matrix, noise_std: float, bounds: Matrix) -> Matrix:
-    """(d,) scales for the first round.
-
-    Parameters
-    ----------
-    mean_squares, bounds
-        (d,) noisy mean squares over all sites' records, and their feature bounds.
-    noise_std
-        Of the mean squares, divided by their bounds.
-    """
+    """(d,) scales for the first round, from noisy mean squares; their noise is in units of their feature bounds."""
     return np.asarray(np.sqrt(np.maximum(mean_squares, max(0.005, noise_std) * bounds)))
 
 

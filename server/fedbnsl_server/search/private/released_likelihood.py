@@ -135,24 +135,18 @@ class Fit:
 class ReleasedLikelihood:
     """The likelihood of DAGs, given releases.
 
+    `share` and `penalty` are as in `NoisyScore`; `prices` has what (V, V) edges between variables cost.
+
     Parameters
     ----------
     releases
         At least one, with moments in units of their typical size.
     n_samples
-        Records. Their sampling error is in all releases, so that all of them together count for less where it is not
-        small against their noise.
+        Records: their sampling error is in all releases.
     mask
         What is known of the edges between columns.
     fixed
-        Whether residual covariances are known up to a factor: they stay those that an explanation starts from.
-
-    Attributes
-    ----------
-    share
-        What the log-likelihood counts for: 1 if sampling error is small against the noise.
-    penalty, prices
-        What an edge between two columns costs, and (V, V) one between variables.
+        Whether residual covariances are known up to a factor: they stay those that a fit starts from.
     """
 
     def __init__(self, releases: Sequence[Release], n_samples: float, mask: EdgeMask, *, fixed: bool = False) -> None:

@@ -33,29 +33,20 @@ _LEAST_CURVATURE = 1e-9
 
 
 class StepsLikelihood:
-    """The likelihood of DAGs, given released steps.
+    """The likelihood of DAGs, given released steps; `share`, `penalty` and `prices` are as in `ReleasedLikelihood`.
 
     Parameters
     ----------
     steps
         At least one.
     n_samples
-        Records. Their sampling error is in all steps, so that all of them together count for less where it is not small
-        against their noise.
+        Records: their sampling error is in all steps.
     mask
         What is known of the edges; each variable is one column.
     W, V
         (d, d) weights and residual covariances that are about right: they tell how much the steps say.
     fixed
-        Whether residual variances are known up to a common factor: they stay those that an explanation starts from, but
-        for that factor.
-
-    Attributes
-    ----------
-    share
-        What the log-likelihood counts for: 1 if sampling error is small against the noise.
-    penalty, prices
-        What an edge costs, and (d, d) that of each.
+        Whether residual variances are known up to a common factor: only that factor is fitted.
     """
 
     def __init__(

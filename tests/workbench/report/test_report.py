@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from command_line import run_command
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.graphs.graph import extract_dag, threshold
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
 from fedbnsl_server.results.outlier_scores import outliers
 from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_workbench.report.charts import residual_variances
+from fedbnsl_workbench.report.history import settings
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.run_files import read_run
 from fedbnsl_workbench.report.threshold_path import acyclic_edges
@@ -189,6 +193,15 @@ def test_settings_that_differ_are_told_from_defaults(run, page):
         "name": ["a plan", "default"],
         "rounds": ["25", "80"],
     }
+
+
+def test_variables_of_which_nothing_is_said_share_a_row_of_the_settings():
+    described = Dictionary.model_validate({"a": {}, "b": {}, "c": {"kind": "binary", "levels": ["no", "yes"]}})
+    plan = Plan.load("standard").with_dictionary(described, origin="here")
+    rows = {row["name"]: row["value"] for row in settings(SimpleNamespace(plan=plan))}
+    assert rows["dictionary"] == "as numbers, with nothing else said: a, b"
+    assert "levels" in rows["dictionary.c"]
+    assert "{}" not in rows.values()
 
 
 def test_nothing_is_fetched(run, page):

@@ -95,6 +95,16 @@ def test_a_threshold_cuts_the_raw_weights_whatever_the_run_made_of_them(tau, n_e
     assert scores["shd"] == missing + turned
 
 
+def test_a_weight_that_is_withheld_is_said_to_be_unknown(run, truth):
+    file = run / "weights.csv"
+    file.write_text(file.read_text(encoding="utf-8").replace("0.9", ""), encoding="utf-8")
+    assert np.isnan(read_weights(file, VARIABLES)[0, 1])
+    cut = evaluate(run, truth, tau=0.3)
+    assert cut["scores"]["n_edges"] == 3, "the cycle is open without it"
+    assert any("1 weight is withheld" in text for text in cut["warnings"])
+    assert not any("withheld" in text for text in evaluate(run, truth, tau=None)["warnings"])
+
+
 def test_the_empty_graph_and_chance_at_the_same_density_stand_beside_the_scores(run, truth):
     report = evaluate(run, truth, tau=0.4)
     assert report["scores"]["n_edges"] == 2

@@ -1,4 +1,4 @@
-"""A parametric bootstrap: how often a search finds an edge again when the moments are drawn anew with all their errors.
+"""A parametric bootstrap: how often a search finds an edge again when moments are drawn with all their errors.
 
 A draw is a Wishart matrix of as many records as the moments come from, plus the noise of a private run, both made in
 the space of the residuals and mapped back. It costs no privacy and no message.

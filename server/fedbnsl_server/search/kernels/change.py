@@ -32,7 +32,7 @@ from fedbnsl_server.search.score import Score
 
 # Candidates that are looked at side by side.
 _WIDTH = 128
-# What parents leave of candidates is computed anew after so many changes: rounding errors add up.
+# What parents leave of candidates is recomputed after this many changes: rounding errors add up.
 _MOST_TIMES = 32
 
 
@@ -83,7 +83,7 @@ class Work(NamedTuple):
     # both ends' moment
     own: Matrix
     shared: Matrix
-    age: Ints  # (V,) how often these were changed since they were computed anew, for the edges into each variable
+    age: Ints  # (V,) how often these were changed since they were last recomputed, for the edges into each variable
     # lone, inverse, weight: of the parents of one child: what is left without each of them; and for products
     lone: Matrix
     inverse: Matrix

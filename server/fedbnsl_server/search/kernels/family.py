@@ -193,7 +193,7 @@ def move_pivot(
 
     With q its row of the inverse moments of all pivots, that is the square, or the product, of q'R[pivots, k] for a
     candidate and for the child's column c, over q_s. It takes n operations a candidate, where going through all pivots
-    anew takes n^2 / 2.
+    again takes n^2 / 2.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ def _adopt(P: Problem, room: Room, state: State, j: int, parents: Ints, m: int, 
 
 @compiled
 def _try_new(P: Problem, room: Room, state: State, u: int, without: int) -> None:
-    """Fit u anew as `new`, without one of its parents; -1: with all."""
+    """Fit u again as `new`, without one of its parents; -1: with all."""
     begin, end = P.start[u], P.start[u + 1]
     m = state.n_parents[u]
     for s in range(begin, begin + m):
@@ -318,7 +318,7 @@ def search(
         v = (v + 1) % V
         unimproved += 1
         turns += 1
-        share[0] = max(share[0], unimproved / (patience * V))  # what is better begins a count anew
+        share[0] = max(share[0], unimproved / (patience * V))  # a better graph restarts the count
         n = _neighbourhood(P, best, v, room.places)
         if n < 3:  # two variables: their order alone tells nothing new
             continue

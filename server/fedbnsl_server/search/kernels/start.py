@@ -19,7 +19,7 @@ from fedbnsl_server.search.kernels.family import (
 from fedbnsl_server.search.kernels.score import cost, share
 from fedbnsl_server.search.score import Score
 
-# Of the parents that `least_variance_order` gives a variable, what so many explain is kept; the rest is computed anew.
+# Of the parents that `least_variance_order` gives a variable, what this many explain is kept; the rest is recomputed.
 _KEPT = 64
 
 

@@ -36,10 +36,7 @@ class Http:
     token_file: Path | None = None
 
     def metrics(self, federation: "Federation | None") -> "AbstractContextManager[MetricsPort | None]":
-        """The port for metrics, if one is asked for.
-
-        Raises SetupError if it cannot be had, or beyond loopback lacks TLS or a token.
-        """
+        """The port for metrics, if asked for; SetupError if it cannot be had, or lacks TLS or a token."""
         if not is_asked_for(self.address, self.token_file, option="--metrics"):
             return nullcontext()
         from fedbnsl_server.observe.prometheus import MetricsPort
@@ -47,7 +44,7 @@ class Http:
         return MetricsPort(self.address, token_file=self.token_file, federation=federation)
 
     def page(self, federation: "Federation | None") -> "AbstractContextManager[RunsPage | None]":
-        """The page of the coordinator's runs, if one is asked for; see `metrics` for the errors."""
+        """The page of the coordinator's runs, likewise."""
         if not is_asked_for(self.address, self.token_file, option="--web"):
             return nullcontext()
         from fedbnsl_server.observe.page.runs_page import RunsPage
@@ -86,10 +83,7 @@ class ServerOptions:
     def open(
         self, on_listening: Callable[[str], None], say: Callable[[str], None]
     ) -> Generator[tuple["ServerSettings", Events]]:
-        """The settings, and what is told the events of runs, with the ports for metrics and for the page open.
-
-        `on_listening` is called with the real address once sites can call.
-        """
+        """The settings, and what is told the events of runs, with the ports for metrics and for the page open."""
         from fedbnsl.files.durable import write_text
         from fedbnsl.protocol.channel import DEFAULT_PORT
         from fedbnsl_server.run.settings import ServerSettings

@@ -75,20 +75,10 @@ def run(
     secure: SecureSites = NO_SECURE_SITES,
     search: Searching = IN_TURN,
 ) -> AdmmState:
-    """Play all rounds of a run.
+    """Play all rounds of a run from `state`, or from zero; the d variables are in the order of the matrices.
 
-    Raises QuorumLostError or InterruptedRunError from the exchange. Raises DivergenceError if an iterate is not finite.
-
-    Parameters
-    ----------
-    variables
-        d names, in the order of the matrices.
-    n_samples
-        Rows of every participant.
-    on_round
-        Called with the new state after each round, before the next one is handed out: the place to save it.
-    state
-        State to continue from; None: start from zero.
+    `on_round` gets the new state after each round, before the next one is handed out: the place to save it. Raises
+    QuorumLostError or InterruptedRunError from the exchange, and DivergenceError if an iterate is not finite.
     """
     context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
     if state is None:

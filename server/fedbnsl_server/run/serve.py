@@ -49,14 +49,8 @@ def serve(
     far. A paused or ended run can be continued later. Raises the FedbnslError that ended the run; the run folder is
     readable all the same.
 
-    Parameters
-    ----------
-    plan
-        It must name its variables: the first site that joins does not choose them.
-    out
-        The run folder.
-    seeds
-        Seeds of generated data, for the manifest.
+    The plan must name its variables: the first site that joins does not choose them. `out` is the run folder; `seeds`
+    of generated data are for the manifest.
     """
     federation, page = server.federation, server.page
     server.check()

@@ -24,14 +24,8 @@ def remedies(
 ) -> list[Remedy]:
     """What stands out now; nothing, if all is as it should be.
 
-    Parameters
-    ----------
-    folder
-        The run folder, as it is named in commands.
-    asked_s
-        How long the present round has been waiting for answers; None: no round is.
-    round_s
-        Median seconds of the `rounds_seen` rounds so far.
+    `asked_s` is how long the present round has waited for answers (None: no round is open), `round_s` the median
+    seconds of the `rounds_seen` rounds so far; commands name the run by its `folder`.
     """
     sites = status.sites
     away = [one.site for one in sites if not one.online_s and not one.left]

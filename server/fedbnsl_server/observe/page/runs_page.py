@@ -36,14 +36,8 @@ _HOLD_S = 10.0
 class RunsPage:
     """The port of the page, and what it shows of each run.
 
-    Raises SetupError if it cannot listen there, or would without TLS or a token.
-
-    Parameters
-    ----------
-    token_file
-        Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
-    federation
-        Whose server certificate a viewer sees; needed with a token.
+    With a token, viewers see the federation's server certificate; without one it is plaintext, on loopback only. Raises
+    SetupError if it cannot listen there.
     """
 
     most_connections = AT_ONCE

@@ -92,6 +92,14 @@ def choose(
     return chosen
 
 
+def unlike(there: Sequence[str], names: Sequence[str]) -> str:
+    """Which of `names` a table lacks and which it has beside them, in words; empty: it has these alone."""
+    lacking = [repr(name) for name in names if name not in there]
+    surplus = [repr(name) for name in there if name not in names]
+    said = (f"{word} {first_few(which)}" for word, which in (("lacks", lacking), ("has", surplus)) if which)
+    return " and ".join(said)
+
+
 def like(name: str, names: Sequence[str]) -> list[str]:
     """At most two of these names that a name may stand for: the same but for case, otherwise close ones."""
     same = [one for one in names if one.casefold() == name.casefold()]

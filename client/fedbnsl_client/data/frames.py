@@ -14,7 +14,7 @@ from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
-from fedbnsl_client.data.columns import read_names
+from fedbnsl_client.data.columns import read_names, unlike
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
 
@@ -67,15 +67,8 @@ def site_tables(
     for site, table in named.items():
         names, cells = _columns(site, table)
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
-        missing = [name for name in wanted if name not in names]
-        surplus = [] if columns else [name for name in names if name not in wanted]
-        if missing or surplus:
-            said = [
-                f"{word} {', '.join(map(repr, which))}"
-                for word, which in (("lacks", missing), ("has", surplus))
-                if which
-            ]
-            raise DataError(f"{site}: {' and '.join(said)}, unlike {'the plan' if columns else next(iter(found))}")
+        if difference := unlike([name for name in names if name in wanted] if columns else names, wanted):
+            raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
         found[site] = _dataset(site, names, dict(zip(names, cells, strict=True)), wanted, dictionary)
     return found
 

@@ -32,8 +32,10 @@ def suspected_codes(values: Matrix, counts: Index) -> Iterator[tuple[float, str]
         (values[-1], counts[-1], values[:-1], counts[:-1]),
     ):
         gap, spread = min(abs(value - rest[0]), abs(value - rest[-1])), rest[-1] - rest[0]
-        is_code = value in CODES_OF_MISSING and (gap > spread / 2 or (value < 0 <= rest[0]))
-        if is_code or (value == 0.0 < rest[0] and gap > max(spread / 5, np.diff(rest).max())):
+        step = np.diff(rest).max()
+        is_sign = value == -1.0 and rest[-1] == 1.0  # -1, 0 and 1 are less, equal and more
+        is_code = value in CODES_OF_MISSING and (gap > max(spread / 2, step) or (value < 0 <= rest[0] and not is_sign))
+        if is_code or (value == 0.0 < rest[0] and gap > max(spread / 5, step)):
             yield float(value), f"{n:,} cell(s) are {value:g}, far from all others"
         elif value in CODES_OF_MISSING and abs(value) > 9 and n > _OFTEN * others.max():
             yield float(value), f"{n:,} cell(s) are {value:g}, far more than any other number"

@@ -17,7 +17,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError
 from fedbnsl_client.data.checks import in_one_line
-from fedbnsl_client.data.columns import read_names
+from fedbnsl_client.data.columns import read_names, unlike
 from fedbnsl_client.data.mapped_array import rows_a_block
 from fedbnsl_client.data.reading import Reading
 from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
@@ -158,17 +158,9 @@ class ParquetTable:
         first, *others = files_of(self._path)
         names = names_of(first)
         for other in others:
-            there = names_of(other)
-            if sorted(there) != sorted(names):
-                lacking = [repr(name) for name in names if name not in there]
-                surplus = [repr(name) for name in there if name not in names]
-                what = " and ".join(
-                    f"{said} {first_few(columns)}"
-                    for said, columns in (("lacks", lacking), ("has", surplus))
-                    if columns
-                )
+            if difference := unlike(names_of(other), names):
                 raise DataError(
-                    f"{self.origin}: files with different columns: {self._name(other)} {what}, unlike "
+                    f"{self.origin}: files with different columns: {self._name(other)} {difference}, unlike "
                     f"{self._name(first)}"
                 )
         return names

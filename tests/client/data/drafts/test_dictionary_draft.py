@@ -393,6 +393,13 @@ def test_the_lowest_of_a_few_scores_is_not_far_from_the_others(tmp_path: Path) -
     assert not any("missing value" in text for text in asks)
 
 
+@pytest.mark.parametrize("values", [(-1, 0, 1), (5, 6, 7), (7, 8, 9)])
+def test_whole_numbers_next_to_each_other_are_no_codes(values: tuple[int, ...], tmp_path: Path) -> None:
+    found = drafted(tmp_path, {"x": whole(np.resize(values, N))}).guesses["x"]
+    assert not any("missing value" in text for text in found.asks)
+    assert not any("missing value" in text for text in Dataset.read(tmp_path / "a.csv", warn=False).remarks())
+
+
 def test_a_code_near_the_others_is_asked_about_where_it_is_far_more_frequent(tmp_path: Path) -> None:
     ages = whole(DRAWN.integers(18, 97, N))
     asks = drafted(tmp_path, {"x": [*ages, *["99"] * (N // 8)]}).guesses["x"].asks

@@ -114,7 +114,7 @@ def test_an_interrupted_demo_ends_every_process_and_leaves_a_readable_folder(whi
     try:
         wait_until(lambda: (out / "events.jsonl").exists() and '"round": 5,' in (out / "events.jsonl").read_text())
         children = descendants(demo.pid)
-        assert len(children) == 4
+        assert len(children) == 6, "coordinator, three sites, their fork server and its resource tracker"
         demo.send_signal(which)
         output, _ = demo.communicate(timeout=60)
         wait_until(lambda: not any(alive(pid) for pid in children))
@@ -137,16 +137,18 @@ def wait_until(condition, seconds: float = 60.0) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes whose parent is pid (Linux)."""
-    found = []
+    """The children of a process and theirs (Linux)."""
+    children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[1]) == pid:
-            found.append(int(stat.parent.name))
-    return found
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found = [pid]
+    for one in found:
+        found.extend(children.get(one, []))
+    return found[1:]
 
 
 def alive(pid: int) -> bool:

@@ -1,19 +1,15 @@
 """Load what a coordinator and a site need; what one of them alone needs after its start, it loads meanwhile."""
 
 import gc
+from importlib import import_module
 
 import click
 
 from fedbnsl.cli import before_loading, fedbnsl
 
 before_loading()
-
-from fedbnsl_client import cli  # noqa: E402, F401
-from fedbnsl_client.site import identity  # noqa: E402, F401
-from fedbnsl_client.solvers.local_solver import warm_up  # noqa: E402
-from fedbnsl_server import cli as _server_cli  # noqa: E402, F401
-from fedbnsl_server.run import serve  # noqa: E402, F401
-
+for module in ("fedbnsl_server.cli", "fedbnsl_server.run.serve", "fedbnsl_client.cli", "fedbnsl_client.site.identity"):
+    import_module(module)
 fedbnsl.list_commands(click.Context(fedbnsl))  # reads the metadata of every distribution
-warm_up()
+import_module("fedbnsl_client.solvers.local_solver").warm_up()
 gc.freeze()  # what is loaded is no garbage: collections in the forks need not look at it, nor copy it

@@ -43,7 +43,8 @@ def band(axes: Chart, x: Sequence[float], mean: Sequence[float], std: Sequence[f
 _PAGES = ENVIRONMENT.overlay(
     loader=ChoiceLoader([PackageLoader("fedbnsl_research.reproduce"), PackageLoader("fedbnsl_workbench.pages")])
 )
-_PAGES.filters = {**ENVIRONMENT.filters, "with_spread": with_spread}
+_PAGES.filters = ENVIRONMENT.filters.copy()
+_PAGES.filters["with_spread"] = with_spread
 
 
 def study_page(**content: Any) -> str:

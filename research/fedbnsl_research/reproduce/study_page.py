@@ -43,10 +43,8 @@ def band(axes: Chart, x: Sequence[float], mean: Sequence[float], std: Sequence[f
 _PAGES = ENVIRONMENT.overlay(
     loader=ChoiceLoader([PackageLoader("fedbnsl_research.reproduce"), PackageLoader("fedbnsl_workbench.pages")])
 )
-_PAGES.filters = ENVIRONMENT.filters.copy()
-_PAGES.filters["with_spread"] = with_spread
 
 
 def study_page(**content: Any) -> str:
     """A study's page as text; for the content see the template."""
-    return _PAGES.get_template("study.html.j2").render(content)
+    return _PAGES.get_template("study.html.j2").render(content, with_spread=with_spread)

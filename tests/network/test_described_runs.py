@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path, tmp_path: Path) -> None:
     plan = described_by(STANDARD, folder)
     files = site_files(folder)
-    localnet.run(plan, files, tmp_path / "network", watch=lambda status: None, seeds={})
+    localnet.run(plan, files, tmp_path / "network", seeds={})
     simulate(plan, read_tables(files, (), dictionary=plan.dictionary, warn=False), tmp_path / "alone")
     network, alone = (
         json.loads((tmp_path / run / "result.json").read_text(encoding="utf-8")) for run in ("network", "alone")
@@ -46,7 +46,7 @@ def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Pa
         Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=4.0).with_settings(n_participants=2), folder
     )
     out = tmp_path / "run"
-    localnet.run(plan, site_files(folder), out, watch=lambda status: None, seeds={}, own_state=True)
+    localnet.run(plan, site_files(folder), out, seeds={}, own_state=True)
     first, second = (out / "sites" / site / "guard" for site in ("site-1", "site-2"))
     assert Dictionary.load(first / "dictionary.toml") == plan.dictionary
     own = (folder / "site-1.columns.toml").read_text(encoding="utf-8")

@@ -73,7 +73,7 @@ def test_two_forks_draw_different_keys(tmp_path: Path) -> None:
 def test_a_run_of_forked_processes_gives_the_same_bits_as_one_process(tmp_path: Path) -> None:
     write_federation(synthesise(8, 8, 3, 200, 7, weight_variance=0.05), tmp_path / "data")
     tables, plan = site_files(tmp_path / "data"), Plan(n_participants=3, rounds=5)
-    localnet.run(plan, tables, tmp_path / "forked", watch=lambda status: None, seeds={}, forked=True)
+    localnet.run(plan, tables, tmp_path / "forked", seeds={}, forked=True)
     simulate(plan, {site: Dataset.read(path) for site, path in tables.items()}, tmp_path / "alone")
     for name in ("weights.csv", "edges.csv", "lgbn.json"):
         assert (tmp_path / "forked" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name

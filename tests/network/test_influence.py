@@ -151,7 +151,7 @@ def test_two_columns_that_are_swapped_at_one_site_are_named_by_processes_and_by_
     mistaken = SyntheticFederation(drawn.variables, drawn.W, (*drawn.tables[:2], wrong), drawn.site_weights)
     write_federation(mistaken, tmp_path / "data")
     files = site_files(tmp_path / "data")
-    localnet.run(LEAN, files, tmp_path / "network", watch=lambda status: None, seeds={})
+    localnet.run(LEAN, files, tmp_path / "network", seeds={})
     alone = simulation.simulate(LEAN, {site: Dataset.read(path) for site, path in files.items()}, tmp_path / "alone")
     network = json.loads((tmp_path / "network" / "result.json").read_text(encoding="utf-8"))
     assert network["influence"] == alone["influence"]

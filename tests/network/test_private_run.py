@@ -105,7 +105,7 @@ def coordinate(
 def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_path: Path) -> None:
     plan = private_plan(variables=NAMES, privacy={"epsilon": 4.0})
     tables = {name: write_table(tmp_path / "data" / f"{name}.csv", rows(SEEDS[name])) for name in SITES}
-    localnet.run(plan, tables, tmp_path / "run", watch=lambda status: None, seeds={})
+    localnet.run(plan, tables, tmp_path / "run", seeds={})
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert result["manifest"]["private"] is True
     assert "(epsilon = 4, delta = 1e-06) differential privacy" in result["privacy"]["guarantee"]

@@ -61,7 +61,7 @@ def in_one_process(plan: Plan, tables: dict[str, Path], out: Path) -> None:
 )
 def test_a_network_of_processes_and_one_process_give_the_same_bits(settings, tables, tmp_path):
     plan = Plan(n_participants=3, rounds=15).with_settings(**settings)
-    localnet.run(plan, tables, tmp_path / "network", watch=lambda status: None, seeds={})
+    localnet.run(plan, tables, tmp_path / "network", seeds={})
     in_one_process(plan, tables, tmp_path / "alone")
     for name in GRAPH_FILES if plan.refit_rounds else GRAPH_FILES[:-1]:
         assert (tmp_path / "network" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name
@@ -74,7 +74,7 @@ def test_a_network_of_processes_and_one_process_give_the_same_bits(settings, tab
 
 
 def test_sites_keep_the_graph_and_their_own_refit(tables, tmp_path):
-    localnet.run(Plan(rounds=15), tables, tmp_path / "run", watch=lambda status: None, seeds={"data": 7})
+    localnet.run(Plan(rounds=15), tables, tmp_path / "run", seeds={"data": 7})
     consensus = (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8")
     personal = set()
     for site in tables:
@@ -91,7 +91,7 @@ def test_a_site_with_bad_data_ends_the_demo_with_its_words_and_exit_code(tables,
     lines[5] = lines[5].replace(lines[5].split(",")[3], "high", 1)
     tables["site-2"].write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(localnet.ProcessError) as caught:
-        localnet.run(Plan(rounds=15), tables, tmp_path / "run", watch=lambda status: None, seeds={})
+        localnet.run(Plan(rounds=15), tables, tmp_path / "run", seeds={})
     assert caught.value.exit_code == 4
     assert "site-2" in str(caught.value)
     assert "column 'X4': 1 row(s) are not numbers" in str(caught.value)
@@ -162,4 +162,4 @@ def alive(pid: int) -> bool:
 def test_a_folder_that_cannot_be_made_is_refused_as_such(tables, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ResultError, match="cannot be made"):
-        localnet.run(Plan(rounds=2), tables, tmp_path / "file" / "run", watch=lambda status: None, seeds={})
+        localnet.run(Plan(rounds=2), tables, tmp_path / "file" / "run", seeds={})

@@ -53,7 +53,7 @@ def test_processes_and_one_process_warn_alike_of_what_is_odd_about_the_tables(tm
     coded = [line.rpartition(",")[0] + f",{k % 3 - 1}" for k, line in enumerate(lines[1:])]
     tables["south"].write_text("\n".join([lines[0], *coded]) + "\n", encoding="utf-8")
     plan = Plan(n_participants=2, rounds=3)
-    localnet.run(plan, tables, tmp_path / "network", watch=lambda status: None, seeds={})
+    localnet.run(plan, tables, tmp_path / "network", seeds={})
     with pytest.warns(DataWarning):
         datasets = {site: Dataset.read(path) for site, path in tables.items()}
     alone = simulate(plan, datasets, tmp_path / "alone")

@@ -332,13 +332,10 @@ def demo(
             plan,
             files,
             out,
-            watch=display.show,
-            on_enough=display.say,
+            viewer=localnet.Viewer(display.show, display.say, web),
             seeds=seeds,
             min_rows=min_rows,
             own_state=tables is None,
-            web=web,
-            on_page=lambda url: console.print(f"page: {url}", highlight=False, soft_wrap=True),
             forked=forked,
         )
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,18 +160,26 @@ class LocalNetwork:
         return self._logs / f"{name}.log"
 
 
+@dataclass(frozen=True)
+class Viewer:
+    """Who looks on at a run."""
+
+    show: Callable[[RunStatus], None] = lambda status: None
+    say: Callable[[str], None] = lambda text: None
+    """Told where the page is, and that the first Ctrl-C while the coordinator searches ends that search alone."""
+    web: str | None = None
+    """host:port of the coordinator's page; None: it has none."""
+
+
 def run(
     plan: Plan,
     tables: Mapping[str, Path],
     out: Path,
     *,
-    watch: Callable[[RunStatus], None],
-    on_enough: Callable[[str], None] = lambda text: None,
+    viewer: Viewer = Viewer(),  # frozen
     seeds: Mapping[str, int],
     min_rows: int | None = None,
     own_state: bool = False,
-    web: str | None = None,
-    on_page: Callable[[str], None] = lambda url: None,
     forked: bool = False,
 ) -> None:
     """One run over loopback; on return `out` holds the coordinator's run folder.
@@ -183,17 +192,11 @@ def run(
 
     Parameters
     ----------
-    on_enough
-        Told that the first Ctrl-C while the coordinator searches ends that search alone.
     min_rows
         Rows that each site asks of its table in a run without privacy; None: as many as a site does by itself. With
         privacy its policy says it.
     own_state
         Note how far ledgers are in out/state and not in the user's state directory: for tables that were generated.
-    web
-        host:port of the coordinator's page; None: it has none.
-    on_page
-        Told where that page is.
     forked
         See `LocalNetwork`.
 
@@ -214,9 +217,9 @@ def run(
         if federation is not None:
             _enrol(federation, guards)
         folder = None if federation is None else federation.folder
-        address = start_coordinator(network, plan, out, seeds=seeds, federation=folder, web=web)
-        if web is not None:
-            on_page(page_of(network))
+        address = start_coordinator(network, plan, out, seeds=seeds, federation=folder, web=viewer.web)
+        if viewer.web is not None:
+            viewer.say(f"page: {page_of(network)}")
         for site, table in tables.items():
             join: list[str | Path] = ["participant", "join", address, f"--out={out / 'sites' / site}"]
             join += ["--insecure"] if federation is None else []
@@ -231,7 +234,7 @@ def run(
             else:
                 network.start(site, [*join, f"--policy={guards[site]}"])
         credentials = None if federation is None else federation.credentials()
-        _watch(network, Observer(address, credentials), list(tables), watch, on_enough)
+        _watch(network, Observer(address, credentials), list(tables), viewer)
 
 
 def start_coordinator(
@@ -371,13 +374,7 @@ def _await_address(address_file: Path, network: LocalNetwork) -> str:
     return address_file.read_text(encoding="utf-8")
 
 
-def _watch(
-    network: LocalNetwork,
-    observer: Observer,
-    sites: Sequence[str],
-    watch: Callable[[RunStatus], None],
-    on_enough: Callable[[str], None],
-) -> None:
+def _watch(network: LocalNetwork, observer: Observer, sites: Sequence[str], viewer: Viewer) -> None:
     seen: RunStatus | None = None
     asked = False
     try:
@@ -388,7 +385,7 @@ def _watch(
                     seen = None
                 elif (status := observer.status()) is not None:
                     seen = status
-                    watch(status)
+                    viewer.show(status)
                 network.wait_for_an_end(_POLL_S)
             except Interruption as error:
                 searches = seen is not None and seen.phase is not None and seen.phase.is_search
@@ -396,7 +393,7 @@ def _watch(
                     raise
                 asked = True
                 network.send_signal(COORDINATOR, signal.SIGINT)
-                on_enough(ENDING)
+                viewer.say(ENDING)
         network.check()
     finally:
         observer.close()

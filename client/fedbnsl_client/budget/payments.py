@@ -61,6 +61,8 @@ class Payment:
             raise ValueError(f"units are whole numbers from 0 on; got {self.units!r}")
         if type(self.in_all) is not int or self.in_all < self.units:
             raise ValueError(f"the cost against all others is at least {self.units} units; got {self.in_all!r}")
+        if type(self.gaussian) is not bool:  # caps and ledger would read anything else each in its own way
+            raise ValueError(f"a run is counted by Gaussian DP or is not; got {self.gaussian!r}")
 
     @property
     def in_all(self) -> int:

@@ -11,6 +11,8 @@ from typing import Self
 
 from fedbnsl.privacy import gaussian_dp, zcdp
 
+LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums in a ledger stay far from the end of 64 bits
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -36,6 +38,11 @@ class Cap:
 
     units: int  # whatever is released
     gaussian_units: int  # if every run is counted by Gaussian DP; more than `units`
+
+    def __post_init__(self) -> None:
+        for units in (self.units, self.gaussian_units):
+            if type(units) is not int or not 0 <= units <= LARGEST_CAP_UNITS:
+                raise ValueError(f"a cap is a whole number of units, at most {LARGEST_CAP_UNITS}; got {units!r}")
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> Self:

@@ -40,11 +40,10 @@ from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_lock import filesystem_of
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.registrations import Registration
-from fedbnsl_client.budget.spending import Cap, Spending
+from fedbnsl_client.budget.spending import LARGEST_CAP_UNITS, Cap, Spending
 from fedbnsl_client.data.fingerprint import fingerprint
 from private_site import units_spent
 
-LARGEST_CAP = 10**18
 RUN = 2**64 - 1  # as large as a run's number can be
 NAMES = ("age", "dose", "weight")
 TABLE = np.random.default_rng(7).normal(size=(30, 3))
@@ -599,18 +598,34 @@ def test_an_exhausted_budget_is_told_in_numbers(ledger):
 
 
 def test_sums_near_the_largest_cap_are_exact(ledger):
-    reserve(ledger, request(1), LARGEST_CAP - 1, cap_units=LARGEST_CAP)
-    reserve(ledger, request(2), 1, cap_units=LARGEST_CAP)
-    assert units_spent(ledger, "a") == LARGEST_CAP
+    reserve(ledger, request(1), LARGEST_CAP_UNITS - 1, cap_units=LARGEST_CAP_UNITS)
+    reserve(ledger, request(2), 1, cap_units=LARGEST_CAP_UNITS)
+    assert units_spent(ledger, "a") == LARGEST_CAP_UNITS
     with pytest.raises(BudgetExhaustedError):
-        reserve(ledger, request(3), 10**30, cap_units=LARGEST_CAP)
+        reserve(ledger, request(3), 10**30, cap_units=LARGEST_CAP_UNITS)
     ledger.verify()
 
 
 @pytest.mark.parametrize("wrong", [-1, True, 1.0, "1", np.int64(1), None])
-def test_a_cost_that_is_no_whole_number_is_refused(wrong):
+def test_a_cost_or_cap_that_is_no_whole_number_is_refused(wrong):
     with pytest.raises(ValueError, match="whole numbers"):
         Payment(wrong, {})
+    for caps in ((wrong, 0), (0, wrong)):
+        with pytest.raises(ValueError, match="whole number of units"):
+            Cap(*caps)
+
+
+def test_no_cap_lets_sums_grow_beyond_what_the_file_adds_up_exactly():
+    Cap(LARGEST_CAP_UNITS, LARGEST_CAP_UNITS)
+    for caps in ((LARGEST_CAP_UNITS + 1, 0), (0, LARGEST_CAP_UNITS + 1)):
+        with pytest.raises(ValueError, match="at most 1000000000000000000"):
+            Cap(*caps)
+
+
+@pytest.mark.parametrize("wrong", [1, 0, None, "yes"])
+def test_a_run_is_counted_by_gaussian_dp_or_is_not(wrong):
+    with pytest.raises(ValueError, match="is counted by Gaussian DP or is not"):
+        Payment(1, {}, wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"X": TABLE}, {"scale": float("nan")}, {"x": {1, 2}}, {"x": b""}, {"x": "\udc80"}])

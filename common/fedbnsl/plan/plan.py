@@ -339,8 +339,10 @@ class Plan(BaseModel):
         """A plan from plain values; a PlanError names each wrong setting, its value and the rule that it breaks."""
         # The plan.toml of a run folder has every setting: one that is gone is no error where it says what now holds.
         settings = {name: value for name, value in settings.items() if name not in _GONE or value != _GONE[name][0]}
-        if isinstance(settings.get("privacy"), Mapping):
-            settings["privacy"] = {_RENAMED.get(name, name): value for name, value in settings["privacy"].items()}
+        given = settings.get("privacy")
+        if isinstance(given, Mapping):  # a setting under both names keeps the old one, which is refused
+            names = {old: new for old, new in _RENAMED.items() if new not in given}
+            settings["privacy"] = {names.get(name, name): value for name, value in given.items()}
         try:
             return cls.model_validate(settings)
         except ValidationError as error:

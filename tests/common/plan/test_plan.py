@@ -350,6 +350,17 @@ def test_a_plan_of_an_older_run_folder_which_has_every_setting_is_read() -> None
     assert Plan.parse({"rounds": 7, **gone}) == Plan(rounds=7)
 
 
+def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_under_both() -> None:
+    plan = Plan.load("private", ["privacy.secure_aggregation_retries=2", "n_participants=8"])
+    now = plan.model_dump()["privacy"]
+    before = {name.replace("secure_aggregation", "secure_sum"): value for name, value in now.items()}
+    assert before.keys() != now.keys()
+    assert plan.with_settings(privacy=before) == plan
+    for both in ({**now, "secure_sum": False}, {"secure_sum": False, **now}):
+        with pytest.raises(PlanError, match=r"privacy\.secure_sum = False: no such setting"):
+            plan.with_settings(privacy=both)
+
+
 @pytest.mark.parametrize("setting", ["rounds", "n_participants", "l1_weight", "consensus_penalty", "refit_rounds"])
 @pytest.mark.parametrize("value", [True, "1"])
 def test_a_number_in_another_guise_is_refused(setting: str, value: object) -> None:

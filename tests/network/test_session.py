@@ -917,7 +917,7 @@ def test_a_coordinator_that_appears_late_is_joined(start: Start, connect: Call) 
     assert list(late[0].roster.members) == ["north"]
 
 
-def test_a_end_notice_that_nobody_hears_is_no_error(start: Start, connect: Call) -> None:
+def test_an_end_notice_that_nobody_hears_is_no_error(start: Start, connect: Call) -> None:
     notices: list[str] = []
     coordinator = start()
     session = connect(coordinator, notice=notices.append)

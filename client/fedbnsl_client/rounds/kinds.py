@@ -114,7 +114,7 @@ class LocalProblem:
             raise RemoteProtocolError("the coordinator asks for secure aggregation before all sites have keys")
         if len(self.X) > _MOST_SUMMED_ROWS:
             raise LocalProtocolError(
-                f"a table of {len(self.X)} rows; secure aggregation take at most {_MOST_SUMMED_ROWS} of a site"
+                f"a table of {len(self.X)} rows; secure aggregation takes at most {_MOST_SUMMED_ROWS} of a site"
             )
         return self.member.present(self.memberships, self.lost)
 

@@ -41,7 +41,7 @@ class TimeLeft:
         return Phase(self._what, share, now - self._began, self._left_s(share, now))
 
     def _left_s(self, share: float, now: float) -> float | None:
-        """Of what was told before, less the time since; what the time left so far says replaces it little by little."""
+        """Of what was told before, less the time since; what the pace so far says replaces it little by little."""
         if self._basis is None:
             self._basis = now, share
         since, done = now - self._basis[0], share - self._basis[1]

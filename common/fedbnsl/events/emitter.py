@@ -10,7 +10,7 @@ private table, and no count that is private, may enter.
 At the coordinator, each with the `run`'s name:
 
 ===============  ======================================================================================================
-run started      plan (digest, hex), rounds, variables (names), sites (memberships), after_round (0: from the beginning)
+run started      plan (digest, hex), rounds, variables (names), sites (names), after_round (0: from the beginning)
 site joined      site, n_samples
 site away        site
 site back        site

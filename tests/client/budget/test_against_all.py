@@ -1,4 +1,4 @@
-"""Secure aggregation have a second price, against the coordinator and all other sites: it is kept, capped and told."""
+"""Secure aggregation has a second price, against the coordinator and all other sites: it is kept, capped and told."""
 
 from pathlib import Path
 

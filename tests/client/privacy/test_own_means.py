@@ -286,7 +286,7 @@ def test_a_table_of_more_rows_than_a_sum_holds_is_refused_and_nothing_is_paid_fo
 ) -> None:
     federation = Federation(tables())
     monkeypatch.setattr("fedbnsl_client.rounds.kinds._MOST_SUMMED_ROWS", ROWS - 1)
-    with pytest.raises(LocalProtocolError, match="secure aggregation take at most 1999"):
+    with pytest.raises(LocalProtocolError, match="secure aggregation takes at most 1999"):
         federation.sites["east"].handle(
             RoundTask(2, Statistics(), contributed=True, memberships=federation.memberships)
         )

@@ -1,9 +1,11 @@
 """Processes that a server has forked, against those that start by themselves."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,36 @@ def test_a_forked_process_that_is_killed_tells_by_which_signal(tmp_path: Path) -
     process = Forked(["coordinator", "serve", "lean", *SERVE, f"--out={tmp_path / 'run'}"], tmp_path / "log")
     process.kill()
     assert ended(process) == -signal.SIGKILL
+
+
+def test_a_server_that_still_loads_ends_with_the_process_that_started_it() -> None:
+    caller = subprocess.Popen([sys.executable, "-c", _CALLER], stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    server = Path("/proc", caller.stdout.readline().strip())
+    try:
+        await_text(server / "maps", "numpy")
+        os.kill(int(server.name), signal.SIGSTOP)  # it loads no further
+        caller.kill()
+        caller.wait()
+        until = time.monotonic() + LONG_S
+        while server.exists() and (server / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < until, "it would load on"
+            time.sleep(0.02)
+    finally:
+        caller.kill()
+        with suppress(ProcessLookupError):
+            os.kill(int(server.name), signal.SIGKILL)
+        caller.stdout.close()
+
+
+_CALLER = """
+import time
+from multiprocessing import forkserver
+from fedbnsl_workbench.fork_server import begin_to_load
+begin_to_load()
+print(forkserver._forkserver._forkserver_pid, flush=True)
+time.sleep(600)
+"""
 
 
 def test_two_forks_draw_different_keys(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Load what a coordinator and a site need; what one of them alone needs after its start, it loads meanwhile.
 
-Loading takes a minute where kernels are compiled: it ends with the process that asked for it. Forks do not inherit that.
+Loading takes a minute where kernels are compiled: it ends with the process that asked for it. Forks outlive that one.
 """
 
 import ctypes

@@ -15,7 +15,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.simulate import simulate
 
 ALL_WELL = {COORDINATOR: [0], "north": [0], "south": [0]}
-SMALL = {"fedbnsl.protocol.chunks.PIECE_BYTES": 50}
+SMALL = {"fedbnsl.protocol.chunks.CHUNK_BYTES": 50}
 # At the coordinator: chunks that it hands out (of joins, tasks, the end) and takes.
 _AT_THE_COORDINATOR = [
     "fedbnsl.protocol.chunks.CutMessage.chunk:after:2",
@@ -60,7 +60,7 @@ def test_a_run_in_chunks_gives_the_same_bits_and_counts_every_byte_of_them(
     with Scene(tmp_path, public_plan(), constants=SMALL) as scene:
         assert scene.perform() == ALL_WELL, scene.said
         is_as_it_should_be(scene, undisturbed)
-        monkeypatch.setattr(chunks, "PIECE_BYTES", 50)
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", 50)
         tables = {site: Dataset.read(tmp_path / site / "table.csv") for site in SITES}
         simulated = simulate(scene.plan, tables, tmp_path / "simulated")
         counted = bytes_of_rounds(scene.result)

@@ -1107,7 +1107,7 @@ UPDATED = LocalUpdate("north", 1, admm_rounds.Answer(matrix((1, 0.1), (3, -1 / 3
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few bytes, of which every message but the smallest takes several."""
-    monkeypatch.setattr(chunks, "PIECE_BYTES", SMALL)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", SMALL)
 
 
 def sent_chunks(coordinator: Coordinator) -> list[federation.Update]:

@@ -1,6 +1,6 @@
 """Messages too large for one call: cut into chunks, each in its own call, and joined by the other side.
 
-A message of up to `PIECE_BYTES` crosses the wire as it is. Of a larger one each call carries a chunk of its serialised
+A message of up to `CHUNK_BYTES` crosses the wire as it is. Of a larger one each call carries a chunk of its serialised
 bytes, with length and SHA-256 of the whole. Chunks are taken in their order alone, and the receiver says, or asks by,
 how many bytes it holds: a call can be repeated, and after a restart of the receiver the first chunk comes again.
 What a message of the run has at most follows from its number of variables (`codec.largest_update_bytes`,
@@ -18,7 +18,7 @@ from fedbnsl.errors import MalformedMessageError
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.wire import federation_pb2 as federation
 
-PIECE_BYTES = MAX_MESSAGE_BYTES - 1024  # what is around a chunk fits into the rest
+CHUNK_BYTES = MAX_MESSAGE_BYTES - 1024  # what is around a chunk fits into the rest
 
 MOST_BYTES = 2**31 - 1
 """Of any message: protobuf promises no larger ones."""
@@ -35,12 +35,12 @@ class CutMessage:
 
     def chunk(self, start: int) -> federation.Chunk:
         """The chunk that begins at a byte; without bytes from the end of the message on."""
-        data = self.data[start : start + PIECE_BYTES]
+        data = self.data[start : start + CHUNK_BYTES]
         return federation.Chunk(digest=self.digest, n_bytes=len(self.data), start=start, data=data)
 
     def chunks(self) -> Iterator[federation.Chunk]:
         """All chunks."""
-        return map(self.chunk, range(0, len(self.data), PIECE_BYTES))
+        return map(self.chunk, range(0, len(self.data), CHUNK_BYTES))
 
 
 def cut(data: bytes, *, most_bytes: int = MOST_BYTES) -> CutMessage | None:
@@ -48,7 +48,7 @@ def cut(data: bytes, *, most_bytes: int = MOST_BYTES) -> CutMessage | None:
 
     Raises MalformedMessageError if the other side would not take so large a one.
     """
-    if len(data) <= PIECE_BYTES:
+    if len(data) <= CHUNK_BYTES:
         return None
     if len(data) > min(most_bytes, MOST_BYTES):
         raise MalformedMessageError(f"a message larger than max ({len(data)} vs. {min(most_bytes, MOST_BYTES)})")

@@ -15,7 +15,7 @@ DATA = MESSAGE.SerializeToString()
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PIECE_BYTES", SMALL)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", SMALL)
 
 
 def whole(data: bytes = DATA) -> CutMessage:
@@ -59,10 +59,10 @@ def test_only_a_message_that_does_not_fit_is_cut() -> None:
 
 def test_a_chunk_and_what_is_around_it_fit_into_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    (first, _) = whole(bytes(chunks.PIECE_BYTES + 1)).chunks()
+    (first, _) = whole(bytes(chunks.CHUNK_BYTES + 1)).chunks()
     update = federation.Update(run=2**32 - 1, site="s" * 64, round=2**32 - 1, chunk=first)
     variables = tuple(f"x{k}" for k in range(1200))  # the fewest, about, of which an update can be so large
-    assert codec.largest_update_bytes(len(variables)) > chunks.PIECE_BYTES
+    assert codec.largest_update_bytes(len(variables)) > chunks.CHUNK_BYTES
     assert update.ByteSize() <= codec.largest_call_bytes(variables)
     assert federation.PullReply(chunk=first).ByteSize() <= chunks.MAX_MESSAGE_BYTES
 

@@ -139,11 +139,15 @@ def test_a_token_is_shown_over_tls_only(tmp_path):
         WebPort("127.0.0.1:0", package=PACKAGE, token_file=tmp_path / "token")
 
 
-@pytest.mark.parametrize("content", ["short", "two words of some length", ""])
+@pytest.mark.parametrize("content", ["short", "two words of some length", "", "ä" * 20])
 def test_a_bad_token_is_refused(tmp_path, content):
+    given = {"package": PACKAGE, "token_file": tmp_path / "token", "secure": ssl.create_default_context}
     (tmp_path / "token").write_text(content, encoding="utf-8")
-    with pytest.raises(SetupError, match="one word of at least 16"):
-        WebPort("127.0.0.1:0", package=PACKAGE, token_file=tmp_path / "token", secure=ssl.create_default_context)
+    with pytest.raises(SetupError, match="one word of at least 16 ASCII"):
+        WebPort("127.0.0.1:0", **given)
+    (tmp_path / "token").unlink()
+    with pytest.raises(SetupError, match=r"--web-token: .* cannot be read"):
+        WebPort("127.0.0.1:0", **given)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl_server.results.outlier_scores import outliers
 from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report.learned import learned_edges
 from fedbnsl_workbench.report.run_files import ReportedRun
+from fedbnsl_workbench.report.summary import at_the_head
 from fedbnsl_workbench.report.threshold_path import acyclic_edges
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.scoring.varsortability import varsortability
@@ -65,11 +65,6 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
         if scores["cyclic_reference"]:
             found.append("The truth has a directed cycle: no Bayesian network can match it in full.")
     return found
-
-
-def at_the_head(result: Mapping[str, Any]) -> list[str]:
-    """Warnings that summary and page have at their head, and so not among the others."""
-    return [*in_words(outliers(result["influence"])), *result["verdict"]["incomplete"], *result["verdict"]["few_rows"]]
 
 
 def varsortability_of(run: ReportedRun) -> float | None:

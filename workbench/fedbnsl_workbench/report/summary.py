@@ -15,7 +15,6 @@ from fedbnsl_server.results.numbers import between, signed
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.results.result_schema import Coefficient, Edge, Shares
 from fedbnsl_server.results.sentences import checks_in_words, directions_in_words, in_words, whole
-from fedbnsl_workbench.report.cautions import at_the_head
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
 from fedbnsl_workbench.scoring.metrics import Scores
@@ -23,6 +22,11 @@ from fedbnsl_workbench.scoring.metrics import Scores
 _EDGES_SHOWN = 40
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
+
+
+def at_the_head(result: Mapping[str, Any]) -> list[str]:
+    """Warnings that summary and page have at their head, and so not among the others."""
+    return [*in_words(outliers(result["influence"])), *result["verdict"]["incomplete"], *result["verdict"]["few_rows"]]
 
 
 def print_summary(

@@ -13,6 +13,7 @@ from fedbnsl.protocol.messages import JoinRequest, LedgerHead
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results import warnings
 from fedbnsl_server.results.results import RunRecorder
+from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.sites.mailbox import Traffic
 from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.run_folder import RunFolder
@@ -126,18 +127,20 @@ def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_p
 def test_columns_whose_spread_the_noise_hides_are_named_where_their_edges_are_told() -> None:
     dictionary = {"a": {"range": [0, 1]}, "b": {"range": [0, 1]}}
     plan = Plan.load("private", ["privacy.secure_aggregation=false"]).with_settings(dictionary=dictionary)
-    assert warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4])) == [], "none is told there"
+    assert [*warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4]))] == [], "none is told there"
     plan = plan.with_settings(rounds=2, moments_rounds=0, graph_class="dag-equal-variance", threshold=0.3)
-    (sentence,) = warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4]))
-    assert "how much 'b' vary" in sentence
-    assert warnings.of_hidden_scales(plan, ("a", "b"), np.ones(2)) == []
+    (told,) = in_words([*warnings.of_hidden_scales(plan, ("a", "b"), np.array([1.0, 0.4]))])
+    assert "how much 'b' vary" in told
+    assert [*warnings.of_hidden_scales(plan, ("a", "b"), np.ones(2))] == []
 
 
 def test_weights_into_variables_with_levels_are_called_biased_where_records_are_clipped() -> None:
     levels = {"a": {"range": [0, 1]}, "b": {"kind": "binary", "levels": ["no", "yes"]}}
     private, standard = Plan.load("private"), Plan.load("standard")
-    (sentence,) = warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a", "b"})
-    assert "weights of edges into 'b' come out too large or too small" in sentence
-    assert warnings.of_clipped_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}}), {"b"}) == []
-    assert warnings.of_clipped_levels(standard.with_settings(dictionary=levels), {"b"}) == []
-    assert warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a"}) == [], "no edge into it"
+    (told,) = in_words([*warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a", "b"})])
+    assert "weights of edges into 'b' come out too large or too small" in told
+    assert [
+        *warnings.of_clipped_levels(private.with_settings(dictionary={**levels, "b": {"range": [0, 1]}}), {"b"})
+    ] == []
+    assert [*warnings.of_clipped_levels(standard.with_settings(dictionary=levels), {"b"})] == []
+    assert [*warnings.of_clipped_levels(private.with_settings(dictionary=levels), {"a"})] == [], "no edge into it"

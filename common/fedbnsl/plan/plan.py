@@ -442,7 +442,11 @@ class Plan(BaseModel):
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        content = self.model_dump(mode="json")
+        if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
+            first = {new: old for old, new in _RENAMED.items()}
+            content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}
+        canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()
 
     def approvable_digests(self) -> tuple[bytes, ...]:

@@ -10,6 +10,7 @@ from fedbnsl_server.sites.ejection import Ejected
 from fedbnsl_server.sites.roster import Member
 
 _TAKEN, _FREED, EJECTED = "seated", "membership freed", "ejected"
+_FREED_BEFORE = "seat freed"  # as earlier versions wrote it
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def replay(events: Iterable[Mapping[str, Any]]) -> Membership:
     ejected: list[Ejected] = []
     try:
         for event in events:
-            if event.get("event") == _FREED:
+            if event.get("event") in (_FREED, _FREED_BEFORE):
                 del members[event["site"]]
             elif event.get("event") == EJECTED:
                 one = Ejected(**{key: value for key, value in event.items() if key != "event"})

@@ -105,7 +105,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         units = Units(arrays["unit_centres"], arrays["unit_scales"])
     memberships = tuple(  # as above
         Membership(site, n_samples, *map(bytes.fromhex, parts))
-        for site, n_samples, *parts in head.get("memberships", [])
+        for site, n_samples, *parts in head.get("memberships", head.get("seats", []))  # the earlier name
     )
     sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, memberships) for site in head["sites"]}
     return AdmmState(

@@ -1,5 +1,7 @@
 """A plan means the same to everybody, and a wrong one says what is wrong with it."""
 
+import hashlib
+import json
 import math
 import re
 import tomllib
@@ -356,6 +358,8 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
     before = {name.replace("secure_aggregation", "secure_sum"): value for name, value in now.items()}
     assert before.keys() != now.keys()
     assert plan.with_settings(privacy=before) == plan
+    settings = json.dumps({**plan.model_dump(mode="json"), "privacy": before}, sort_keys=True, separators=(",", ":"))
+    assert plan.digest() == hashlib.sha256(settings.encode()).digest(), "what older sites approved, and runs go on with"
     for both in ({**now, "secure_sum": False}, {"secure_sum": False, **now}):
         with pytest.raises(PlanError, match=r"privacy\.secure_sum = False: no such setting"):
             plan.with_settings(privacy=both)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import ResultError
-from fedbnsl.protocol.messages import SiteState
+from fedbnsl.protocol.messages import Membership, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.inference.confidence import Confidence
@@ -106,6 +106,22 @@ def state() -> AdmmState:
 def test_a_state_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:
     checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
     assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(state)
+
+
+def test_memberships_survive_the_disk_also_under_the_name_that_earlier_versions_gave_them(
+    tmp_path: Path, state: AdmmState
+) -> None:
+    memberships = Membership("a", 7, b"certificate", b"key", b"signature"), Membership("b", 9)
+    sites = {site: replace(one, memberships=memberships) for site, one in state.sites.items()}
+    file = tmp_path / "state.npz"
+    checkpoint.save(file, replace(state, sites=sites), plan_digest=DIGEST)
+    assert checkpoint.load(file, plan_digest=DIGEST).memberships == memberships
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    head = json.loads(arrays["head"].tobytes())
+    head["seats"] = head.pop("memberships")
+    np.savez(file, **{**arrays, "head": np.frombuffer(json.dumps(head).encode(), np.uint8)})
+    assert checkpoint.load(file, plan_digest=DIGEST).memberships == memberships
 
 
 def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:

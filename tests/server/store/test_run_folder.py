@@ -88,6 +88,16 @@ def test_a_run_that_everybody_left_has_no_members(run: Path) -> None:
     assert membership_log.replay(events) == Membership({"a": Member(NAMES[::-1], 3, False)})
 
 
+def test_a_membership_that_was_freed_under_an_earlier_version_is_free(run: Path) -> None:
+    folder = RunFolder.resume(run, PLAN)
+    membership_log.note(folder.events, "a", Member(NAMES, 3, False))
+    folder.events.write("seat freed", site="a")
+    folder.close()
+    folder = RunFolder.resume(run, PLAN)
+    folder.close()
+    assert folder.past.membership == Membership()
+
+
 def test_a_line_that_frees_a_membership_nobody_had_is_refused(run: Path) -> None:
     (run / "events.jsonl").write_text('{"event": "membership freed", "site": "a"}\n', encoding="utf-8")
     with pytest.raises(ResultError, match="memberships of the run cannot be read"):

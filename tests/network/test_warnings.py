@@ -52,6 +52,9 @@ def test_processes_and_one_process_warn_alike_of_what_is_odd_about_the_tables(tm
     lines = tables["south"].read_text(encoding="utf-8").splitlines()
     coded = [line.rpartition(",")[0] + f",{k % 3 - 1}" for k, line in enumerate(lines[1:])]
     tables["south"].write_text("\n".join([lines[0], *coded]) + "\n", encoding="utf-8")
+    north = tables["north"].read_text(encoding="utf-8").splitlines()
+    north[5] = north[5].rpartition(",")[0] + ",999"
+    tables["north"].write_text("\n".join(north) + "\n", encoding="utf-8")
     plan = Plan(n_participants=2, rounds=3)
     localnet.run(plan, tables, tmp_path / "network", seeds={})
     with pytest.warns(DataWarning):
@@ -63,12 +66,14 @@ def test_processes_and_one_process_warn_alike_of_what_is_odd_about_the_tables(tm
     assert findings(alone)[1:] == [None] * 3, "once is enough"
     assert findings(alone)[0] == [
         {"code": "means_far_from_zero", "variables": ["dose"], "site": "north"},
+        {"code": "looks_like_a_code", "variables": ["mass"], "site": "north"},
         {"code": "means_far_from_zero", "variables": ["age", "dose"], "site": "south"},
         {"code": "looks_categorical", "variables": ["mass"], "site": "south"},
     ]
     said = " ".join(network["warnings"])
     assert "means of 'dose', 'age' further from zero than the standard deviation (at north, south)" in said
     assert "few whole values of 'mass' look like categories (at south)" in said
+    assert "numbers of 'mass' look like a code of a missing value, such as 999 (at north)" in said
     page = write_report(tmp_path / "network").read_text(encoding="utf-8")
     assert "further from zero than the standard deviation (at north, south)" in page
 

@@ -172,7 +172,8 @@ def simulate(
     plan = described(plan, dictionary)
     datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
     folder = Path(out).expanduser().absolute()
-    return Network(folder, simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed))
+    simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed)
+    return Network.read(folder)
 
 
 def described(plan: Plan | Path | str, dictionary: Dictionary | Mapping[str, Any] | Path | str | None) -> Plan:

@@ -15,6 +15,7 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Transform
+from fedbnsl.protocol.messages import FindingCode, TableFinding
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.cell_problems import words_have_a_remedy
 from fedbnsl_client.data.checks import (
@@ -263,13 +264,17 @@ class Dataset:
         try:
             X = self.complete_cases().X
             said = [
-                *copied_records(X),
-                *numbered_columns(self.variables, X, of=numbers),
-                *columns_with_codes(self.variables, X, measured),
+                Oddity(None, text) for text in (*copied_records(X), *numbered_columns(self.variables, X, of=numbers))
+            ]
+            said += [
+                Oddity(TableFinding(FindingCode.LOOKS_LIKE_A_CODE, (k,)), text)
+                for k, text in columns_with_codes(self.variables, X, measured)
             ]
         except DataError as no_room:
-            said = [f"copies of records, row numbers and codes such as 999 were not looked for: {no_room}"]
-        return replace(self, odd=(*self.odd, *(Oddity(None, text) for text in said)))
+            said = [
+                Oddity(None, f"copies of records, row numbers and codes such as 999 were not looked for: {no_room}")
+            ]
+        return replace(self, odd=(*self.odd, *said))
 
     def _said(self) -> Self:
         """Itself, after a warning for each thing that a person should look at."""

@@ -41,8 +41,10 @@ def suspected_codes(values: Matrix, counts: Index) -> Iterator[tuple[float, str]
             yield float(value), f"{n:,} cell(s) are {value:g}, far more than any other number"
 
 
-def columns_with_codes(names: Sequence[str], X: Matrix, transforms: Mapping[int, Transform]) -> Iterator[str]:
-    """Ask of the columns of numbers whether some stand for a missing value.
+def columns_with_codes(
+    names: Sequence[str], X: Matrix, transforms: Mapping[int, Transform]
+) -> Iterator[tuple[int, str]]:
+    """Ask of the columns of numbers whether some stand for a missing value; with each question its column.
 
     Parameters
     ----------
@@ -71,8 +73,9 @@ def columns_with_codes(names: Sequence[str], X: Matrix, transforms: Mapping[int,
         else:
             for _, said in suspected_codes(values, counts):
                 yield (
+                    k,
                     f"column {names[k]!r}: {said}: does it stand for a missing value? Then say so in columns.toml: "
-                    "missing = [...]"
+                    "missing = [...]",
                 )
 
 

@@ -14,7 +14,7 @@ from fedbnsl import __version__
 from fedbnsl.console.shown import steers_terminal
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 KEY_BYTES = 32
 """Of an X25519 public key."""
@@ -83,6 +83,7 @@ class FindingCode(Enum):
 
     MEANS_FAR_FROM_ZERO = 1
     LOOKS_CATEGORICAL = 2
+    LOOKS_LIKE_A_CODE = 3  # such as 999 for a missing value
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,14 @@ class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCo
     FINDING_CODE_UNSPECIFIED: _FindingCode.ValueType  # 0
     FINDING_CODE_MEANS_FAR_FROM_ZERO: _FindingCode.ValueType  # 1
     FINDING_CODE_LOOKS_CATEGORICAL: _FindingCode.ValueType  # 2
+    FINDING_CODE_LOOKS_LIKE_A_CODE: _FindingCode.ValueType  # 3
 
 class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
 
 FINDING_CODE_UNSPECIFIED: FindingCode.ValueType  # 0
 FINDING_CODE_MEANS_FAR_FROM_ZERO: FindingCode.ValueType  # 1
 FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
+FINDING_CODE_LOOKS_LIKE_A_CODE: FindingCode.ValueType  # 3
 Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
 
 class _LeaveReason:

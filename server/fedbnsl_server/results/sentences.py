@@ -111,6 +111,8 @@ DATA_QUALITY: Mapping[str, str] = {
     "5}), and regressions have no intercept: directions and weights may be wrong",
     "looks_categorical": "few whole values of {variables:quoted 5} look like categories (at {sites:few 5}); weights "
     "take them as quantities",
+    "looks_like_a_code": "numbers of {variables:quoted 5} look like a code of a missing value, such as 999 (at "
+    "{sites:few 5}); here they count as values: say `missing = [...]` in that site's columns.toml if they are not",
     "near_bounds": "released mean squares of {variables:quoted 5} above half of their feature_bounds: values are cut "
     "off there, or lie far from zero, and regressions have no intercept",
     "constant_at_a_site": "{variables:quoted 5} with one value in all rows (at {sites:few 5}), but not elsewhere: ask "

@@ -76,8 +76,8 @@ _data_option = click.option(
     "--data",
     required=True,
     type=PATH,
-    help="The site's table: CSV in UTF-8, commas, column names in the first line; Parquet, a file or a folder; or a "
-    "table.toml that names a query.",
+    help="The site's table: CSV in UTF-8 (commas, semicolons or tabs) with column names in the first line; Parquet, a "
+    "file or a folder; or a table.toml that names a query.",
 )
 
 

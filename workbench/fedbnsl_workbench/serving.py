@@ -102,8 +102,8 @@ def serve(
         try:
             members = None if federation is None else Federation.open(Path(federation).expanduser())
             follower = Follower(notice=lambda text: tell(f"coordinator: {text}", err=True))
-            result = serve_run(plan, folder, ServerSettings(listen, opened.set_result, members), follower)
-            ended.set_result(Network(folder, result))
+            serve_run(plan, folder, ServerSettings(listen, opened.set_result, members), follower)
+            ended.set_result(Network.read(folder))
         except BaseException as error:  # it is raised where the address or the network is asked for
             if not opened.done():
                 opened.set_exception(error)

@@ -229,7 +229,7 @@ def test_serve_says_at_once_which_of_its_sites_cannot_join_and_refuses_one_that_
     federation.revoke("south")
     refused = fedbnsl(*serve, "--sites=north,south,east", *soon[:1], "--out=other")
     assert refused.code == 14
-    assert "memberships south, whose certificate is revoked" in refused.err
+    assert "the plan names south, whose certificate is revoked" in refused.err
     assert not Path("other").exists()
     federation.revoke("north")
     goes_on = fedbnsl(*serve, "--sites=north,nroth,east", *soon)

@@ -134,7 +134,7 @@ def look_for_certificates(
     revoked = [site for site, state in states.items() if state == "revoked"]
     if begins and revoked:
         raise IdentityError(
-            f"the plan memberships {first_few(revoked)}, whose certificate is revoked",
+            f"the plan names {first_few(revoked)}, whose certificate is revoked",
             remedy="Leave it out of --sites (or `sites` in the plan), or enrol it again: fedbnsl participant request "
             f"... --renew at the site, then fedbnsl coordinator approve {federation.folder} REQUEST.",
         )

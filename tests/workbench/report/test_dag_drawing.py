@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, clipped, draw, text_width
+from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, shortened, text_width
 from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT, crossings, layout
 from fedbnsl_workbench.scoring.metrics import random_dag
 
@@ -91,7 +91,7 @@ def test_the_svg_holds_names_and_words_as_text_and_leaves_out_nodes_without_edge
     arrows = [Arrow(0, 1, "correct", 1.0, "<b> -> a & b"), Arrow(1, 3, "missing", 0.0, 'says "so"')]
     root = ElementTree.fromstring(draw(names, arrows, title="<a title>"))
     assert root.get("aria-label") == "<a title>"
-    assert [text.text for text in root.iter(f"{SPACE}text")] == ["<b>", "a & b", clipped("x" * 60)]
+    assert [text.text for text in root.iter(f"{SPACE}text")] == ["<b>", "a & b", shortened("x" * 60)]
     assert [title.text for title in root.iter(f"{SPACE}title")] == ['says "so"', "<b> -> a & b", "x" * 60]
     dashes = {path.get("stroke-dasharray") for path in root.iter(f"{SPACE}path") if path.get("stroke")}
     assert dashes == {None, STYLES["missing"].dashes}
@@ -104,9 +104,9 @@ def test_verdicts_differ_in_colour_and_in_dashes():
 
 
 def test_long_names_keep_both_ends():
-    assert clipped("short") == "short"
-    assert clipped("the_first_part_" + "z" * 40 + "_7") != clipped("the_first_part_" + "z" * 40 + "_8")
-    assert len(clipped("y" * 500)) == 24
+    assert shortened("short") == "short"
+    assert shortened("the_first_part_" + "z" * 40 + "_7") != shortened("the_first_part_" + "z" * 40 + "_8")
+    assert len(shortened("y" * 500)) == 24
     assert text_width("e\u0301") == text_width("e")
     assert text_width("\u767d") > text_width("W") > text_width("i")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.pages.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
-from fedbnsl_workbench.report.dag_drawing import clipped
+from fedbnsl_workbench.report.dag_drawing import shortened
 
 _WIDTH, _HEIGHT = 4.8, 2.9
 _MOST_NUMBERED = 25
@@ -49,7 +49,7 @@ def weight_map(W: Matrix, names: Sequence[str]) -> str:
     axes.set_ylabel("source")
     if d <= _MOST_LABELLED:
         size = 8 if d <= _MOST_NUMBERED else 5.5
-        shown = [clipped(name, _NAME) for name in names]
+        shown = [shortened(name, _NAME) for name in names]
         axes.set_xticks(range(d), shown, rotation=90, fontsize=size, parse_math=False)
         axes.set_yticks(range(d), shown, fontsize=size, parse_math=False)
     if d <= _MOST_NUMBERED:
@@ -94,7 +94,7 @@ def bytes_by_site(rounds: Sequence[int], sites: Sequence[str], both_ways: Matrix
     figure, axes = _chart("round", "kB, both ways" if len(sites) <= _SITES_AS_LINES else "site")
     if len(sites) <= _SITES_AS_LINES:
         for k, site in enumerate(sites):
-            axes.plot(rounds, both_ways[k] / 1000, label=clipped(site, _NAME), **_line(k, rounds))
+            axes.plot(rounds, both_ways[k] / 1000, label=shortened(site, _NAME), **_line(k, rounds))
         axes.set_ylim(bottom=0)
         _legend(figure, axes)
     else:
@@ -105,7 +105,7 @@ def bytes_by_site(rounds: Sequence[int], sites: Sequence[str], both_ways: Matrix
         axes.grid(visible=False)
         every = -(-len(sites) // 12)
         ticks = range(0, len(sites), every)
-        shown = [clipped(sites[k], _NAME) for k in ticks]
+        shown = [shortened(sites[k], _NAME) for k in ticks]
         axes.set_yticks(list(ticks), shown, fontsize=8, parse_math=False)
         axes.set_ylabel("")
         figure.colorbar(image, ax=axes, label="kB, both ways")
@@ -125,7 +125,7 @@ def residual_variances(names: Sequence[str], variances: Sequence[float]) -> str:
     else:
         axes.set_xlim(0, 1.08 * max(values) or 1.0)
     if len(names) <= _MOST_LABELLED:
-        shown = [clipped(names[k], _NAME) for k in order]
+        shown = [shortened(names[k], _NAME) for k in order]
         axes.set_yticks(range(len(names)), shown, fontsize=8, parse_math=False)
     else:
         axes.set_yticks([])

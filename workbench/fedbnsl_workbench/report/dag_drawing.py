@@ -68,7 +68,7 @@ class Arrow:
 
 def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
     """An <svg> of the nodes that have an edge; learned directed edges must be acyclic, and point down."""
-    shown = [clipped(name) for name in names]
+    shown = [shortened(name) for name in names]
     widths = [max(_NARROWEST, text_width(name) + 2 * _PADDING) for name in shown]
     laid_out = [arrow for arrow in arrows if arrow.kind != "unsure"]
     for sharing in (Counter(arrow.source for arrow in laid_out), Counter(arrow.target for arrow in laid_out)):
@@ -120,7 +120,7 @@ def sample(kind: str, *, directed: bool = True, share: float = 1.0) -> str:
     )
 
 
-def clipped(name: str, longest: int = _LONGEST_NAME) -> str:
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     """A name without its middle, if it is too long: both ends tell names apart."""
     if len(name) <= longest:
         return name

@@ -69,11 +69,11 @@ def _found(group: click.Group, context: click.Context, name: str) -> click.Comma
 
 def _command(command: click.Command, parent: click.Context, *, level: int) -> Iterator[str]:
     context = click.Context(command, info_name=command.name, parent=parent)
-    chunks = " ".join(command.collect_usage_chunks(context))
+    pieces = " ".join(command.collect_usage_pieces(context))
     yield f"\n{'#' * level} {context.command_path}\n"
     yield from _paragraphs(command.help or "")
     if not isinstance(command, click.Group):
-        yield f"```text\n{context.command_path} {chunks}\n```\n"
+        yield f"```text\n{context.command_path} {pieces}\n```\n"
     for parameter in command.get_params(context):
         record = None if "--help" in parameter.opts else parameter.get_help_record(context)
         if record is not None and record[1]:

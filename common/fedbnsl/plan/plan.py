@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import tomli_w
@@ -342,7 +342,8 @@ class Plan(BaseModel):
         given = settings.get("privacy")
         if isinstance(given, Mapping):  # a setting under both names keeps the old one, which is refused
             names = {old: new for old, new in _RENAMED.items() if new not in given}
-            settings["privacy"] = {names.get(name, name): value for name, value in given.items()}
+            table = cast(Mapping[str, Any], given)
+            settings["privacy"] = {names.get(name, name): value for name, value in table.items()}
         try:
             return cls.model_validate(settings)
         except ValidationError as error:

@@ -111,8 +111,9 @@ class Dataset:
 
     def remarks(self) -> list[str]:
         """What a person at the site should look at, in words."""
-        # Who has a dictionary means to use a plan that prepares columns; a run of another one says it all the same.
-        said = [one.text for one in self.odd if one.finding is None or not self.dictionary]
+        # Who has a dictionary means to use a plan that takes means off; a run of another one says it all the same.
+        unsaid = FindingCode.MEANS_FAR_FROM_ZERO if self.dictionary else None
+        said = [one.text for one in self.odd if one.finding is None or one.finding.code is not unsaid]
         return [*([self.gaps.said()] if self.gaps.rows else []), *said]
 
     @classmethod

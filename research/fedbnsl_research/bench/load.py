@@ -92,9 +92,9 @@ def _measured(plan: Plan, *, n_sites: int, n_variables: int) -> tuple[Result, Re
     )
     tables = site_datasets(truth)
     with tempfile.TemporaryDirectory() as scratch:
-        alone = simulate(plan, tables, Path(scratch, "alone"))
+        simulate(plan, tables, Path(scratch, "alone"))
         readings = _over_grpc(plan, list(tables), _Sites(tables), Path(scratch, "network"))
-        result = read_result(Path(scratch, "network"))
+        alone, result = read_result(Path(scratch, "alone")), read_result(Path(scratch, "network"))
     _check(result, alone, plan)
     return result, alone, readings
 

@@ -361,8 +361,8 @@ def test_a_site_that_the_coordinator_does_not_know(site, members, start, check) 
 
 
 def test_another_protocol(site, members, start, check, monkeypatch) -> None:
-    monkeypatch.setattr(servicer_module, "RunStatus", partial(RunStatus, protocol_version=7, version="9.9"))
-    check(site, start(members).address).assert_failed("version", 5, "speaks protocol 7 (fedbnsl 9.9)", "same version")
+    monkeypatch.setattr(servicer_module, "RunStatus", partial(RunStatus, protocol_version=99, version="9.9"))
+    check(site, start(members).address).assert_failed("version", 5, "speaks protocol 99 (fedbnsl 9.9)", "same version")
 
 
 def test_another_version_of_the_same_protocol_is_a_warning(site, members, start, check, monkeypatch) -> None:

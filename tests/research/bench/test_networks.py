@@ -89,7 +89,13 @@ def test_a_result_that_tells_what_is_directed_is_taken_at_its_word() -> None:
     edges = [{"source": "a", "target": "b"}, {"source": "b", "target": "c"}]
     result = {"variables": ["a", "b", "c"], "edges": edges}
     assert class_found(result).sum() == 4, "a chain: neither edge is directed in its class"
-    told = {"graph_class": "cpdag", "edges": [{**edges[0], "directed": False}, {**edges[1], "directed": True}]}
+    told = {
+        "graph_class": "cpdag",
+        "edges": [
+            {**edges[0], "directed": False, "directed_by": None},
+            {**edges[1], "directed": True, "directed_by": "data"},
+        ],
+    }
     marks = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)
     np.testing.assert_array_equal(class_found({**result, **told}), marks)
     assumed = {"graph_class": "dag-equal-variance", "edges": [{**edge, "directed": True} for edge in edges]}

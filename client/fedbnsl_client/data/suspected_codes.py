@@ -72,11 +72,9 @@ def columns_with_codes(
                 break
         else:
             for _, said in suspected_codes(values, counts):
-                yield (
-                    k,
-                    f"column {names[k]!r}: {said}: does it stand for a missing value? Then say so in columns.toml: "
-                    "missing = [...]",
-                )
+                # The code book decides, not the values: under privacy, a choice made by values would be a release.
+                text = f"column {names[k]!r}: {said}: does the code book say that it stands for a missing value?"
+                yield k, f"{text} Then write missing = [...] in columns.toml"
 
 
 def _as_written(values: Matrix, transform: Transform) -> Matrix:

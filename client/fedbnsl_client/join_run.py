@@ -43,6 +43,7 @@ from fedbnsl.protocol.messages import (
     LocalUpdate,
     RoundTask,
     RunOffer,
+    Units,
     run_tag,
 )
 from fedbnsl.protocol.sparse import SparseMatrix
@@ -174,7 +175,7 @@ def take_part(
                 )
 
             releases = _Releases(admission, reply.run, emit, is_heard=is_heard)
-            end = _answer_tasks(session, request, reply, restore, record, releases, leaving or Leaving())
+            end, units = _answer_tasks(session, request, reply, restore, record, releases, leaving or Leaving())
         except EjectedError:  # the coordinator takes no more calls of this site, nor a farewell
             raise
         except BaseException as error:
@@ -191,7 +192,7 @@ def take_part(
         emit("run over", outcome=outcome, reason="")
     if end.graph is None:
         raise RunAbandonedError(f"the run ended without a result: {shown(end.stopped_because)}")
-    learned = _learned(end.graph, end, table, plan)
+    learned = _learned(end.graph, end, table, plan, units)
     if n := int(learned.joined(table.columns).undirected.sum()):
         notice(
             f"{n} of the edges {'have' if n > 1 else 'has'} no direction: the data tell none, or too few draws agree"
@@ -274,7 +275,8 @@ def _answer_tasks(
     record: Record,
     told: _Releases,
     leaving: Leaving,
-) -> Finished:
+) -> tuple[Finished, Units | None]:
+    """Answer until the run is over; its end, and the units of its columns."""
     participant, last_round = restore(reply), reply.round
     answered: RoundTask | None = None
     memberships_lost = 0
@@ -282,7 +284,7 @@ def _answer_tasks(
         try:
             task = session.pull(last_round)
             if isinstance(task, Finished):
-                return task
+                return task, participant.units
             # A coordinator that crashed before it counted the last answer sends the same task again.
             if task.round == last_round + 1 or task == answered:
                 leaving.leave_if_asked()
@@ -330,7 +332,7 @@ def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> None:
     durable.write_text(out / "edges.csv", edges_csv(learned.joined(table.columns)))
 
 
-def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan) -> LearnedGraph:
+def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan, units: Units | None) -> LearnedGraph:
     """The graph with its class, which is not sent, as the DAG and the plan tell it, and with what else the end says."""
     columns, known, support = table.columns, plan.edge_mask(table.columns.names).of_variables, graph.support()
     dag = columns.joined(support)
@@ -352,11 +354,13 @@ def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan) -> 
         raise RemoteProtocolError("the end of the run leaves edges undecided that are no arrows of its graph's class")
     undecided = np.zeros_like(dag)
     undecided[tuple(edges[list(end.undecided)].T)] = True
+    weights = largest_changes.told(graph.to_dense(), largest_changes.largest_changes(plan, columns))
     return LearnedGraph(
         table.variables,
         support,
-        largest_changes.told(graph.to_dense(), largest_changes.largest_changes(plan, columns)),
+        weights,
         marks=columns.spread(marks),
         undecided=columns.spread(undecided),
         shares={} if drawn is None else drawn.shares(dag, columns.variables),
+        sizes=None if units is None else np.abs(units.weights_of_columns(weights)),
     )

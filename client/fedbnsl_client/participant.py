@@ -94,6 +94,11 @@ class Participant:
         self._learnt = 0
         self._answer: LocalUpdate | None = None
 
+    @property
+    def units(self) -> Units | None:
+        """In which the run's columns are measured; None: in those of the tables."""
+        return self._problem.units
+
     def handle(self, task: RoundTask) -> LocalUpdate:
         """Answer a task; a repeated task gets the same answer.
 

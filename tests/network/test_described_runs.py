@@ -1,5 +1,6 @@
 """Real processes over tables that a data dictionary describes: as in one process, and one dictionary for all."""
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -37,7 +38,22 @@ def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path
     assert {"blood", "visits"} in [{edge["source"], edge["target"]} for edge in network["edges"]]
     for site in files:
         kept = tmp_path / "network" / "sites" / site
-        assert (kept / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
+        own, common, personalised = (
+            {
+                (row["source"], row["target"]): row
+                for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+            }
+            for path in (kept / "edges.csv", tmp_path / "network" / "edges.csv", kept / "personalised-edges.csv")
+        )
+        assert {pair: float(row["weight"]) for pair, row in own.items()} == pytest.approx(
+            {pair: float(row["weight"]) for pair, row in common.items()}
+        )
+        levels = [
+            {pair: (row["source_level"], row["target_level"]) for pair, row in rows.items()}
+            for rows in (own, common, personalised)
+        ]
+        assert levels[0] == levels[1] == levels[2], "of each edge the same coefficient everywhere"
+        assert any(map(any, levels[0].values()))
         assert "blood=A" not in (kept / "personalised-edges.csv").read_text(encoding="utf-8")
 
 

@@ -1,15 +1,21 @@
 """Runs on tables with levels: blocks in the graph, levels that are rare or missing at a site, knowledge, privacy."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_workbench.network import Network
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
 
 DICTIONARY = Dictionary.model_validate(
@@ -65,6 +71,33 @@ def test_the_graph_is_one_between_variables(tmp_path: Path, plan: Plan) -> None:
     pairs = {frozenset((one["source"], one["target"])) for one in of_ward["coefficients"]}
     assert pairs == {frozenset(("ward=b", "crp")), frozenset(("ward=c", "crp"))}
     assert abs(of_ward["weight"]) == max(abs(one["weight"]) for one in of_ward["coefficients"])
+
+
+def test_one_coefficient_stands_for_an_edge_with_levels_in_every_file_and_is_named(tmp_path: Path) -> None:
+    """Level c is rare: its coefficient is the largest in the tables' units, and that of b without units."""
+    tables = [codes(2000, seed) for seed in range(3)]
+    for table, seed in zip(tables, range(3), strict=True):
+        rng = np.random.default_rng(10 + seed)
+        table[:, 1] = rng.choice(3, len(table), p=[0.49, 0.49, 0.02])
+        table[:, 3] = np.array([0.0, 3.0, 5.0])[table[:, 1].astype(int)] + rng.normal(0, 1, len(table))
+    result = run(tables, tmp_path / "run", STANDARD.with_settings(knowledge={"required": [["ward", "crp"]]}))
+    (edge,) = [edge for edge in result["edges"] if edge["source"] == "ward" and edge["target"] == "crp"]
+    assert edge["source_level"] == "b"
+    assert edge["weight"] < max(one["weight"] for one in edge["coefficients"])
+    with (tmp_path / "run" / "edges.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["target"] == "crp"]
+    assert (float(row["weight"]), row["source_level"], row["target_level"]) == (edge["weight"], "b", "")
+    assert result["references"] == {"ward": "a"}
+    text = io.StringIO()
+    print_summary(result, tmp_path / "run", Console(file=text, width=250), seconds=1.0)
+    assert "ward=b" in text.getvalue()
+    assert "ward=c" not in text.getvalue()
+    assert "ward: each level against a" in text.getvalue()
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert 'data-sort="ward">ward=b<' in page
+    assert "ward: each level against a." in page
+    (told,) = [text for text in Network.read(tmp_path / "run").effect("ward", "crp")["in_words"] if "level" in text]
+    assert told == "levels: ward: each level against a"
 
 
 def test_a_level_that_does_not_occur_at_a_site_leaves_the_graph_right_and_is_told_as_that(tmp_path: Path) -> None:

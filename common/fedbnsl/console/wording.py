@@ -11,15 +11,17 @@ def first_few(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(distinct[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def levels_in_words(levels: Mapping[str, Sequence[str]]) -> str:
+def levels_in_words(levels: Mapping[str, Sequence[str]], references: Mapping[str, str]) -> str:
     """Which number stands for which level, by variable: `smoker: 1 = yes; stage: 0 = I, 1 = II, 2 = III`.
 
-    Of two levels, the one that is 1 says which is 0.
+    Of two levels, the one that is 1 says which is 0. Of a nominal variable, the reference level: `ward: each level
+    against surgery`.
     """
-    return "; ".join(
+    as_numbers = [
         f"{name}: {', '.join(f'{k} = {level}' for k, level in enumerate(own) if k or len(own) > 2)}"
         for name, own in levels.items()
-    )
+    ]
+    return "; ".join([*as_numbers, *(f"{name}: each level against {level}" for name, level in references.items())])
 
 
 def counted(n: int, one: str, several: str = "") -> str:

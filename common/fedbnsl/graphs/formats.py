@@ -23,7 +23,10 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 
 ORIENTATION = "edge source -> target: source is the parent"
 
-EDGES_HEADER = ["source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"]
+EDGES_HEADER = [
+    *("source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"),
+    *("source_level", "target_level"),
+]
 _ONE_OF_ITS_CLASS = (
     "one DAG of the learned class, all of which fit the data equally well; an edge that the other files show as "
     "undirected points the other way in others of them or, where edges.csv has undecided = 1, in too many of the "
@@ -61,15 +64,30 @@ class LearnedGraph:
     )
     """Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
     like this, and the other way. Empty without draws."""
+    sizes: Matrix | None = None
+    """(d, d) of the weights, by which one of several stands for an edge between variables; None: as they are."""
+    levels: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict[tuple[str, str], tuple[str, str]])
+    """By (source, target) of an edge between variables: the levels that its weight is of, where it is one of levels."""
 
     def joined(self, columns: Columns) -> "LearnedGraph":
-        """The graph between the variables of these columns, each edge with the largest weight of its columns'."""
+        """The graph between the variables of these columns; of several weights that of the largest size stands for all.
+
+        See `Columns.places`.
+        """
         if not columns.has_blocks:
             return self
         dag, marks = columns.joined(self.dag), None if self.marks is None else columns.joined(self.marks)
-        weights = np.where(dag, columns.largest(self.weights * self.dag), 0.0)
+        places = columns.places(self.weights if self.sizes is None else self.sizes)
+        weights = np.where(dag, self.weights.ravel()[places], 0.0)
         undecided = None if self.undecided is None else columns.joined(self.undecided)
-        return LearnedGraph(columns.variables, dag, weights, marks=marks, undecided=undecided, shares=self.shares)
+        levels: dict[tuple[str, str], tuple[str, str]] = {}
+        for v, w in np.argwhere(dag).tolist():
+            of = columns.levels(int(places[v, w]))
+            if any(of):
+                levels[columns.variables[v], columns.variables[w]] = of
+        return LearnedGraph(
+            columns.variables, dag, weights, marks=marks, undecided=undecided, shares=self.shares, levels=levels
+        )
 
     @property
     def is_network(self) -> bool:
@@ -106,13 +124,18 @@ class LearnedGraph:
 
 
 def edges_csv(graph: LearnedGraph) -> str:
-    """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known."""
+    """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known.
+
+    Levels are there only where a weight is of one; a level is empty where its variable is one column.
+    """
     rows: list[list[str]] = []
     for source, target, weight, directed, undecided in graph.edges_of_class():
         shares = [repr(share) for share in graph.shares.get((source, target), ())] or [""] * 3
         marks = [str(int(directed)), str(int(undecided))]
-        rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares])
-    return _csv([EDGES_HEADER, *rows])
+        levels = map(as_cell, graph.levels.get((source, target), ("", "")))
+        rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares, *levels])
+    n_cells = len(EDGES_HEADER) - (0 if graph.levels else 2)
+    return _csv([row[:n_cells] for row in (EDGES_HEADER, *rows)])
 
 
 def strength_csv(shares: Mapping[tuple[str, str], tuple[float, float, float]]) -> str:

@@ -43,6 +43,16 @@ class Columns:
         places: list[int] = kept.tolist()
         return type(self)(tuple(self.names[k] for k in places), self.variables, self.variable_of[kept])
 
+    def levels(self, place: int) -> tuple[str, str]:
+        """The levels of a pair of columns, at a place as of `places`; empty: the column is its variable."""
+
+        def level(column: int) -> str:
+            name, variable = self.names[column], self.variables[int(self.variable_of[column])]
+            return "" if name == variable else name.removeprefix(f"{variable}=")
+
+        i, j = divmod(place, len(self.names))
+        return level(i), level(j)
+
     def members(self) -> list[Index]:
         """The columns of each variable, ascending."""
         return [np.flatnonzero(self.variable_of == v) for v in range(len(self.variables))]
@@ -62,6 +72,17 @@ class Columns:
         if not self.has_blocks:
             return between_columns
         return self.largest(between_columns.astype(np.float64)) > 0.0
+
+    def places(self, sizes: Matrix) -> Index:
+        """(V, V) where in a (d, d) matrix, read row by row, the coefficient is that stands for those of two variables.
+
+        It is the one with the largest of the (d, d) sizes, the first of equal ones; NaN only if all are.
+        """
+        order = np.argsort(-np.nan_to_num(np.abs(sizes).ravel(), nan=-1.0), kind="stable")[::-1]
+        i, j = np.divmod(order, len(self.names))
+        found = np.zeros((len(self.variables),) * 2, dtype=np.int64)
+        found[self.variable_of[i], self.variable_of[j]] = order  # the last one written is the largest
+        return found
 
     def largest(self, weights: Matrix) -> Matrix:
         """(V, V) the weight of largest size among those of two variables' (d, d) columns; NaN only if all are."""

@@ -265,6 +265,11 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         entries = {name: self.root[name] for name in variables if name in self.root}
         return {name: list(entry.levels) for name, entry in entries.items() if entry.levels and entry.n_columns == 1}
 
+    def references(self, variables: Iterable[str]) -> dict[str, str]:
+        """Of those of these variables that are nominal, the level that the others are compared with."""
+        entries = {name: self.root[name] for name in variables if name in self.root}
+        return {name: entry.levels[0] for name, entry in entries.items() if entry.kind == "nominal"}
+
     def without_range(self, variables: Sequence[str] = ()) -> list[str]:
         """Variables whose values have no public bounds."""
         return [column.variable for column in self.columns(variables) if not math.isfinite(column.low)]

@@ -47,6 +47,12 @@ def unidentified(confidence: Confidence | None, graph: ConsensusGraph) -> Mask:
     return found
 
 
+def sizes(weights: Matrix, to_no_units: Matrix | None, unidentified: Mask | None) -> Matrix:
+    """(d, d) by which one coefficient stands for an edge with several: without units, NaN where it is not known."""
+    found = np.abs(weights) if to_no_units is None else np.abs(weights * to_no_units)
+    return found if unidentified is None else np.where(unidentified, np.nan, found)
+
+
 def with_confidence(
     edges: Sequence[Mapping[str, Any]], confidence: Confidence | None, graph: ConsensusGraph, columns: Columns
 ) -> list[dict[str, Any]]:
@@ -171,10 +177,9 @@ class _OfPairs:
     def __init__(self, confidence: Confidence, graph: ConsensusGraph, columns: Columns) -> None:
         self._confidence, self._graph = confidence, graph
         self._to_no_units = to_no_units(graph, confidence)
-        self._open = unidentified(confidence, graph)
+        self._places = columns.places(sizes(graph.told, self._to_no_units, unidentified(confidence, graph)))
         self._column = {name: k for k, name in enumerate(columns.names)}
         self._variable = {name: k for k, name in enumerate(columns.variables)}
-        self._members = columns.members()
         self._of_edge: dict[_Pair, int] = {(i, j): k for k, (i, j) in enumerate(confidence.edges.tolist())}
         self._of_pair: dict[_Pair, list[int]] = {
             (i, j): counts for (i, j), counts in zip(confidence.pairs.tolist(), confidence.counts.tolist(), strict=True)
@@ -184,24 +189,10 @@ class _OfPairs:
     def edge(self, edge: Mapping[str, Any]) -> dict[str, Any]:
         v, w = self._variable[edge["source"]], self._variable[edge["target"]]
         found = {**edge, **_NOTHING, "bootstrap": self._shares(v, w), "without_a_site": self._without(v, w)}
-        pair = self._largest(v, w)
-        if pair is None:
-            return found
-        found |= self._errors(pair)
         if edge.get("coefficients"):
             found["coefficients"] = [self._coefficient(one) for one in edge["coefficients"]]
-        return {**found, "sites": self._sites(pair)}
-
-    def _largest(self, v: int, w: int) -> _Pair | None:
-        """Columns of the edge's weight, parent first."""
-        factor = 1.0 if self._to_no_units is None else self._to_no_units
-        weights = self._graph.told * factor
-        pairs = [(i, j) for i in self._members[v].tolist() for j in self._members[w].tolist()]
-        return max(
-            (pair for pair in pairs if pair in self._of_edge),
-            key=lambda pair: (not self._open[pair], abs(float(weights[pair]))),
-            default=None,
-        )
+        pair = divmod(int(self._places[v, w]), len(self._column))
+        return {**found, **self._errors(pair), "sites": self._sites(pair)} if pair in self._of_edge else found
 
     def _coefficient(self, one: Mapping[str, Any]) -> dict[str, Any]:
         pair = self._column[one["source"]], self._column[one["target"]]

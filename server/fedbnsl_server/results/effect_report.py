@@ -262,10 +262,12 @@ class _Question:
             yield note("least_drawn", draws=network.draws, **self._least_drawn)
         for of in self._paths or ():
             yield note("paths_drawn", draws=network.draws, **of)
-        if levels := {
-            name: network.levels[name] for k in (*self.sources, self.target) if (name := names[k]) in network.levels
-        }:
-            yield note("levels_as_numbers", levels=levels_in_words(levels))
+        asked, sources = [names[k] for k in (*self.sources, self.target)], [names[k] for k in self.sources]
+        levels = {name: network.levels[name] for name in asked if name in network.levels}
+        # An effect on a level is a change of its own probability.
+        references = {name: network.references[name] for name in sources if name in network.references}
+        if levels or references:
+            yield note("levels_as_numbers", levels=levels_in_words(levels, references))
         if not network.draws:
             yield note("no_draws")
         if self._tied:

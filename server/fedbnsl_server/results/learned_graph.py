@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
+from fedbnsl_server.results.confidence import sizes, to_no_units, unidentified
 
 _NOISY_VARIANCES = (
     "variances were computed from noisy moments of a private run, which cost no further privacy; none is below one "
@@ -48,44 +49,45 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
         limits=None
         if graph.largest is None
         else np.where(graph.withheld, np.copysign(graph.largest, graph.weights), 0.0),
+        sizes=sizes(graph.told, to_no_units(graph, state.confidence), unidentified(state.confidence, graph)),
     )
 
 
 def named_edges(
-    graph: ConsensusGraph, columns: Columns, to_no_units: Matrix | None = None, unidentified: Mask | None = None
+    graph: ConsensusGraph, columns: Columns, no_units: Matrix | None = None, unknown: Mask | None = None
 ) -> list[dict[str, Any]]:
     """Edges between variables, by decreasing absolute weight; where columns have units, of the weight without any.
 
-    An edge of a variable with several columns has the weight of largest size, and all of them under `coefficients`.
-    Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers are of this direction.
+    An edge of a variable with several columns has the weight of largest size, whose levels it names, and all of them
+    under `coefficients`. Source and target are those in the DAG of lgbn.json, of an undirected edge too: all numbers
+    are of this direction.
 
-    (d, d) `to_no_units` multiplies a weight so that it has no unit (None: weights have no other form). An edge has a
-    weight that is `unidentified` only if it has no other (None: all are identified).
+    (d, d) `no_units` multiplies a weight so that it has no unit (None: weights have no other form). An edge has a
+    weight that is `unknown` only if it has no other (None: all are known).
     """
-    shown = graph.told if to_no_units is None else graph.told * to_no_units
-    members, sizes = columns.members(), columns.sizes
-    identified = np.ones(graph.dag.shape, dtype=bool) if unidentified is None else ~unidentified
+    shown = graph.told if no_units is None else graph.told * no_units
+    members, places = columns.members(), columns.places(sizes(graph.told, no_units, unknown))
 
     def coefficient(i: int, j: int) -> dict[str, Any]:
-        without = {} if to_no_units is None else {"standardised": float(shown[i, j])}
+        without = {} if no_units is None else {"standardised": float(shown[i, j])}
         return {
             "source": columns.names[i], "target": columns.names[j], "weight": float(graph.told[i, j]), **without
         }  # fmt: skip
 
     edges: list[tuple[float, tuple[int, int], dict[str, Any]]] = []
     for (v, w), directed_by in graph.directed_by.items():
-        sources: list[int] = members[v].tolist()
-        targets: list[int] = members[w].tolist()
-        pairs = [(i, j) for i in sources for j in targets]
-        largest = max(pairs, key=lambda pair: (identified[pair], abs(shown[pair])))
+        largest = divmod(int(places[v, w]), len(columns.names))
+        levels = columns.levels(int(places[v, w]))
         edge = {
             **coefficient(*largest),
             "source": columns.variables[v],
             "target": columns.variables[w],
             "directed": not graph.marks[w, v],
             "directed_by": directed_by,
+            **{key: level for key, level in zip(("source_level", "target_level"), levels, strict=True) if level},
         }
-        if sizes[v] * sizes[w] > 1:
+        pairs = [(i, j) for i in members[v].tolist() for j in members[w].tolist()]
+        if len(pairs) > 1:
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
         edges.append((-abs(float(np.nan_to_num(shown[largest]))), (v, w), edge))
     return [edge for _, _, edge in sorted(edges, key=lambda one: one[:2])]
@@ -105,7 +107,8 @@ def dropped_edges(
         return []
     columns = plan.columns(names)
     of_columns = told(raw_weights(state, plan).to_dense(), largest_changes(plan, columns))
-    W, variables = columns.largest(of_columns), columns.variables
+    of_run = of_columns if state.units is None else state.units.weights_of_columns(of_columns)
+    W, variables = of_columns.ravel()[columns.places(of_run)], columns.variables
     dropped = [("graph", edge) for edge in graph.dropped]
     if state.refitted is not None and plan.refit_rounds:
         before = graph_to_refit(replace(state, refitted=None), plan, plan.edge_mask(names))

@@ -48,6 +48,8 @@ class LearnedNetwork:
     # Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
     untold: Mapping[str, str] = field(default_factory=dict[str, str])
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # of one column, from 0 on
+    # Of nominal variables, the level that the others are compared with.
+    references: Mapping[str, str] = field(default_factory=dict[str, str])
     shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
@@ -116,6 +118,7 @@ def read_network(run: Path) -> LearnedNetwork:
             one["variable"]: sentence(next(unused_notes([one]))) for one in result["unused"] if one["level"] is None
         },
         levels=result["levels"],
+        references=result["references"],
         shares=_shares(result),
     )
 

@@ -97,6 +97,8 @@ class Edge(Coefficient):
 
     directed: bool = True
     directed_by: str = ""
+    source_level: str = ""
+    target_level: str = ""
     coefficients: list[Coefficient] = []
     bootstrap: Shares | None = None
     sites: OfSites | None = None
@@ -324,6 +326,7 @@ class Result(_Part):
     columns: dict[str, str] | None = None
     units: dict[str, str] = {}
     levels: dict[str, Texts] = {}
+    references: dict[str, str] = {}
     graph_class: Literal["cpdag", "dag-equal-variance"] = "dag-equal-variance"
     verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
     edges: list[Edge]

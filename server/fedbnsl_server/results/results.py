@@ -309,6 +309,10 @@ class RunRecorder:
             else None,
             "units": {name: entry.measure for name, entry in self._plan.dictionary.items() if entry.measure},
             "levels": self._plan.dictionary.levels(columns.variables),
+            "references": {
+                **self._plan.dictionary.references(columns.variables),
+                **{one["variable"]: one["level"] for one in self._unused if one["why"] == "reference"},
+            },
             "graph_class": self._plan.graph_class,
             "verdict": {
                 **assumption_checks(self._plan, columns, edges, confidence, variance, unused=self._unused),

@@ -223,7 +223,7 @@ _EFFECTS: Mapping[str, str] = {
     "{share:percent} of {draws}",
     "paths_drawn": "directed edges lead from {source!r} to {target!r} in {forward:percent} of the {draws} bootstrap "
     "draws, from {target!r} to {source!r} in {backward:percent}",
-    "levels_as_numbers": "levels as numbers: {levels}",
+    "levels_as_numbers": "levels: {levels}",
     "no_draws": "how sure the directions are is not known: the run has no bootstrap draws",
     "no_intervals_functions": "no intervals: they would hold only if the direction were known",
     "no_intervals_unknown": "no intervals: the run does not say what its coefficients were estimated from",

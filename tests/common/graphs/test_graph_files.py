@@ -372,9 +372,9 @@ def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
     [
         (
             "",
-            r"expected the header source,.*,backward on the first line \(all from directed on may be .*\), got ''",
+            r"expected the header source,.*,target_level on the first line \(all from directed on may be .*\), got ''",
         ),
-        ("a,b,1\n", "expected the header source,.*,backward on the first line .*, got 'a,b,1'"),
+        ("a,b,1\n", "expected the header source,.*,target_level on the first line .*, got 'a,b,1'"),
         ("source,target,weight,directed\na,b,1,yes\n", "line 2: directed is 'yes'; expected 1, or 0 for an edge"),
         ("source,target,weight,directed,undecided\na,b,1,0,2\n", "line 2: undecided is '2'; expected 0 or 1"),
         ("source,target,weight,directed\na,b,1\n", r"expected 4 cells \(source,target,weight,directed\), got 3"),

@@ -166,6 +166,14 @@ def test_edges_between_variables_are_any_between_their_columns_and_the_weight_is
     assert sorted(map(tuple, np.argwhere(spread).tolist())) == [(1, 0), (1, 2), (3, 0), (3, 2)]
 
 
+def test_the_coefficient_of_largest_size_stands_for_an_edge_and_unknown_ones_come_last():
+    sizes = np.zeros((4, 4))
+    sizes[1, 0], sizes[3, 0], sizes[1, 2], sizes[3, 2] = 2.0, 2.0, np.nan, 0.0
+    places = COLUMNS.places(sizes)
+    assert [divmod(int(places[1, w]), 4) for w in (0, 2)] == [(1, 0), (3, 2)], "the first of equal ones"
+    assert COLUMNS.levels(int(places[1, 2])) == (COLUMNS.names[3].removeprefix("b="), "")
+
+
 def test_without_blocks_columns_and_variables_are_the_same():
     plain = Columns.of(["a", "b"])
     W = np.array([[0.0, 1.5], [0.0, 0.0]])

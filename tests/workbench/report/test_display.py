@@ -26,6 +26,7 @@ def a_result(edges):
         "preparation": None,
         "units": {},
         "levels": {},
+        "references": {},
         "verdict": Verdict(assumed=[], contradicted=[], directed_by={}).model_dump(),
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},
         "rounds": [],

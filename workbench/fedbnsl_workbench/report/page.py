@@ -23,6 +23,7 @@ from fedbnsl_workbench.report import history as report_course
 from fedbnsl_workbench.report import learned as report_graph
 from fedbnsl_workbench.report import prepared as report_preparation
 from fedbnsl_workbench.report import sentences
+from fedbnsl_workbench.report import summary as report_summary
 from fedbnsl_workbench.report.run_files import ReportedRun, read_run
 from fedbnsl_workbench.scoring.evaluation import evaluate
 
@@ -141,7 +142,7 @@ def report_page(run: ReportedRun) -> str:
         preparation=report_preparation.preparation(run),
         tables_units=report_preparation.tables_units(run),
         units=result["units"],
-        levels=levels_in_words(result["levels"]),
+        levels=levels_in_words(result["levels"], report_summary.references_of(learned, result)),
         variance_units=report_preparation.variance_units(run),
         has_intercept=has_intercept(run.plan.preparation),
         refitted=sentences.n_refits(run) > 0,

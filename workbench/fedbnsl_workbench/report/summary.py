@@ -64,8 +64,9 @@ def print_summary(
     if not all(edge.directed for edge in edges):
         lines.add_row("undirected (--)", _OF_ONE_DAG)
     shown = {name for edge in edges[:_EDGES_SHOWN] for name in (edge.source, edge.target)}
-    if levels := {name: own for name, own in result["levels"].items() if name in shown}:
-        lines.add_row("levels", Text(levels_in_words(levels)))
+    levels = {name: own for name, own in result["levels"].items() if name in shown}
+    if said := levels_in_words(levels, references_of(edges[:_EDGES_SHOWN], result)):
+        lines.add_row("levels", Text(said))
     if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
     if of_classes is not None and result["graph_class"] == "cpdag":
@@ -154,10 +155,11 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
     ):
         table.add_column(name, justify="right", overflow="fold")
     for edge in edges[:_EDGES_SHOWN]:
-        source, target = measured(edge.source), measured(edge.target)
+        source, target = (
+            measured(f"{name}={level}" if level else name)
+            for name, level in ((edge.source, edge.source_level), (edge.target, edge.target_level))
+        )
         if edge.coefficients:
-            largest = _largest(edge)
-            source, target = measured(largest.source), measured(largest.target)
             target = f"{target} (largest of {_among(edge.coefficients)})"
         cells = [source, *["->" if edge.directed else "--"] * has["link"], target, signed(edge.weight, edge.interval)]
         cells += [signed(edge.standardised, edge.standardised_interval)] * scaled
@@ -171,9 +173,10 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _largest(edge: Edge) -> Coefficient:
-    """The coefficient, between levels, that is told as the weight of an edge."""
-    return next(one for one in edge.coefficients if one.weight == edge.weight)
+def references_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> dict[str, str]:
+    """Of each nominal source of these edges, the level that the others are compared with."""
+    compared = {edge.source for edge in edges if edge.source_level}
+    return {name: level for name, level in result["references"].items() if name in compared}
 
 
 def _among(coefficients: Sequence[Coefficient]) -> str:

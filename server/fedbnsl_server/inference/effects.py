@@ -9,7 +9,7 @@ by cutting them off from their parents one after the other (Nandy, Maathuis and 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from fedbnsl_server.search.fitted_network import in_relation
 # covariance.
 _SAME = 1e-9
 _MOST_PARENT_SETS = 5_000
+# Undecided arrows at a source, each of which doubles its sets of parents; with more, all effects count as moved.
+_MOST_TURNED = 6
 
 
 @dataclass(frozen=True)
@@ -143,11 +145,12 @@ def certainty(values: Sequence[float]) -> str:
     return "range" if low > 0.0 or high < 0.0 else "not identified"
 
 
-def rests_on(marks: Mask, undecided: Mask, sources: Sequence[int], target: int) -> Mask:
+def rests_on(marks: Mask, undecided: Mask, sources: Sequence[int], target: int, moved: Mask) -> Mask:
     """(V, V) the undecided arrows that an effect of the sources on the target rests on.
 
-    Turned around, one at a source gives this another set of parents, and one on a way from a source to the target
-    opens or closes a path, which matters unless another path of arrows is there anyway.
+    Turned around, one on a way from a source to the target opens or closes a path, which matters unless another path of
+    arrows is there anyway. One at a source gives this another set of parents, and with it another effect, if `moved`
+    says so. Where the target comes before the sources, or no way leads to it, the effect is 0 in any case.
 
     Parameters
     ----------
@@ -155,19 +158,47 @@ def rests_on(marks: Mask, undecided: Mask, sources: Sequence[int], target: int) 
         (V, V) the class.
     undecided
         (V, V) arrows of it whose direction the draws of a bootstrap do not agree on.
+    moved
+        (V,) effects of which targets are others with other sets of parents, as `moved_by_turning` has it of one source.
     """
     shown, firm = marks | undecided.T, marks & ~marks.T & ~undecided
-    at_source = np.zeros(len(marks), dtype=bool)
-    at_source[list(sources)] = True
-    found = undecided & (at_source[:, None] | at_source)
-    if len(sources) == 1 and descendants(firm, sources[0])[target]:
-        return found
-    after, before = at_source.copy(), descendants(shown.T, target)
-    for source in sources:
-        after |= descendants(shown, source)
+    earlier = [k for k in sources if not descendants(firm, target)[k]]
+    onward = shown.copy()  # ways from a source to the target neither come back nor go on
+    onward[target] = onward[:, list(sources)] = False
+    before, after = descendants(onward.T, target), np.zeros(len(marks), dtype=bool)
     before[target] = True
-    between = after & before
+    for source in earlier:
+        after |= descendants(onward, source)
+        after[source] = True
+    between, at_source = before & after, np.zeros(len(marks), dtype=bool)
+    at_source[earlier] = between[earlier] & moved[target]
+    found = undecided & (at_source[:, None] | at_source)
+    if not between[earlier].any() or (len(sources) == 1 and descendants(firm, sources[0])[target]):
+        return found
     return found | (undecided & between[:, None] & between)
+
+
+def moved_by_turning(covariance: Matrix, marks: Mask, undecided: Mask, source: int, columns: Columns) -> Mask:
+    """(V,) on which variables a source has another effect, by the covariance, if undecided arrows at it are turned."""
+    turned = np.flatnonzero(undecided[source] | undecided[:, source])
+    moved, members, spread = np.zeros(len(marks), dtype=bool), columns.members(), np.sqrt(covariance.diagonal())
+    if turned.size > _MOST_TURNED:
+        return ~moved
+    for graph in islice(directed_at(marks, [source]), _MOST_PARENT_SETS if turned.size else 0):
+        first: Matrix | None = None
+        for subset in product((False, True), repeat=turned.size):
+            parents = graph[:, source].copy()
+            parents[turned] ^= np.array(subset)
+            regressors = np.concatenate([members[source], *(members[k] for k in np.flatnonzero(parents))])
+            within = covariance[np.ix_(regressors, regressors)]
+            try:
+                effects = np.linalg.solve(within, covariance[regressors])[: members[source].size]
+            except np.linalg.LinAlgError:  # functions of each other, between which nothing tells a direction
+                return np.ones_like(moved)
+            first = effects if first is None else first
+            far = np.abs(effects - first) * spread[members[source]][:, None] > _SAME * spread
+            moved[columns.variable_of[far.any(axis=0)]] = True
+    return moved
 
 
 def _values(effect: Effect) -> list[float]:

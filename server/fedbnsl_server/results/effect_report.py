@@ -63,6 +63,18 @@ def _place(name: str, network: LearnedNetwork) -> tuple[int, list[int]]:
     raise SetupError(f"{name!r} is not a variable of the run, which has {first_few(map(repr, columns.variables))}")
 
 
+def draws_have_others(network: LearnedNetwork, sources: Sequence[int], target: int, effects: Sequence[Effect]) -> bool:
+    """Whether too many draws have a path that no graph of the class has: there, or for an effect back."""
+    names, paths, most = network.columns.variables, network.paths or {}, 1.0 - network.majority
+
+    def led(one: int, other: int) -> float:
+        return paths.get(names[one], {}).get(names[other], 0.0)
+
+    if any(one.value.any() for one in effects):
+        return any(led(target, k) > most for k in sources) and all(one.value.any() for one in effects)
+    return any(led(k, target) > most for k in sources)
+
+
 def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, asked: set[int]) -> dict[str, Any]:
     """JSON-ready: for each column that is asked for, of source and target, its values and how far they are told.
 
@@ -144,7 +156,8 @@ class _Question:
     @cached_property
     def _undecided(self) -> list[list[str]]:
         """Undecided arrows, by name, that the effect rests on."""
-        found = rests_on(self.network.marks, self.network.undecided, self.sources, self.target)
+        network = self.network
+        found = rests_on(network.marks, network.undecided, self.sources, self.target, network.moved(self.sources))
         return [[self._names[i], self._names[j]] for i, j in np.argwhere(found).tolist()]
 
     @cached_property
@@ -188,16 +201,9 @@ class _Question:
 
     @cached_property
     def _is_open(self) -> bool:
-        """Whether a direction is open that the effect rests on, whatever the best class says.
-
-        Also if too many draws have a path that no graph of the class has: there, or for an effect back.
-        """
-        if self._tied or self._undecided:
-            return True
-        most, draws = 1.0 - self.network.majority, self._paths or []
-        if any(one.value.any() for one in self._effects):
-            return any(of["backward"] > most for of in draws) and all(one.value.any() for one in self._effects)
-        return any(of["forward"] > most for of in draws)
+        """Whether a direction is open that the effect rests on, whatever the best class says."""
+        draws = [] if self._untold else self.sources
+        return bool(self._tied or self._undecided or draws_have_others(self.network, draws, self.target, self._effects))
 
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
         """The values of one column of a source and one of the target."""

@@ -16,7 +16,7 @@ from fedbnsl.plan.largest_changes import largest_changes
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
-from fedbnsl_server.inference.effects import Precision, implied_covariance
+from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
 from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
@@ -57,6 +57,12 @@ class LearnedNetwork:
         names = self.columns.variables
         of_sources = {names[k] for k in sources}
         return next((one for one in self.functions if names[target] in one and of_sources & set(one)), ())
+
+    def moved(self, sources: Sequence[int]) -> Mask:
+        """(V,) see `moved_by_turning`; of several sources, which are set together, all effects count as moved."""
+        if len(sources) > 1:
+            return np.ones(len(self.marks), dtype=bool)
+        return moved_by_turning(self.covariance, self.marks, self.undecided, sources[0], self.columns)
 
     def possible(self, low: float, high: float, of: tuple[int, int]) -> tuple[float, float]:
         """The part of an interval, around an effect that is told, that is possible for these columns."""

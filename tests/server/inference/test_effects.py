@@ -1,11 +1,14 @@
 """Effects over a class, against products of path coefficients in every member."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from all_members import all_members, random_dag, random_knowledge
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_of
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.inference import effects
 from fedbnsl_server.inference.effects import (
@@ -13,6 +16,8 @@ from fedbnsl_server.inference.effects import (
     certainty,
     effects_on_all,
     implied_covariance,
+    moved_by_turning,
+    rests_on,
     total_effects,
 )
 
@@ -67,6 +72,70 @@ def test_the_effects_are_those_of_the_paths_in_all_members(d, seed):
         np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-8)
         sets = {parents for effect in found for parents in effect.adjusted_for}
         assert sets == {tuple(tuple(np.flatnonzero(m[:, k]).tolist()) for k in sources) for m in members}
+
+
+def turned(member, arrows):
+    """The DAGs that a member becomes if any of these arrows point the other way."""
+    for ways in itertools.product((False, True), repeat=len(arrows)):
+        other = member.copy()
+        for (i, j), turns in zip(arrows, ways, strict=True):
+            if turns:
+                other[i, j], other[j, i] = False, True
+        if is_acyclic(other):
+            yield other
+
+
+def by_regression(covariance, member, source, target):
+    """The coefficient of the source, given its parents, or 0 where it does not come before the target."""
+    if not np.linalg.matrix_power(np.eye(len(member)) + member, len(member))[source, target]:
+        return 0.0
+    given = [source, *np.flatnonzero(member[:, source]).tolist()]
+    return np.linalg.solve(covariance[np.ix_(given, given)], covariance[given, target])[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_effect_that_rests_on_no_undecided_arrow_is_the_same_whichever_way_they_point(seed):
+    covariance, marks, members = drawn(5, seed)
+    arrows = np.argwhere(marks & ~marks.T).tolist()
+    rng, columns, n_free = np.random.default_rng(seed), Columns.of("abcde"), 0
+    undecided = np.zeros_like(marks)
+    for i, j in rng.permutation(arrows)[:2].tolist() if arrows else []:
+        undecided[i, j] = True
+    chosen = np.argwhere(undecided).tolist()
+    for source in range(5):
+        moved = moved_by_turning(covariance, marks, undecided, source, columns)
+        for target in set(range(5)) - {source}:
+            if rests_on(marks, undecided, [source], target, moved).any():
+                continue
+            n_free += 1
+            told = distinct([by_regression(covariance, one, source, target)] for one in members)
+            others = (other for one in members for other in turned(one, chosen))
+            np.testing.assert_allclose(
+                distinct([by_regression(covariance, one, source, target)] for one in others), told, atol=1e-7
+            )
+    assert n_free
+
+
+def test_an_undecided_arrow_counts_only_where_it_changes_the_effect():
+    """s -> p <- b, p -> l, where b -> p is undecided: it opens nothing between s and p, and gives l no way back."""
+    s, p, b, leaf = range(4)
+    W = np.zeros((4, 4))
+    W[s, p], W[b, p], W[p, leaf] = 0.5, 0.7, -0.4
+    marks, undecided = W != 0.0, np.zeros((4, 4), dtype=bool)
+    undecided[b, p] = True
+    covariance, columns = implied_covariance(W, np.ones(4)), Columns.of("spbl")
+
+    def rests(source, target):
+        moved = moved_by_turning(covariance, marks, undecided, source, columns)
+        return bool(rests_on(marks, undecided, [source], target, moved).any())
+
+    assert not rests(s, p), "identified"
+    assert not rests(p, s), "no path, as s -> p is firm"
+    assert not rests(p, leaf), "b is independent of l given p"
+    assert rests(b, p)
+    assert rests(p, b)
+    assert rests(b, leaf)
+    assert not rests(leaf, b)
 
 
 @pytest.mark.parametrize("seed", range(6))

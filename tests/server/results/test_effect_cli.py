@@ -113,6 +113,8 @@ def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_not_identi
     assert "effect of a on c in the best class" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
     against = asked(capsys, run, "c", "a")
     assert (against["verdict"], against["open"]) == ("no path", False)
+    further = asked(capsys, run, "b", "c")
+    assert (further["verdict"], further["undecided"]) == ("identified", []), "whichever way a -- b points"
 
 
 def test_an_open_effect_that_the_best_class_lacks_is_never_called_none(capsys, tmp_path):

@@ -5,6 +5,8 @@ import pytest
 
 from class_runs import NAMES, complete, copied_without_charts, edge, small_run
 from fedbnsl.graphs.files import LearnedGraph, write_all
+from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.report import effects
 from fedbnsl_workbench.report.page import write_report
 from report_runs import Page
@@ -19,7 +21,7 @@ def made(tmp_path_factory):
     run = small_run(tmp_path_factory.mktemp("effects"), edges=EDGES, unsure=[])
     W = np.array([[WEIGHTS.get((s, t), 0.0) for t in NAMES] for s in NAMES])
     write_all(LearnedGraph(tuple(NAMES), W != 0, W, np.ones(len(NAMES))), run)
-    complete(run, edges=EDGES)
+    complete(run, edges=EDGES, paths=None)
     return run
 
 
@@ -46,6 +48,21 @@ def test_every_pair_with_a_possible_effect_has_its_value_or_its_range(run):
     assert first["e", "f"].startswith("0.000 to 0.250")
     assert first["f", "e"].startswith("0.000 to 0.235")
     assert rows["e", "f"]["what the graph tells"] == rows["f", "e"]["what the graph tells"] == "not identified"
+
+
+def test_the_page_tells_of_an_effect_what_the_command_tells(run):
+    """No path of the class leads from d to a, and 30 draws of 100 have one; c -> d is undecided."""
+    open_edges = [
+        {**one, "directed_by": "undecided", "directed": False} if one["target"] == "d" else one for one in EDGES
+    ]
+    result = complete(run, edges=open_edges, paths={"d": {"a": 0.3}})
+    complete(run, verdict={**result["verdict"], "draws": 100, "majority": 0.75})
+    told = {pair: row["what the graph tells"] for pair, row in rows_of(page_of(run)).items()}
+    for (source, target), words in told.items():
+        verdict = effect_of(read_network(run), [source], target)["verdict"]
+        assert words.partition(":")[0] == verdict, (source, target)
+    assert told["a", "d"] == told["c", "d"] == "not identified: a direction is open"
+    assert told["a", "c"] == "identified"
 
 
 def test_an_effect_along_one_edge_has_the_interval_of_its_coefficient(run):

@@ -14,6 +14,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, rests_on
+from fedbnsl_server.results.effect_report import draws_have_others
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_server.results.withheld_effects import told_effects
 from fedbnsl_workbench.report.run_files import ReportedRun
@@ -97,13 +98,15 @@ def _table(network: LearnedNetwork) -> EffectTable:
         if found is None:
             skipped.append(name)
             continue
+        moved = network.moved([source])
         for target, effects in found.items():
             of = members[source], members[target]
             told = told_effects(network, effects, None if others is None else others[target], *of)
             if np.isnan(told[0].value).all():
                 withheld += 1
-            else:
-                rows.append(_row(network, spread, source, target, told))
+                continue
+            is_open = rests_on(network.marks, network.undecided, [source], target, moved).any()
+            rows.append(_row(network, spread, source, target, told, is_open=bool(is_open)))
         work += len(network.marks) + sum(len(one.adjusted_for) for effects in found.values() for one in effects)
     rows.sort(key=lambda row: -abs(row.largest_standardised))
     return EffectTable(
@@ -118,7 +121,9 @@ def _on_all(network: LearnedNetwork, covariance: Matrix | None, source: int) -> 
     return effects_on_all(covariance, network.marks, source, network.columns, network.precision, most=_MOST_PARENT_SETS)
 
 
-def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effects: Sequence[Effect]) -> EffectRow:
+def _row(
+    network: LearnedNetwork, spread: Matrix, source: int, target: int, effects: Sequence[Effect], *, is_open: bool
+) -> EffectRow:
     columns = network.columns
     i, j = columns.members()[source], columns.members()[target]
     scale = spread[i][:, None] / spread[j]
@@ -143,6 +148,6 @@ def _row(network: LearnedNetwork, spread: Matrix, source: int, target: int, effe
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
         "not identified: a direction is open"
-        if tied or rests_on(network.marks, network.undecided, [source], target).any()
+        if tied or is_open or draws_have_others(network, [source], target, effects)
         else _IN_WORDS[certainty(of_pair.tolist())],
     )

@@ -346,13 +346,12 @@ class TablePass:
         columns: list[Matrix] = []
         for k, name in enumerate(self._names):
             entry, cells = self.dictionary[name], codes[:, k]
-            least, _ = entry.least
             outside = entry.outside(cells)
             if entry.range is not None:
                 self._outside[k] += int(outside.sum())
                 wrong = np.zeros(len(cells), dtype=bool)
             else:
-                wrong = np.isinf(cells) | (cells <= least)
+                wrong = np.isinf(cells) | (cells <= entry.formula.least)
             self._wrong[name].add((self._n + 1 + np.flatnonzero(wrong)).tolist())
             if entry.kind == "count":
                 with np.errstate(invalid="ignore"):
@@ -381,7 +380,7 @@ class TablePass:
         Raises DataError if it cannot be used.
         """
         wrong = [
-            f"column {name!r}: {places.count} row(s) are infinite, or not {self.dictionary[name].least[1]} as "
+            f"column {name!r}: {places.count} row(s) are infinite, or not {self.dictionary[name].formula.rule} as "
             f"{self.dictionary[name].applied} needs {places.said('data row')}"
             for name, places in self._wrong.items()
             if places.count

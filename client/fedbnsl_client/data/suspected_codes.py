@@ -1,11 +1,11 @@
 """Numbers that look like codes of a missing value, such as 999: drafts and readings ask about them by one rule."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 
-from fedbnsl.plan.dictionary import Transform
+from fedbnsl.plan.dictionary import TRANSFORMS, Transform
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import row_blocks
 
@@ -14,8 +14,6 @@ CODES_OF_MISSING = frozenset(
 ) | {-1.0}
 _OFTEN = 3  # times as many cells as any other number has
 _MOST_DISTINCT = 2**17
-
-_INVERSES: dict[Transform, Callable[[Matrix], Matrix]] = {"log": np.exp, "log1p": np.expm1, "sqrt": np.square}
 
 
 def suspected_codes(values: Matrix, counts: Index) -> Iterator[tuple[float, str]]:
@@ -79,4 +77,4 @@ def columns_with_codes(
 
 def _as_written(values: Matrix, transform: Transform) -> Matrix:
     """Numbers before a transform, without the rounding of going there and back."""
-    return values if transform == "none" else np.round(_INVERSES[transform](values), 6)
+    return values if transform == "none" else np.round(TRANSFORMS[transform].back(values), 6)

@@ -47,15 +47,24 @@ Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
 Transform = Literal["none", "log", "log1p", "sqrt"]
 Level = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(usable_name)]
 
-TRANSFORMS: Mapping[str, Callable[[Matrix], Matrix]] = {
-    "none": lambda x: x,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-}
 
-# What values of a transform must be above, and the rule in words.
-_LEAST = {"log": (0.0, "above 0"), "log1p": (-1.0, "above -1"), "sqrt": (-math.ulp(0.0), "at least 0")}
+class Formula(NamedTuple):
+    """What a transform computes, and what takes it back."""
+
+    forth: Callable[[Matrix], Matrix]
+    back: Callable[[Matrix], Matrix]
+    least: float = -math.inf
+    """What values must be above."""
+    rule: str = "of any size"
+    """The same in words."""
+
+
+TRANSFORMS: Mapping[Transform, Formula] = {
+    "none": Formula(lambda x: x, lambda x: x),
+    "log": Formula(np.log, np.exp, 0.0, "above 0"),
+    "log1p": Formula(np.log1p, np.expm1, -1.0, "above -1"),
+    "sqrt": Formula(np.sqrt, np.square, -math.ulp(0.0), "at least 0"),
+}
 
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
@@ -117,10 +126,10 @@ class Entry(BaseModel):
                 raise ValueError(f"range = {list(self.range)}: the first number must be below the second")
             if self.kind == "count" and low < 0:
                 raise ValueError(f"range = {list(self.range)}: counts are not below 0")
-            above, rule = self.least
-            if not low > above:
+            if not low > self.formula.least:
+                rule = self.formula.rule
                 raise ValueError(f"range = {list(self.range)}: transform = '{self.applied}' needs values {rule}")
-            first, last = TRANSFORMS[self.applied](np.array(self.range, dtype=np.float64)).tolist()
+            first, last = self.formula.forth(np.array(self.range, dtype=np.float64)).tolist()
             if max(-first, last) > LARGEST_VALUE or last - first < LEAST_SPREAD:
                 raise ValueError(
                     f"range = {list(self.range)}: a run takes numbers up to {LARGEST_VALUE:g}, and ranges from "
@@ -139,9 +148,9 @@ class Entry(BaseModel):
         return self.unit if self.applied == "none" else f"{self.applied} {self.unit}".rstrip()
 
     @property
-    def least(self) -> tuple[float, str]:
-        """What values must be above so that the transform exists, and that rule in words."""
-        return _LEAST.get(self.applied, (-math.inf, "of any size"))
+    def formula(self) -> Formula:
+        """What the transform computes, and of which values."""
+        return TRANSFORMS[self.applied]
 
     @property
     def has_levels(self) -> bool:
@@ -166,7 +175,7 @@ class Entry(BaseModel):
             return (Column(name, name, 0.0, len(self.levels) - 1.0),)
         if self.range is None:
             return (Column(name, name, -math.inf, math.inf),)
-        low, high = TRANSFORMS[self.applied](np.array(self.range, dtype=np.float64)).tolist()
+        low, high = self.formula.forth(np.array(self.range, dtype=np.float64)).tolist()
         return (Column(name, name, low, high),)
 
     def outside(self, codes: Matrix) -> Mask:
@@ -191,7 +200,7 @@ class Entry(BaseModel):
             return codes[:, None]
         if self.range is not None:
             codes = np.clip(np.where(self.outside(codes), np.nan, codes), *self.range)
-        return TRANSFORMS[self.applied](codes)[:, None]
+        return self.formula.forth(codes)[:, None]
 
 
 class Dictionary(RootModel[dict[VariableName, Entry]]):

@@ -1,13 +1,14 @@
 """The data dictionary: which columns a variable becomes, and what is refused."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.dictionary import TRANSFORMS, Dictionary, Transform
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 
@@ -138,6 +139,12 @@ def test_a_dictionary_that_cannot_be_used_says_what_is_wrong(text: str, said: st
         Dictionary.parse(text, origin="dictionary.toml")
     assert said in str(refused.value)
     assert "dictionary.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize("transform", get_args(Transform))
+def test_what_a_transform_makes_of_values_can_be_taken_back(transform: Transform):
+    formula, x = TRANSFORMS[transform], np.array([0.25, 1.0, 999.0])
+    assert np.allclose(formula.back(formula.forth(x)), x, rtol=1e-12)
 
 
 def test_a_square_root_may_start_at_zero():

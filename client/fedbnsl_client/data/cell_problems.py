@@ -57,6 +57,7 @@ class CellProblems:
     ) -> None:
         self._header, self._unit, self._missing = header, unit, missing
         self._places: dict[int, Places] = {}
+        self._what: dict[int, str] = {}
         self._levels: dict[int, list[str]] = {}
         self._often_missing: dict[int, dict[str, None]] = {}
 
@@ -65,6 +66,7 @@ class CellProblems:
         if not rows:
             return
         self._places.setdefault(column, Places()).add(rows)
+        self._what[column] = reading.unreadable
         spelled = [str(cell).strip() for cell in cells]
         often = (cell for cell in spelled if is_mark(cell, among_words=bool(reading.codes)))
         self._often_missing.setdefault(column, {}).update(dict.fromkeys(often))
@@ -77,6 +79,7 @@ class CellProblems:
 
     def join(self, later: "CellProblems", offset: int) -> None:
         """Take note of what was found in the rows after so many others."""
+        self._what |= later._what
         for column, places in later._places.items():
             self._places.setdefault(column, Places()).join(places, offset)
         for column, often in later._often_missing.items():
@@ -88,8 +91,8 @@ class CellProblems:
     def lines(self) -> list[str]:
         """One a column, in the order of the header."""
         return [
-            f"column {self._header[k]!r}: {places.count} row(s) are {self._what(k)} {places.said(self._unit)}"
-            f"{self._perhaps_missing(k)}"
+            f"column {self._header[k]!r}: {places.count} row(s) are {self._what[k]}{self._spelled(k)} "
+            f"{places.said(self._unit)}{self._perhaps_missing(k)}"
             for k, places in sorted(self._places.items())
         ]
 
@@ -97,8 +100,6 @@ class CellProblems:
         often = ", ".join(f'"{cell}"' for cell in self._often_missing.get(column, ()))
         return f" (where these stand for a missing value, {self._missing.format(often)})" if often else ""
 
-    def _what(self, column: int) -> str:
-        if column not in self._levels:
-            return "not numbers"
-        spellings = self._levels[column]
-        return "no level of the data dictionary" + (f", such as {', '.join(spellings)}" if spellings else "")
+    def _spelled(self, column: int) -> str:
+        spellings = self._levels.get(column)
+        return f", such as {', '.join(spellings)}" if spellings else ""

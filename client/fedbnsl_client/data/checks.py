@@ -180,6 +180,11 @@ class TableChecks:
         }
         self._levels = {k: few for k, few in levels.items() if few.size <= _CATEGORICAL_LEVELS}
 
+    def are_equal(self, j: int, k: int) -> bool:
+        """Whether two columns were equal in all complete rows, and not constant."""
+        both = j in self._content and k in self._content
+        return both and self._content[j] == self._content[k] and not (self._constant[j] or self._constant[k])
+
     def require(self, min_rows: int) -> tuple[Oddity, ...]:
         """Refuse what cannot be used, and return what is odd.
 

@@ -302,6 +302,12 @@ def read(
 
     Raises DataError, PlanError as `Dataset.read`; and if the table is no Parquet.
     """
+    if dictionary.rows:
+        raise DataError(
+            f"{path}: {dictionary.rows.in_words()}; Dask workers hold parts of the table, over which a group may be "
+            "spread",
+            remedy="Leave out --engine: a table larger than memory is read and sorted by means of files.",
+        )
     path = path.resolve()
     if not (path.is_dir() or (path.is_file() and is_parquet(path))):
         raise DataError(

@@ -4,7 +4,7 @@ Every refusal names the column and the number of rows, for the people at the sit
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -15,6 +15,7 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Transform
+from fedbnsl.plan.row_groups import LAG
 from fedbnsl.protocol.messages import FindingCode, TableFinding
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.cell_problems import words_have_a_remedy
@@ -38,8 +39,9 @@ from fedbnsl_client.data.mapped_array import (
     rows_a_block,
     sum_over_rows,
 )
-from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, readings
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, TimeReading, readings
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
+from fedbnsl_client.data.row_groups import GROUP, KEYS, ROW, TIME, Belonging, prepared_rows
 from fedbnsl_client.data.sources.csv_table import said_in_words
 from fedbnsl_client.data.sources.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.suspected_codes import columns_with_codes
@@ -61,16 +63,22 @@ class Gaps:
         How many rows there are, with and without.
     by_variable
         In how many rows each variable lacks its value; only variables that do.
+    first
+        How many rows are the first of their group, so that they lack the lagged variables. They are among `rows`.
     """
 
     rows: int = 0
     of: int = 0
     by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
+    first: int = 0
 
     def said(self, *, as_zeros: bool = False) -> str:
         """How many rows are left out, or `as_zeros` count as such, and for which variables, those with most first."""
-        most = sorted(self.by_variable.items(), key=lambda one: -one[1])
+        lacking = {name: k - (self.first if name.endswith(LAG) else 0) for name, k in self.by_variable.items()}
+        most = sorted(((name, k) for name, k in lacking.items() if k > 0), key=lambda one: -one[1])
         names = first_few(f"{name!r} {count}" for name, count in most)
+        if self.first:
+            names = f"{self.first} as the first of their group" + (f"; {names}" if most else "")
         return f"{self.rows} row(s) {'count as zeros' if as_zeros else 'are left out'}, which lack a value: {names}"
 
 
@@ -159,12 +167,12 @@ class Dataset:
             names, chosen, reading = chosen_columns(source.origin, header, columns, dictionary, mapping)
             table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
             codes = source.codes(header, chosen, reading)
-            data = cls(table.columns, table.gathered(followed(f"reading {path.name}", codes, lambda: source.share)))
-            odd = table.odd(data.X)
+            X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times_of(reading))
+            odd = table.odd(X)
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = replace(data, odd=odd, gaps=table.gaps, dictionary=table.dictionary)._with_repeats()
+        data = cls(table.columns, X, odd, table.gaps, table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     @classmethod
@@ -177,6 +185,7 @@ class Dataset:
         dictionary: Dictionary = NO_DICTIONARY,
         min_rows: int = MIN_ROWS,
         warn: bool = True,
+        times: TimeReading | None = None,
     ) -> Self:
         """A table that is in memory already, checked as `read` checks a file.
 
@@ -187,9 +196,12 @@ class Dataset:
         variables
             V names.
         X
-            (n, V) values, or with a dictionary codes of its variables; NaN where one is missing.
+            (n, V) values, or with a dictionary codes of its variables, and behind them of the columns that tell which
+            rows belong together; NaN where one is missing.
         origin
             What errors call the table.
+        times
+            What has read the column that orders the rows; None: there is none, or it held numbers.
         """
         check_names(origin, variables)
         if len(variables) < 2:
@@ -198,7 +210,7 @@ class Dataset:
             _refuse_unknown(variables, dictionary)
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
-        values = table.gathered(X[start : start + rows] for start in range(0, len(X), rows))
+        values = table.gathered((X[start : start + rows] for start in range(0, len(X), rows)), times)
         data = cls(table.columns, values, table.odd(values), table.gaps, table.dictionary)._with_repeats()
         return data._said() if warn else data
 
@@ -250,7 +262,9 @@ class Dataset:
             variables=tuple(variables),
             X=X,
             odd=tuple(one for one in odd if one.finding is None or one.finding.variables),
-            gaps=_gaps(X, columns) if self.gaps.rows and self.n_samples == self.gaps.of else self.gaps,
+            gaps=replace(_gaps(X, columns), first=self.gaps.first)
+            if self.gaps.rows and self.n_samples == self.gaps.of
+            else self.gaps,
             dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
         )
 
@@ -287,18 +301,30 @@ class Dataset:
 def chosen_columns(
     origin: str, header: Sequence[str], columns: Sequence[str], dictionary: Dictionary, mapping: ColumnMap
 ) -> tuple[tuple[str, ...], list[int], list[Reading]]:
-    """The V variables to use, their positions in a header, and how their cells become codes; see `Dataset.read`."""
+    """The V variables to use, the positions of their columns, and how the cells become codes; see `Dataset.read`.
+
+    Behind the variables' columns are those that tell which rows belong together.
+    """
     if not dictionary:
         chosen = choose(origin, header, columns)
         return tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen)
-    names = tuple(columns) or dictionary.variables
-    _refuse_unknown(names, dictionary)
-    read = readings(dictionary, mapping, names)
-    return names, choose(origin, header, names, {name: mapping.column_of(name) for name in names}), read
+    _refuse_unknown(columns, dictionary)
+    names = dictionary.of_run(columns)
+    here = [*dictionary.present(names), *dictionary.rows.keys]
+    read = readings(dictionary, mapping, here)
+    return names, choose(origin, header, here, {name: mapping.column_of(name) for name in here}), read
+
+
+def times_of(readings: Sequence[Reading]) -> TimeReading | None:
+    """What reads the column that orders the rows, if there is one."""
+    return next((one for one in readings if isinstance(one, TimeReading)), None)
 
 
 class TablePass:
     """One pass over the codes of a table: they become the columns of the run, are counted and checked.
+
+    Where rows belong together, records are made of them first (`row_groups`): ranges and transforms hold of rows, and
+    all else of the records.
 
     Parameters
     ----------
@@ -311,32 +337,82 @@ class TablePass:
     def __init__(self, origin: str, names: Sequence[str], dictionary: Dictionary, *, min_rows: int) -> None:
         self._origin, self._names, self._min_rows = origin, names, min_rows
         self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
+        self._rows = dictionary.rows
+        self._in_table = dictionary.present(names) if dictionary else tuple(names)
+        self.belonging: Belonging | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
         self._checks = TableChecks(origin, self.columns, described=bool(dictionary))
         self._missing = np.zeros(len(names), dtype=np.int64)
-        self._outside = np.zeros(len(names), dtype=np.int64)
+        self._outside = np.zeros(len(self._in_table), dtype=np.int64)
         self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
         layout = _columns(self.dictionary, self.columns)
         members = dict(zip(layout.variables, layout.members(), strict=True))
         self._indicators = {name: own for name, own in members.items() if own.size > 1}
         self._first_level = dict.fromkeys(self._indicators, 0)  # in so many complete rows
-        self._n = self._n_gaps = 0
+        self._first_columns = [own[0] for own in layout.members()]
+        self._n = self._n_gaps = self._n_first = self._n_read = 0
 
-    def gathered(self, blocks: Iterable[Matrix]) -> Matrix:
-        """(n, d) values of the columns, from blocks of (rows, V) codes."""
-        return gathered(map(self.counted, blocks), len(self.columns))
+    def gathered(self, blocks: Iterable[Matrix], times: TimeReading | None = None) -> Matrix:
+        """(n, d) values of the columns, from blocks of (rows, V) codes, or of the records that are made of them.
+
+        `times`: what reads the column that orders the rows. Raises DataError if it cannot order them.
+        """
+        if not self._rows:
+            return gathered(map(self.counted, blocks), len(self.columns))
+        names = self._own_columns
+        X = gathered(map(self._with_keys, blocks), KEYS + len(names))
+        if times is not None and len(times.forms) > 1:
+            raise DataError(
+                f"{self._origin}: column {self._rows.time!r} holds {' and '.join(sorted(times.forms))}, whose order is "
+                "not known: write all of them in one way"
+            )
+        lags = {
+            own: before
+            for name in self._in_table
+            if name + LAG in self.dictionary
+            for own, before in zip(self._columns_of(name), self._columns_of(name + LAG), strict=True)
+        }
+        lagged = [k for k, name in enumerate(names) if name in lags]
+        made, self.belonging = prepared_rows(X, self._rows, lagged, self._origin)
+        del X
+        place = {name: k for k, name in enumerate([*names, *(lags[names[k]] for k in lagged)])}
+        order = [place[name] for name in self.columns]
+        self._n_read, self._n = self._n, 0
+        self._n_first = len(self.belonging.sizes) if self._rows.lags else 0
+        return gathered((self._noted(block[:, order]) for block in row_blocks(made)), len(order))
+
+    @property
+    def _own_columns(self) -> list[str]:
+        """The columns of the table's own rows."""
+        return [column for name in self._in_table for column in self._columns_of(name)]
+
+    def _columns_of(self, variable: str) -> list[str]:
+        return [column.name for column in self.dictionary[variable].columns(variable)]
 
     def counted(self, codes: Matrix) -> Matrix:
         """(rows, d) values of the columns, from a block of (rows, V) codes, counted."""
-        outside = self._outside.copy()
-        X = self.values(codes)
-        self._missing += np.isnan(codes).sum(axis=0) + self._outside - outside
-        self._n_gaps += int(np.isnan(X).any(axis=1).sum())
+        return self._noted(self.values(codes))
+
+    def _with_keys(self, codes: Matrix) -> Matrix:
+        """(rows, KEYS + d) values of the table's own columns behind what tells which rows belong together."""
+        keys = np.zeros((len(codes), KEYS))
+        for k, name in enumerate(self._rows.keys):
+            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._in_table) + k]
+        keys[:, ROW] = np.arange(self._n, self._n + len(codes))
+        X = np.hstack([keys, self.values(codes[:, : len(self._in_table)])])
         self._n += len(codes)
+        return X
+
+    def _noted(self, X: Matrix) -> Matrix:
+        """Count a block of (rows, d) records."""
+        lacking = np.isnan(X)
+        self._missing += lacking[:, self._first_columns].sum(axis=0)
+        self._n_gaps += int(lacking.any(axis=1).sum())
+        self._n += len(X)
         self._checks.count(X)
         used = complete_rows(X) if self._indicators else X
         for name, own in self._indicators.items():
-            self._first_level[name] += int((used[:, own] == 0.0).all(axis=1).sum())
+            self._first_level[name] += int((used[:, own].sum(axis=1) < 1.0 - _ROUNDING).sum())
         return X
 
     def values(self, codes: Matrix) -> Matrix:
@@ -344,7 +420,7 @@ class TablePass:
         if not self.dictionary:
             return codes
         columns: list[Matrix] = []
-        for k, name in enumerate(self._names):
+        for k, name in enumerate(self._in_table):
             entry, cells = self.dictionary[name], codes[:, k]
             outside = entry.outside(cells)
             if entry.range is not None:
@@ -397,7 +473,7 @@ class TablePass:
                 remedy="Give the variable a range in the data dictionary, outside which values count as missing, or "
                 "say in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
             )
-        outside = [f"{name!r} {k} ({k / self._n:.1%})" for name, k in self._by_variable(self._outside).items()]
+        outside = [f"{name!r} {k} ({k / (self._n_read or self._n):.1%})" for name, k in self._outside_of().items()]
         text = f"value(s) outside the range of the data dictionary count as missing: {first_few(outside)}"
         try:
             odd = self._checks.require(self._min_rows)
@@ -414,7 +490,34 @@ class TablePass:
             for name, rows in self._first_level.items()
             if not rows
         ]
-        return (*odd, *(Oddity(None, one) for one in [*([text] if outside else []), *absent]))
+        told = (Oddity(None, one) for one in [*([text] if outside else []), *absent])
+        return (*odd, *told, *self._of_belonging())
+
+    def _of_belonging(self) -> Iterator[Oddity]:
+        """What there is to say of rows that belong together.
+
+        Raises DataError for a variable that is the same as one row before.
+        """
+        if self.belonging is None:
+            return
+        position = {name: k for k, name in enumerate(self.columns)}
+        lagged = [name for name in self._names if name + LAG in self._names] if self._rows.lags else []
+        still = [
+            name
+            for name in lagged
+            if all(
+                self._checks.are_equal(position[own], position[before])
+                for own, before in zip(self._columns_of(name), self._columns_of(name + LAG), strict=True)
+            )
+        ]
+        if still:
+            raise DataError(
+                f"{self._origin}: {quoted(still)}: the same in every row as in the one before, so that the two cannot "
+                "be told apart",
+                remedy="If it is known before the first row and stays, such as the sex of a patient, say so in the "
+                "data dictionary: fixed = true. Otherwise leave it out. Nothing of the table was sent.",
+            )
+        yield from (Oddity(None, text) for text in self.belonging.said(self._rows, self._own_columns))
 
     def _costs(self, X: Matrix) -> list[str]:
         """Which variables to leave out, where too few rows are complete: so that half of them are."""
@@ -426,10 +529,11 @@ class TablePass:
     @property
     def gaps(self) -> Gaps:
         """Missing values of the whole table."""
-        return Gaps(self._n_gaps, self._n, self._by_variable(self._missing))
+        missing = {name: k for name, k in zip(self._names, self._missing.tolist(), strict=True) if k}
+        return Gaps(self._n_gaps, self._n, missing, self._n_first)
 
-    def _by_variable(self, counts: Index) -> dict[str, int]:
-        return {name: k for name, k in zip(self._names, counts.tolist(), strict=True) if k}
+    def _outside_of(self) -> dict[str, int]:
+        return {name: k for name, k in zip(self._in_table, self._outside.tolist(), strict=True) if k}
 
 
 def _refuse_unknown(names: Sequence[str], dictionary: Dictionary) -> None:

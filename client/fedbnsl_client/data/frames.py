@@ -15,7 +15,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
 from fedbnsl_client.data.columns import read_names, unlike
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.dataset import Dataset, times_of
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
 
 # By name: pandas, whose types these are, is no dependency.
@@ -62,12 +62,14 @@ def site_tables(
         What the variables are; empty: every column is a number.
     """
     named = _named(tables)
-    columns = columns or dictionary.variables
+    if dictionary:
+        columns = dictionary.of_run(columns)
     found: dict[str, Dataset] = {}
     for site, table in named.items():
         names, cells = _columns(site, table)
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
-        if difference := unlike([name for name in names if name in wanted] if columns else names, wanted):
+        here = [*dictionary.present(wanted), *dictionary.rows.keys] if dictionary else wanted
+        if difference := unlike([name for name in names if name in here] if columns else names, here):
             raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
         found[site] = _dataset(site, names, dict(zip(names, cells, strict=True)), wanted, dictionary)
     return found
@@ -171,21 +173,23 @@ def _dataset(
     site: str, names: Sequence[str], columns: Mapping[str, Any], variables: Sequence[str], dictionary: Dictionary
 ) -> Dataset:
     found, codes = CellProblems(names, "data row", missing="make them None or NaN: {}"), list[Matrix]()
-    reading = readings(dictionary, SAME_NAMES, variables) if dictionary else [Reading()] * len(variables)
-    for name, how in zip(variables, reading, strict=True):
+    here = [*dictionary.present(variables), *dictionary.rows.keys] if dictionary else variables
+    reading = readings(dictionary, SAME_NAMES, here) if dictionary else [Reading()] * len(here)
+    for name, how in zip(here, reading, strict=True):
         values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))
         found.add(names.index(name), how, [row for row, _ in wrong], [cell for _, cell in wrong])
         codes.append(values)
     if problems := found.lines():
         raise DataError(f"{site}: " + in_one_line(problems), remedy=_CORRECT if dictionary else _DESCRIBE)
     X = np.column_stack(codes) if codes else np.empty((0, 0))
-    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False)
+    times = times_of(reading)
+    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False, times=times)
 
 
 def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:
     """(n,) codes, and the cells that cannot be read, with their rows, counted from 1."""
     values = np.asarray(column)
-    if values.dtype.kind in "biuf" and not reading.codes:
+    if values.dtype.kind in "biuf" and reading.takes_numbers:
         return reading.of_numbers(values.astype(np.float64)), []
     cells: list[Any] = values.tolist() if values.dtype.kind in "Obiuf" else [str(value) for value in values]
     codes, wrong, known = np.full(len(cells), np.nan), list[tuple[int, object]](), dict[object, float]()

@@ -80,7 +80,7 @@ def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     ours = own.over([name for name in used if name in own])
     if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
         return
-    differ = [name for name in ours.variables if name in theirs and ours[name] != theirs[name]]
+    differ = [name for name in ours.root if name in theirs.root and ours.root[name] != theirs.root[name]]
     here = (ours if theirs else own).digest()[:8] if own else "none"
     there = theirs.digest()[:8] if theirs else "none"
     raise SchemaMismatchError(
@@ -97,17 +97,18 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
 
     Raises DataError by column and count, with the way on.
     """
-    rows, whole = table.gaps.rows, table.gaps.of
-    if not rows:
+    first = table.gaps.first  # of a group under lags: what is missing there is not a gap of the table
+    rows, whole = table.gaps.rows - first, table.gaps.of - first
+    if rows <= 0:
         return
-    found = f"of {whole} rows, {table.gaps.said()}"
+    found = f"of {table.gaps.of} rows, {table.gaps.said()}"
     if preparation is None or preparation.missing == "refuse":
         raise DataError(
             f"{found}. The plan wants none to be left out",
             remedy="Use a plan whose [preparation] has missing = 'complete-cases', such as standard, or fill them in.",
         )
     if rows > preparation.missing_most * whole:
-        with_gaps = table.n_samples == whole and not isinstance(table.X, RowsElsewhere)
+        with_gaps = table.n_samples == table.gaps.of and not first and not isinstance(table.X, RowsElsewhere)
         needed = (1.0 - preparation.missing_most) * whole
         raise DataError(
             f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)"

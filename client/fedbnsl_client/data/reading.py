@@ -14,6 +14,7 @@ What differs at a site is in its `columns.toml`, which stays there:
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real as RealNumber
@@ -50,6 +51,9 @@ class SiteColumn(BaseModel):
     missing: tuple[Spelling, ...] = Field(default=(), description="further cells that stand for a missing value")
     levels: dict[Spelling, Spelling | tuple[Spelling, ...]] = Field(
         default_factory=dict[str, str | tuple[str, ...]], description="the dictionary's level -> how it is written here"
+    )
+    format: str = Field(
+        default="", description="of a time: how it is written here, as in '%d.%m.%Y'; empty: ISO 8601, or a number"
     )
 
 
@@ -100,16 +104,20 @@ class ColumnMap(BaseModel):
         Raises DataError for an unknown variable, levels that the dictionary lacks, or a factor on levels; by name.
         """
         for name, here in self.root.items():
-            if name not in dictionary:
-                known = ", ".join(dictionary.variables[:8])
+            if name not in dictionary.root:
+                known = ", ".join(list(dictionary.root)[:8])
                 raise DataError(f"columns.toml: the dictionary has no variable {name!r} ({known}, ...)")
-            entry = dictionary[name]
+            entry = dictionary.root[name]
             unknown = [level for level in here.levels if level not in entry.levels]
             if unknown:
                 levels = ", ".join(entry.levels) or "none"
                 raise DataError(f"columns.toml: {name!r} has no level {unknown[0]!r} in the dictionary ({levels})")
             if entry.has_levels and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} has levels, and so no factor")
+            if not entry.is_variable and here.factor != 1.0:
+                raise DataError(f"columns.toml: {name!r} is of kind {entry.kind}, and so has no factor")
+            if here.format and entry.kind != "time":
+                raise DataError(f"columns.toml: {name!r} is not of kind time, and so has no format")
 
     def column_of(self, variable: str) -> str:
         """What a variable's column is called here."""
@@ -141,6 +149,16 @@ class Reading:
     missing: frozenset[str] = MISSING
     codes: Mapping[str, float] = field(default_factory=dict[str, float])
     factor: float = 1.0
+
+    @property
+    def unreadable(self) -> str:
+        """What cells are that cannot be read."""
+        return "no level of the data dictionary" if self.codes else "not numbers"
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether `of_numbers` reads cells that are numbers."""
+        return not self.codes
 
     def code(self, cell: str) -> float:
         """The code of a cell; NaN: it is missing.
@@ -201,6 +219,78 @@ class Reading:
         raise ValueError("not a level")
 
 
+class _Numbered(dict[str, float]):
+    """Groups by their spellings, numbered from 0 as they come: what is asked for is there."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, cell: str, default: Any = None) -> float:
+        return self.setdefault(_without_point_zero(cell), float(len(self)))
+
+
+@dataclass(frozen=True)
+class TimeReading(Reading):
+    """How the cells of a column that orders rows become numbers that grow with time.
+
+    Attributes
+    ----------
+    format
+        As `datetime.strptime` takes it; empty: ISO 8601, or numbers.
+    forms
+        Which kinds of cells there were: numbers, times with a zone, or without one. Of two kinds, no order is known.
+    """
+
+    format: str = ""
+    forms: set[str] = field(default_factory=set[str], compare=False)
+
+    @property
+    def unreadable(self) -> str:
+        """See `Reading.unreadable`."""
+        expected = f"as '{self.format}'" if self.format else "2024-01-31, 2024-01-31T08:30, or a number"
+        return f"no time ({expected}; columns.toml says how it is written here: format = '%d.%m.%Y')"
+
+    @property
+    def takes_numbers(self) -> bool:
+        """See `Reading.takes_numbers`."""
+        return not self.format
+
+    def code(self, cell: str) -> float:
+        """See `Reading.code`."""
+        cell = cell.strip()
+        if cell in self.missing or cell == "NaT":
+            return math.nan
+        if self.format:
+            return self.value(datetime.strptime(cell, self.format))
+        number = number_in(cell)
+        return self.value(datetime.fromisoformat(cell)) if number is None else self.value(number)
+
+    def of_numbers(self, cells: Matrix) -> Matrix:
+        """See `Reading.of_numbers`."""
+        codes = super().of_numbers(cells)
+        self._note("numbers", bool(np.isfinite(codes).any()))
+        return np.where(np.isinf(codes), np.nan, codes)
+
+    def value(self, cell: object) -> float:
+        """See `Reading.value`."""
+        if cell is None or isinstance(cell, str) or (isinstance(cell, float) and math.isnan(cell)):
+            return self.code(cell) if isinstance(cell, str) else math.nan
+        if isinstance(cell, date) and not isinstance(cell, datetime):
+            cell = datetime(cell.year, cell.month, cell.day)
+        if isinstance(cell, datetime):
+            self._note("times without a zone" if cell.tzinfo is None else "times with a zone")
+            return (cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell).timestamp()
+        number = super().value(cell)
+        if math.isinf(number) or (self.format and not math.isnan(number)):
+            raise ValueError("not a time")
+        self._note("numbers", not math.isnan(number))
+        return number
+
+    def _note(self, form: str, there: bool = True) -> None:
+        if there:
+            self.forms.add(form)
+
+
 def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str]) -> list[Reading]:
     """How a site reads each of these variables.
 
@@ -208,10 +298,13 @@ def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str
     """
     mapping.check(dictionary)
     missing = MISSING | frozenset(mapping.missing)
-    return [_reading(name, dictionary[name], mapping.root.get(name, SiteColumn()), missing) for name in variables]
+    return [_reading(name, dictionary.root[name], mapping.root.get(name, SiteColumn()), missing) for name in variables]
 
 
 def _reading(name: str, entry: Entry, here: SiteColumn, missing: frozenset[str]) -> Reading:
+    if not entry.is_variable:
+        missing |= frozenset(here.missing)
+        return Reading(missing, _Numbered()) if entry.kind == "group" else TimeReading(missing, format=here.format)
     codes: dict[str, float] = {}
     for position, level in enumerate(entry.levels):
         written = here.levels.get(level, level)

@@ -53,7 +53,7 @@ def show_command(choice: PlanChoice, every: bool, as_json: bool) -> None:
     loaded = choice.load()
     given_by = choice.read().given_by
     if choice.dictionary is not None:
-        names = [f"dictionary.{name}.{key}" for name, entry in loaded.dictionary.items() for key in vars(entry)]
+        names = [f"dictionary.{name}.{key}" for name, entry in loaded.dictionary.root.items() for key in vars(entry)]
         given_by |= dict.fromkeys(names, "--dictionary")
     settings = [setting for setting in shown_settings(loaded, given_by) if every or setting.differs]
     digest, is_private = loaded.digest().hex(), loaded.privacy is not None

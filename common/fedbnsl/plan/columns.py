@@ -1,6 +1,6 @@
 """Which columns of a run belong to which variable of the graph: all of a nominal variable's to one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,14 +19,32 @@ class Columns:
     """V names of variables, in the order of their first columns."""
     variable_of: Index
     """(d,) position of each column's variable."""
+    slices: tuple[int, ...] = ()
+    """V slices of time of the variables, none of which causes an earlier one; empty: all are of one time."""
 
     @classmethod
-    def of(cls, names: Sequence[str], owners: Mapping[str, str] | None = None) -> Self:
-        """Columns of these names; `owners` has the variables of those that are not one by themselves."""
+    def of(
+        cls,
+        names: Sequence[str],
+        owners: Mapping[str, str] | None = None,
+        slice_of: Callable[[str], int] | None = None,
+    ) -> Self:
+        """Columns of these names.
+
+        Parameters
+        ----------
+        names
+            d names.
+        owners
+            The variables of those that are not one by themselves.
+        slice_of
+            The slice of time of a variable; None: all are of one time.
+        """
         owner = [name if owners is None else owners.get(name, name) for name in names]
         variables = tuple(dict.fromkeys(owner))
         place = {name: k for k, name in enumerate(variables)}
-        return cls(tuple(names), variables, np.array([place[name] for name in owner], dtype=np.int64))
+        slices = () if slice_of is None else tuple(map(slice_of, variables))
+        return cls(tuple(names), variables, np.array([place[name] for name in owner], dtype=np.int64), slices)
 
     @property
     def has_blocks(self) -> bool:
@@ -41,7 +59,7 @@ class Columns:
     def over(self, kept: Index) -> Self:
         """Some of the columns, ascending, of which every variable has at least one."""
         places: list[int] = kept.tolist()
-        return type(self)(tuple(self.names[k] for k in places), self.variables, self.variable_of[kept])
+        return type(self)(tuple(self.names[k] for k in places), self.variables, self.variable_of[kept], self.slices)
 
     def levels(self, place: int) -> tuple[str, str]:
         """The levels of a pair of columns, at a place as of `places`; empty: the column is its variable."""

@@ -12,12 +12,15 @@ one for each level but the first.
     [blood_group]
     kind = "nominal"
     levels = ["0", "A", "B", "AB"]
+
+Columns of kind "group" and "time" are no variables: they say which rows belong together (`plan.row_groups`).
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -40,10 +43,11 @@ from fedbnsl.plan.knowledge import VariableName, usable_name
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.plan.refusals import explain
+from fedbnsl.plan.row_groups import BEFORE, FIXED, LAG, PRESENT, RowGroups, Within
 from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, is_variable_name
 from fedbnsl.protocol.sparse import Mask, Matrix
 
-Kind = Literal["continuous", "count", "binary", "ordinal", "nominal"]
+Kind = Literal["continuous", "count", "binary", "ordinal", "nominal", "group", "time"]
 Transform = Literal["none", "log", "log1p", "sqrt"]
 Level = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(usable_name)]
 
@@ -65,6 +69,9 @@ TRANSFORMS: Mapping[Transform, Formula] = {
     "log1p": Formula(np.log1p, np.expm1, -1.0, "above -1"),
     "sqrt": Formula(np.sqrt, np.square, -math.ulp(0.0), "at least 0"),
 }
+
+# Settings that came later, see `Dictionary.content`.
+_LATER = ("within", "lags", "fixed")
 
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
@@ -93,7 +100,11 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Kind = Field(default="continuous", description="continuous, count, binary, ordinal or nominal")
+    kind: Kind = Field(
+        default="continuous",
+        description="continuous, count, binary, ordinal or nominal; group and time are no variables: which rows "
+        "belong together, and their order",
+    )
     unit: Annotated[str, AfterValidator(_printable)] = Field(
         default="", max_length=100, description="unit that all sites use, shown to people"
     )
@@ -108,8 +119,32 @@ class Entry(BaseModel):
         default=(), description="of binary, ordinal (ascending) and nominal variables; the first is the reference"
     )
 
+    within: Within | None = Field(
+        default=None,
+        description="of a group: what its rows become: between (one record, the mean of each column; the default), "
+        "within (deviations from the group's means), rows (as they are; the default with lags)",
+    )
+    lags: Annotated[int, Field(strict=True, ge=0, le=1)] = Field(
+        default=0, description="of a time: 1 puts each variable one row before beside it, as a variable NAME@-1"
+    )
+    fixed: bool = Field(
+        default=False, description="the same in all rows of a group and known before the first: it has no lag"
+    )
+
+    @model_validator(mode="after")
+    def _belongs(self) -> Self:
+        if self.within is not None and self.kind != "group":
+            raise ValueError(f"within: a {self.kind} column has none; it belongs to the one of kind 'group'")
+        if self.lags and self.kind != "time":
+            raise ValueError(f"lags: a {self.kind} column has none; they belong to the one of kind 'time'")
+        if not self.is_variable and (self.unit or self.range or self.transform or self.levels or self.fixed):
+            raise ValueError(f"a {self.kind} column is no variable, and has no unit, range, transform, levels or fixed")
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if not self.is_variable:
+            return self
         measured, least = self.kind in ("continuous", "count"), {"nominal": 3}.get(self.kind, 2)
         if measured and self.levels:
             raise ValueError(f"levels: a {self.kind} variable has none")
@@ -136,6 +171,11 @@ class Entry(BaseModel):
                     f"{LEAST_SPREAD:g} on; choose another unit, or the range that is possible"
                 )
         return self
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is one of the run; otherwise its column only prepares the table, and never leaves the site."""
+        return self.kind not in ("group", "time")
 
     @property
     def applied(self) -> Transform:
@@ -206,6 +246,8 @@ class Entry(BaseModel):
 class Dictionary(RootModel[dict[VariableName, Entry]]):
     """What each variable is, by its name and in their order; empty: nothing is said, every column is a number.
 
+    With lags, variables that are not fixed are there once more, one row before: `x@-1`.
+
     Examples
     --------
     >>> from fedbnsl import Dictionary
@@ -223,6 +265,8 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
     def _names(self) -> Self:
         names = [column.name for column in self.columns()]
         twice = sorted({name for name in names if names.count(name) > 1})
+        if self.rows.lags:
+            twice += [name + LAG for name in self.root if name + LAG in self.root]
         if twice:
             raise ValueError(f"two columns would be called {twice[0]!r}: rename a variable or a level")
         for name in names:
@@ -233,6 +277,27 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
                 raise ValueError(f"{name!r}: a name must not begin or end with a space, which headers are read without")
         return self
 
+    @model_validator(mode="after")
+    def _rows_that_belong_together(self) -> Self:
+        for kind in ("group", "time"):
+            found = [name for name, entry in self.root.items() if entry.kind == kind]
+            if len(found) > 1:
+                raise ValueError(f"{found[0]!r} and {found[1]!r} are both of kind {kind!r}: a table has at most one")
+        rows = self.rows
+        given = self.root[rows.group].within if rows.group else None
+        if rows.lags and given not in (None, "rows"):
+            raise ValueError(
+                f"{rows.group}.within = {given!r} does not go with lags: means and deviations have no row before; "
+                "leave within out"
+            )
+        fixed = [name for name, entry in self.root.items() if entry.fixed]
+        if rows.within == "within" and fixed:
+            raise ValueError(
+                f"{fixed[0]}.fixed: what is the same in all rows of a group has no deviations from its mean; with "
+                "within = 'within', leave the variable out"
+            )
+        return self
+
     def __bool__(self) -> bool:
         return bool(self.root)
 
@@ -240,38 +305,71 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         return hash(self.digest())
 
     def __len__(self) -> int:
-        return len(self.root)
+        return len(self._variables)
 
     def __getitem__(self, name: str) -> Entry:
-        return self.root[name]
+        return self._variables[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.root
+        return name in self._variables
+
+    @cached_property
+    def _variables(self) -> dict[str, Entry]:
+        """All variables of a run, those of the row before after the others."""
+        present = {name: entry for name, entry in self.root.items() if entry.is_variable}
+        if not self.rows.lags:
+            return present
+        return present | {name + LAG: entry for name, entry in present.items() if not entry.fixed}
+
+    @cached_property
+    def rows(self) -> RowGroups:
+        """Which rows belong together, and what is made of them."""
+        by_kind = {entry.kind: name for name, entry in self.root.items() if not entry.is_variable}
+        group, time = by_kind.get("group", ""), by_kind.get("time", "")
+        lags = self.root[time].lags if time else 0
+        default: Within = "between" if group and not lags else "rows"
+        return RowGroups(group, time, (self.root[group].within if group else None) or default, lags)
 
     @property
     def has_blocks(self) -> bool:
         """Whether a variable has more than one column."""
-        return any(entry.n_columns > 1 for entry in self.root.values())
+        return any(entry.n_columns > 1 for entry in self._variables.values())
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Their names, in order."""
-        return tuple(self.root)
+        return tuple(self._variables)
 
     def items(self) -> Iterable[tuple[str, Entry]]:
         """Names and entries."""
-        return self.root.items()
+        return self._variables.items()
+
+    def of_run(self, variables: Sequence[str] = ()) -> tuple[str, ...]:
+        """The variables of a run that names these, by default all: those of the row before come with them."""
+        lagged = (name + LAG for name in variables)
+        return tuple(dict.fromkeys([*variables, *(name for name in lagged if name in self)])) or self.variables
+
+    def present(self, variables: Iterable[str]) -> tuple[str, ...]:
+        """What these variables are called in the table: one of the row before as itself."""
+        known = (name if name in self.root else name.removesuffix(LAG) for name in variables)
+        return tuple(dict.fromkeys(name for name in known if name in self.root and self.root[name].is_variable))
+
+    def slice_of(self, variable: str) -> int:
+        """FIXED, BEFORE or PRESENT; the same for all without lags."""
+        if not self.rows.lags or variable not in self:
+            return PRESENT
+        return FIXED if self[variable].fixed else PRESENT if variable in self.root else BEFORE
 
     def columns(self, variables: Sequence[str] = ()) -> tuple[Column, ...]:
-        """The columns of these variables, in their order; by default of all. PlanError if it lacks one of them."""
-        unknown = [name for name in variables if name not in self.root]
+        """The columns of a run of these variables, in their order; see `of_run`. PlanError if it lacks one of them."""
+        unknown = [name for name in variables if name not in self]
         if unknown:
             raise PlanError(f"the data dictionary has no {', '.join(map(repr, unknown))}")
-        return tuple(column for name in variables or self.root for column in self.root[name].columns(name))
+        return tuple(column for name in self.of_run(variables) for column in self[name].columns(name))
 
     def levels(self, variables: Iterable[str]) -> dict[str, list[str]]:
         """The levels of those of these variables that are one column of their positions: 0 for the first, then 1."""
-        entries = {name: self.root[name] for name in variables if name in self.root}
+        entries = {name: self[name] for name in variables if name in self}
         return {name: list(entry.levels) for name, entry in entries.items() if entry.levels and entry.n_columns == 1}
 
     def references(self, variables: Iterable[str]) -> dict[str, str]:
@@ -284,13 +382,24 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         return [column.variable for column in self.columns(variables) if not math.isfinite(column.low)]
 
     def over(self, variables: Sequence[str]) -> Self:
-        """The dictionary of these variables alone, in their order."""
-        return type(self)({name: self.root[name] for name in variables})
+        """The dictionary of these variables alone, in their order; which rows belong together stays."""
+        return type(self)({name: self.root[name] for name in (*self.present(variables), *self.rows.keys)})
 
     def digest(self) -> str:
         """SHA-256 of its content in hexadecimal digits, the same for every order of its variables."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        canonical = json.dumps(self.content(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def content(self) -> dict[str, dict[str, Any]]:
+        """What digests are made of: all settings but later ones at their defaults.
+
+        Approvals and checkpoints of earlier versions hold digests without these.
+        """
+        defaults = {key: Entry.model_fields[key].default for key in _LATER}
+        return {
+            name: {key: value for key, value in entry.items() if key not in defaults or value != defaults[key]}
+            for name, entry in self.model_dump(mode="json").items()
+        }
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -1,6 +1,7 @@
 """Prior knowledge about edges, as a mask of the coordinates that the solvers may touch."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -54,14 +55,16 @@ class EdgeMask:
     required: Mask
     """(d, d) edges that every graph of the run has."""
     allowed: Mask
-    """(d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers, or one
-    that would close a cycle with required edges."""
+    """(d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers or
+    back in time, or one that would close a cycle with required edges."""
 
     def __init__(self, knowledge: Knowledge, columns: Sequence[str] | Columns) -> None:
         self.columns = columns if isinstance(columns, Columns) else Columns.of(columns)
         self.of_variables = self
         if self.columns.has_blocks:
-            self.of_variables = EdgeMask(knowledge, self.columns.variables)
+            names = self.columns.variables
+            alone = replace(self.columns, names=names, variable_of=np.arange(len(names)))
+            self.of_variables = EdgeMask(knowledge, alone)
             self.required = self.columns.spread(self.of_variables.required)
             self.allowed = self.columns.spread(self.of_variables.allowed)
             return
@@ -70,6 +73,7 @@ class EdgeMask:
         d = len(variables)
         self.required = self._edges(knowledge.required, "knowledge.required", d)
         forbidden = self._edges(knowledge.forbidden, "knowledge.forbidden", d) | self._against(knowledge.tiers, d)
+        forbidden |= _back_in_time(self.columns.slices, d)
         if (self.required & forbidden).any():
             i, j = (int(k) for k in np.argwhere(self.required & forbidden)[0])
             raise PlanError(
@@ -104,3 +108,9 @@ class EdgeMask:
                 tier[k] = level
         placed = tier >= 0
         return placed[:, None] & placed[None, :] & (tier[:, None] > tier[None, :])
+
+
+def _back_in_time(slices: Sequence[int], d: int) -> Mask:
+    """(d, d) edges from a later slice of time to an earlier one."""
+    times = np.array(slices or [0] * d)
+    return np.asarray(times[:, None] > times[None, :])

@@ -211,7 +211,8 @@ class Plan(BaseModel):
 
     dictionary: Dictionary = Field(
         default=Dictionary(),
-        description="what each variable is: kind, unit, range, transform, levels; empty: every column is a number",
+        description="what each variable is: kind, unit, range, transform, levels; which rows belong together; empty: "
+        "every column is a number",
     )
 
     # What is known before
@@ -229,6 +230,16 @@ class Plan(BaseModel):
             for key in setting.split("."):
                 value = value[key]
             raise ValueError(f"{setting} = {value!r}: must be {rule}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_record_a_person(self) -> Self:
+        rows = self.dictionary.rows
+        if self.privacy is not None and not rows.one_record_a_group:
+            raise ValueError(
+                f"dictionary: {rows.in_words()}, so that one person has several records, and [privacy] protects a "
+                "record; use within = 'between' without lags, which makes each group one record"
+            )
         return self
 
     @property
@@ -254,9 +265,10 @@ class Plan(BaseModel):
         if self.preparation is not None:
             lines.append("prepared: " + "; ".join(self.preparation.in_words(private=self.privacy is not None)))
         if self.dictionary:
-            kinds = [entry.kind for _, entry in self.dictionary.items()]
+            kinds = [entry.kind for entry in self.dictionary.root.values() if entry.is_variable]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             lines.append(f"data dictionary {self.dictionary.digest()[:8]}: {counted}")
+            lines += [self.dictionary.rows.in_words()] if self.dictionary.rows else []
         return lines
 
     @property
@@ -268,7 +280,9 @@ class Plan(BaseModel):
 
     def columns(self, names: Sequence[str]) -> Columns:
         """A run's columns in the order of its matrices, and the variables that they belong to."""
-        return Columns.of(names, {column.name: column.variable for column in self.dictionary.columns()})
+        dictionary = self.dictionary
+        owners = {column.name: column.variable for column in dictionary.columns()}
+        return Columns.of(names, owners, dictionary.slice_of if dictionary.rows.lags else None)
 
     def edge_mask(self, names: Sequence[str]) -> EdgeMask:
         """What is known of the edges between a run's columns; raises PlanError for knowledge about other variables."""
@@ -415,7 +429,7 @@ class Plan(BaseModel):
         for key in type(self).model_fields:
             value = getattr(self, key)
             if isinstance(value, Dictionary):
-                tables |= {(key, name): entry for name, entry in value.items()}
+                tables |= {(key, name): entry for name, entry in value.root.items()}
             elif isinstance(value, BaseModel):
                 tables[key,] = value
         for path, table in tables.items():
@@ -432,18 +446,20 @@ class Plan(BaseModel):
             lines.append(tomli_w.dumps(header).strip())
             values = model.model_dump(mode="json")
             for key, info in fields.items():
+                if isinstance(model, Entry) and getattr(model, key) == info.get_default():
+                    continue  # explained under [dictionary] once
                 setting = tomli_w.dumps({key: values[key]})
                 if not isinstance(model, Entry):
                     default = tomli_w.dumps({"default": info.get_default()}) if not info.is_required() else ""
                     explained = f" [{default.strip().replace(' =', ':', 1)}]" if default else ""
                     lines.append(f"# {info.description}{explained}\n{setting}")
-                elif getattr(model, key) != info.get_default():  # explained under [dictionary] once
+                else:
                     lines.append(setting.rstrip())
         return "\n".join(lines).lstrip()
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
-        content = self.model_dump(mode="json")
+        content = {**self.model_dump(mode="json"), "dictionary": self.dictionary.content()}
         if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
             first = {new: old for old, new in _RENAMED.items()}
             content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}

@@ -90,7 +90,8 @@ def of_rare_levels(plan: Plan, columns: Sequence[str], units: Units | None, rows
 
     In a private run noise hides rare levels, which `unused` says.
     """
-    if plan.privacy is not None or units is None or not units.scales.size:
+    averages = plan.dictionary.rows.averages  # variances of shares do not tell how many rows have a level
+    if plan.privacy is not None or units is None or not units.scales.size or averages:
         return
     dictionary = plan.dictionary
     owners = {column.name: column.variable for column in dictionary.columns()}

@@ -78,9 +78,10 @@ class Run:
 
     @property
     def indicators(self) -> Mask:
-        """(d,) which columns hold zeros and ones, by the plan's data dictionary."""
+        """(d,) which columns hold zeros and ones, by the plan's data dictionary; none where records are averages."""
         dictionary, columns = self.plan.dictionary, self.mask.columns
-        of_variable = [name in dictionary and dictionary[name].is_indicator for name in columns.variables]
+        alone = not dictionary.rows.averages
+        of_variable = [alone and name in dictionary and dictionary[name].is_indicator for name in columns.variables]
         return np.array(of_variable, dtype=bool)[columns.variable_of]
 
     @property

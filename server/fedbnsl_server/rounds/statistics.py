@@ -145,7 +145,7 @@ def rare_levels(variances: Matrix, rows: int, run: Run) -> Mask:
     """(d,) levels of nominal variables that few rows have, from the (d,) variances of columns over all records."""
     columns = run.mask.columns
     of_several = columns.sizes[columns.variable_of] > 1
-    return np.asarray(run.indicators & of_several & (variances * rows < FEW_ROWS))
+    return np.asarray(of_several & (variances * rows < FEW_ROWS))
 
 
 def _complete_share(answers: Mapping[str, Answer], run: Run) -> float:

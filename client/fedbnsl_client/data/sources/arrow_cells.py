@@ -19,7 +19,7 @@ def codes_of(column: Any, reading: Reading) -> tuple[Matrix, Mask]:
     """(n,) codes of an Arrow array, NaN where a value is missing, and (n,) whether a cell cannot be read."""
     arrow: Any = import_module("pyarrow")
     column = _plain(column)
-    if not reading.codes:
+    if reading.takes_numbers:
         if holds_numbers(column.type):
             return _of_numbers(column, reading)
         if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type):

@@ -172,7 +172,7 @@ def _codes(
 
     `has_commas`: whether numbers of the file may have decimal commas: `code` has to see whether some have points.
     """
-    text = "" if reading.codes else "".join(cells)
+    text = "".join(cells) if reading.takes_numbers else ""
     if text and "_" not in text and not (has_commas and "." in text):  # 1_000 is a number only in Python
         with suppress(ValueError):
             return reading.of_numbers(np.fromiter(map(float, cells), np.float64, len(cells))), []

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.files.csv_form import Form
-from fedbnsl_client.data.reading import Reading
+from fedbnsl_client.data.reading import Reading, TimeReading
 
 _WITH_MARK = re.compile(r"\s*[+-]?(?:\d+([.,])\d*|([.,])\d+)(?:[eE][+-]?\d+)?\s*")
 _MAY_BE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
@@ -30,7 +30,7 @@ class Decimals:
 
     def code(self, reading: Reading, column: str) -> Callable[[str], float]:
         """Like `reading.code`, of the column of that name."""
-        if not self._has_commas:
+        if not self._has_commas or isinstance(reading, TimeReading):  # 31.12.2024 is no number with a point
             return reading.code
 
         def number(cell: str) -> float:

@@ -1,0 +1,301 @@
+"""Rows that belong together become records as the data dictionary says; what tells them apart is no variable."""
+
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import DataError
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.reading import ColumnMap
+
+pytestmark = pytest.mark.usefixtures("each_reader")
+
+Row = dict[str, Any]
+VALUES = ("x", "y", "z", "sex")
+PLAIN: dict[str, dict[str, Any]] = {
+    "patient": {"kind": "group"},
+    "visit": {"kind": "time"},
+    "x": {},
+    "y": {},
+    "z": {},
+    "sex": {"kind": "binary", "levels": ["f", "m"]},
+}
+
+
+def described(**changes: dict[str, Any] | None) -> Dictionary:
+    entries = {name: {**PLAIN.get(name, {}), **(changes.get(name) or {})} for name in {**PLAIN, **changes}}
+    return Dictionary.model_validate({name: one for name, one in entries.items() if changes.get(name, {}) is not None})
+
+
+def visits(*, gaps: bool = True, most: int = 5, patients: int = 30) -> list[Row]:
+    """Rows of patients with different numbers of visits, shuffled."""
+    rng = np.random.default_rng(3)
+    rows: list[Row] = []
+    for p in range(patients):
+        level = rng.standard_normal(3)
+        for t in range(rng.integers(1, most + 1)):
+            x, y, z = (level + 0.5 * rng.standard_normal(3)).tolist()
+            rows.append({"patient": f"P{p}", "visit": f"2024-03-{t + 1:02d}", "x": x, "y": y, "z": z})
+            rows[-1]["sex"] = "fm"[int(rng.random() < 0.4)]
+    if gaps:
+        for k in range(0, len(rows), 4):
+            rows[k]["xyz"[k % 3]] = None
+    rng.shuffle(rows)  # type: ignore[arg-type]
+    return rows
+
+
+def write(path: Path, rows: list[Row]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(
+            [{k: "" if v is None else repr(v) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+        )
+    return path
+
+
+def read(tmp_path: Path, rows: list[Row], dictionary: Dictionary, **settings: Any) -> Dataset:
+    return Dataset.read(write(tmp_path / "t.csv", rows), dictionary=dictionary, warn=False, **settings)
+
+
+def groups(rows: list[Row]) -> dict[str, list[list[float]]]:
+    """Values of the rows of each patient in the order of their visits, patients in that of their first rows."""
+    found: dict[str, list[tuple[str, list[float]]]] = defaultdict(list)
+    for row in rows:
+        numbers = [np.nan if row[name] is None else float(row[name]) for name in "xyz"]
+        found[row["patient"]].append((row["visit"], [*numbers, float(row["sex"] == "m")]))
+    return {patient: [values for _, values in sorted(of)] for patient, of in found.items()}
+
+
+def _mean(values: tuple[float, ...]) -> float:
+    there = [value for value in values if value == value]
+    return sum(there) / len(there) if there else math.nan
+
+
+def moments(X: Matrix) -> Matrix:
+    return np.asarray(X.T @ X)
+
+
+# ---- between -------------------------------------------------------------------------------------------------------
+
+
+def test_between_makes_one_record_a_group_of_the_means_of_the_values_that_are_there(tmp_path: Path) -> None:
+    rows = visits()
+    table = read(tmp_path, rows, described())
+    assert table.variables == VALUES
+    expected = [[_mean(column) for column in zip(*of, strict=True)] for of in groups(rows).values()]
+    np.testing.assert_allclose(table.X, np.array(expected), rtol=1e-12)
+    assert table.gaps.of == table.n_samples == len(groups(rows)) < len(rows)
+
+
+def test_a_group_without_a_value_has_a_gap(tmp_path: Path) -> None:
+    rows = visits(gaps=False)
+    for row in rows:
+        row["y"] = None if row["patient"] in ("P1", "P2") else row["y"]
+    table = read(tmp_path, rows, described())
+    assert (table.gaps.rows, dict(table.gaps.by_variable)) == (2, {"y": 2})
+
+
+def test_means_stay_within_public_ranges_and_of_equal_values_are_the_value(tmp_path: Path) -> None:
+    rows = [{"patient": str(k // 3), "x": 0.1, "y": float(k % 7), "z": float(k % 5)} for k in range(90)]
+    table = read(tmp_path, rows, described(visit=None, sex=None, x={"range": [0.0, 0.1]}))
+    assert (table.X[:, 0] == 0.1).all()
+
+
+def test_one_row_a_group_gives_the_same_bits_as_no_group(tmp_path: Path) -> None:
+    rows = visits(most=1, gaps=False)
+    grouped = read(tmp_path, rows, described())
+    alone = read(tmp_path, rows, described(patient=None, visit=None))
+    assert grouped.X.tobytes() == alone.X.tobytes()
+    assert grouped.gaps == alone.gaps
+
+
+def test_ranges_hold_of_rows_before_means_are_taken(tmp_path: Path) -> None:
+    rows = visits(gaps=False)
+    rows[0]["x"] = 999.0
+    table = read(tmp_path, rows, described(x={"range": [-50.0, 50.0]}))
+    of = [row["x"] for row in rows[1:] if row["patient"] == rows[0]["patient"]]
+    expected = np.mean(of) if of else np.nan
+    np.testing.assert_allclose(table.X[0, 0], expected)
+    assert any("outside the range" in one.text and f"'x' 1 ({1 / len(rows):.1%})" in one.text for one in table.odd)
+
+
+# ---- within --------------------------------------------------------------------------------------------------------
+
+
+def test_within_has_the_moments_of_deviations_and_a_record_for_each_of_their_degrees_of_freedom(tmp_path: Path) -> None:
+    rows = visits()
+    used = read(tmp_path, rows, described(patient={"within": "within"})).complete_cases()
+    deviations, n_groups = [], 0
+    for of in groups(rows).values():
+        whole = np.array([values for values in of if not np.isnan(values).any()])
+        if len(whole):
+            deviations.append(whole - whole.mean(axis=0))
+            n_groups += 1
+    D = np.concatenate(deviations)
+    np.testing.assert_allclose(moments(used.X), moments(D), atol=1e-10)
+    assert used.n_samples == len(D) - n_groups
+    lacking = sum(None in row.values() for row in rows)
+    assert (used.gaps.rows, used.gaps.of) == (lacking, used.n_samples + lacking)
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_stay_as_they_are(tmp_path: Path) -> None:
+    rows = visits()
+    table = read(tmp_path, rows, described(patient={"within": "rows"}))
+    expected = np.concatenate([np.array(of) for of in groups(rows).values()])
+    np.testing.assert_array_equal(table.X, expected)
+
+
+# ---- lags ----------------------------------------------------------------------------------------------------------
+
+
+def test_lags_put_the_row_before_beside_each_row_and_the_first_has_none(tmp_path: Path) -> None:
+    rows = visits(gaps=False)
+    table = read(tmp_path, rows, described(visit={"lags": 1}, sex={"fixed": True}))
+    assert table.variables == ("x", "y", "z", "sex", "x@-1", "y@-1", "z@-1")
+    expected = [
+        [*now, *(before[:3] if before else [np.nan] * 3)]
+        for of in groups(rows).values()
+        for before, now in zip([None, *of[:-1]], of, strict=True)
+    ]
+    np.testing.assert_array_equal(table.X, np.array(expected))
+    n = len(groups(rows))
+    assert (table.gaps.rows, table.gaps.first, table.gaps.of) == (n, n, len(rows))
+    assert table.gaps.said() == f"{n} row(s) are left out, which lack a value: {n} as the first of their group"
+
+
+def test_a_table_with_a_time_and_no_group_is_one_series(tmp_path: Path) -> None:
+    rows = [{"visit": str(t), "x": float(t * t % 17), "y": float(t * 7 % 11)} for t in range(40)]
+    shuffled = [rows[k] for k in np.random.default_rng(0).permutation(40)]
+    two = Dictionary.model_validate({"visit": {"kind": "time", "lags": 1}, "x": {}, "y": {}})
+    table = read(tmp_path, shuffled, two)
+    X = np.array([[row["x"], row["y"]] for row in rows])
+    np.testing.assert_array_equal(table.complete_cases().X, np.hstack([X[1:], X[:-1]]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "here"),
+    [
+        (["2024-01-02", "2023-12-31", "2024-01-02T10:00"], {}),
+        (["20240102", "20231231", "20240103"], {}),
+        (["9.5", "-1", "10"], {}),
+        (["02.01.2024", "31.12.2023", "03.01.2024"], {"format": "%d.%m.%Y"}),
+        (["2024-01-02T10:00+02:00", "2024-01-02T08:30+01:00", "2024-01-02T09:00+00:00"], {}),
+    ],
+)
+def test_times_are_ordered_as_they_are_written(tmp_path: Path, cells: list[str], here: dict[str, Any]) -> None:
+    order = [1, 0, 2]
+    rows = [
+        {"patient": f"{p}", "visit": cell, "x": 10.0 * p + k, "y": float(p * p % 7 + k * k), "z": float(p * k % 5)}
+        for p in range(12)
+        for k, cell in enumerate(cells)
+    ]
+    mapping = ColumnMap.model_validate({"visit": here}) if here else ColumnMap()
+    table = read(tmp_path, rows, described(visit={"lags": 1}, sex=None), mapping=mapping)
+    assert table.X[:3, 0].tolist() == order
+    assert table.X[1:3, 3].tolist() == order[:2]
+
+
+# ---- what cannot be used -------------------------------------------------------------------------------------------
+
+
+def refusal(tmp_path: Path, rows: list[Row], dictionary: Dictionary) -> str:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, rows, dictionary)
+    return f"{caught.value} | {caught.value.remedy}"
+
+
+LAGS = {"visit": {"lags": 1}, "sex": {"fixed": True}}
+
+
+def test_a_time_that_does_not_parse_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    rows = visits()
+    rows[4]["visit"] = "03/04/2024"
+    text = refusal(tmp_path, rows, described())
+    assert "column 'visit': 1 row(s) are no time" in text
+    assert "(line 6)" in text
+    assert "format = '%d.%m.%Y'" in text
+    assert "03/04/2024" not in text
+
+
+def test_times_of_two_kinds_have_no_order(tmp_path: Path) -> None:
+    rows = visits()
+    rows[4]["visit"] = "20240304"
+    assert "'visit' holds numbers and times without a zone, whose order is not known" in refusal(
+        tmp_path, rows, described()
+    )
+
+
+def test_a_group_column_with_one_group_is_refused(tmp_path: Path) -> None:
+    rows = [{**row, "patient": "P"} for row in visits()]
+    text = refusal(tmp_path, rows, described())
+    assert "all rows have the same 'patient'" in text
+    assert "one series" in text
+
+
+def test_rows_of_nobody_are_refused(tmp_path: Path) -> None:
+    rows = visits()
+    rows[0]["patient"] = rows[5]["patient"] = None
+    assert "column 'patient': 2 row(s) lack a value" in refusal(tmp_path, rows, described())
+
+
+def test_lags_need_an_order(tmp_path: Path) -> None:
+    rows = visits()
+    rows[0]["visit"] = None
+    assert "column 'visit': 1 row(s) lack a value" in refusal(tmp_path, rows, described(**LAGS))
+    rows = [{**row, "visit": "2024-01-01"} for row in visits()]
+    twice = len(rows) - len({row["patient"] for row in rows})
+    assert f"{twice} row(s) have the 'visit' of the row before" in refusal(tmp_path, rows, described(**LAGS))
+
+
+def test_lags_and_deviations_need_groups_of_two_rows(tmp_path: Path) -> None:
+    rows = visits(most=1)
+    assert "no 'patient' has two rows, and lags need them" in refusal(tmp_path, rows, described(**LAGS))
+    within = described(patient={"within": "within"})
+    assert "no 'patient' has two rows, and deviations within need them" in refusal(tmp_path, rows, within)
+
+
+def test_what_stays_the_same_has_no_lag(tmp_path: Path) -> None:
+    rows = [{**row, "sex": "fm"[int(row["patient"][1:]) % 2]} for row in visits()]
+    text = refusal(tmp_path, rows, described(visit={"lags": 1}))
+    assert "'sex': the same in every row as in the one before" in text
+    assert "fixed = true" in text
+
+
+# ---- what people at the site are told ------------------------------------------------------------------------------
+
+
+def test_the_site_is_told_how_many_groups_and_how_alike_their_rows_are(tmp_path: Path) -> None:
+    rows = visits(gaps=False)
+    table = read(tmp_path, rows, described())
+    sizes = [len(of) for of in groups(rows).values()]
+    said = [one.text for one in table.odd]
+    counts = f"{len(sizes)} groups of {min(sizes)} to {max(sizes)} rows, median {np.median(sizes):g}"
+    assert any(text.startswith(counts) for text in said)
+    (shares,) = (text for text in said if "ICC" in text)
+    told = dict(part.strip().rsplit(" ", 1) for part in shares.partition(": ")[2].split(", "))
+    for k, name in enumerate(VALUES):
+        assert float(told[repr(name)]) == pytest.approx(
+            _icc([np.array(of)[:, k] for of in groups(rows).values()]), abs=0.006
+        )
+    assert not any(one.finding for one in table.odd if one.text in said and ("groups" in one.text or "ICC" in one.text))
+
+
+def _icc(of_groups: list[Matrix]) -> float:
+    """From the textbook's one-way table."""
+    n, k = sum(map(len, of_groups)), len(of_groups)
+    mean = np.concatenate(of_groups).mean()
+    between = sum(len(g) * (g.mean() - mean) ** 2 for g in of_groups) / (k - 1)
+    within = sum(((g - g.mean()) ** 2).sum() for g in of_groups) / (n - k)
+    size = (n - sum(len(g) ** 2 for g in of_groups) / n) / (k - 1)
+    return float(max((between - within) / (between + (size - 1) * within), 0.0))

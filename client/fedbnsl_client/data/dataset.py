@@ -517,6 +517,13 @@ class TablePass:
                 remedy="If it is known before the first row and stays, such as the sex of a patient, say so in the "
                 "data dictionary: fixed = true. Otherwise leave it out. Nothing of the table was sent.",
             )
+        n, rows = len(self.belonging.sizes), self._rows
+        if rows.group and rows.within == "rows" and not rows.lags and self.belonging.sizes.max() > 1:
+            yield Oddity(
+                TableFinding(FindingCode.ROWS_OF_GROUPS, tuple(range(len(self.columns))), n),
+                f"rows of {n} groups count as independent records, as the data dictionary says: intervals are too "
+                "narrow, and edges and arrows may be false",
+            )
         yield from (Oddity(None, text) for text in self.belonging.said(self._rows, self._own_columns))
 
     def _costs(self, X: Matrix) -> list[str]:

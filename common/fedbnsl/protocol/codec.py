@@ -276,7 +276,9 @@ def _decode_draws(wire: federation.EdgeDraws) -> EdgeDraws:
 def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool = False) -> federation.Update:
     """Wire form of a site's answer; `dense` as the plan says."""
     findings = [
-        federation.TableFinding(code=federation.FindingCode.ValueType(found.code.value), variable=found.variables)
+        federation.TableFinding(
+            code=federation.FindingCode.ValueType(found.code.value), variable=found.variables, count=found.count
+        )
         for found in update.findings
     ]
     wire = to_wire(federation.Update, update, run=run_tag(run), finding=findings)
@@ -324,7 +326,9 @@ def _decode_findings(wire: Sequence[federation.TableFinding], n_variables: int) 
             raise MalformedMessageError(f"a finding of unknown code {found.code}")
         if not variables or variables[-1] >= n_variables or any(b <= a for a, b in pairwise(variables)):
             raise MalformedMessageError("a finding without variables, or with variables out of range or not ascending")
-        findings.append(TableFinding(FindingCode(found.code), variables))
+        if (found.code == FindingCode.ROWS_OF_GROUPS.value) != (found.count > 0):
+            raise MalformedMessageError(f"a finding of code {found.code} that counts {found.count} groups")
+        findings.append(TableFinding(FindingCode(found.code), variables, found.count))
     return tuple(findings)
 
 

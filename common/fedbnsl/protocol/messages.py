@@ -84,6 +84,7 @@ class FindingCode(Enum):
     MEANS_FAR_FROM_ZERO = 1
     LOOKS_CATEGORICAL = 2
     LOOKS_LIKE_A_CODE = 3  # such as 999 for a missing value
+    ROWS_OF_GROUPS = 4  # that belong together count as independent; only by a data dictionary that has a group
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class TableFinding:
 
     code: FindingCode
     variables: tuple[int, ...]  # column numbers from 0, ascending
+    count: int = 0  # of ROWS_OF_GROUPS: how many groups there are
 
     def reordered(self, order: Sequence[int]) -> "TableFinding":
         """The same finding for a table with reordered columns: new column k is the old column `order[k]`."""

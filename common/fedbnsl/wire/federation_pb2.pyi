@@ -32,6 +32,8 @@ class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCo
     FINDING_CODE_MEANS_FAR_FROM_ZERO: _FindingCode.ValueType  # 1
     FINDING_CODE_LOOKS_CATEGORICAL: _FindingCode.ValueType  # 2
     FINDING_CODE_LOOKS_LIKE_A_CODE: _FindingCode.ValueType  # 3
+    FINDING_CODE_ROWS_OF_GROUPS: _FindingCode.ValueType  # 4
+    """Rows that belong together, by the plan's data dictionary, count as independent records."""
 
 class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
 
@@ -39,6 +41,8 @@ FINDING_CODE_UNSPECIFIED: FindingCode.ValueType  # 0
 FINDING_CODE_MEANS_FAR_FROM_ZERO: FindingCode.ValueType  # 1
 FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
 FINDING_CODE_LOOKS_LIKE_A_CODE: FindingCode.ValueType  # 3
+FINDING_CODE_ROWS_OF_GROUPS: FindingCode.ValueType  # 4
+"""Rows that belong together, by the plan's data dictionary, count as independent records."""
 Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
 
 class _LeaveReason:
@@ -741,7 +745,10 @@ class TableFinding(_message.Message):
 
     CODE_FIELD_NUMBER: _builtins.int
     VARIABLE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     code: Global___FindingCode.ValueType
+    count: _builtins.int
+    """Of ROWS_OF_GROUPS: how many groups there are."""
     @_builtins.property
     def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -749,10 +756,11 @@ class TableFinding(_message.Message):
         *,
         code: Global___FindingCode.ValueType = ...,
         variable: _abc.Iterable[_builtins.int] | None = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "variable", b"variable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "count", b"count", "variable", b"variable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,7 @@ class QualityWarning:
     code: str
     variables: tuple[int, ...] = ()
     site: str = ""
+    count: int = 0  # of what the code is about; 0: it counts nothing
 
 
 def quality_warnings(asked: Content, updates: Mapping[str, LocalUpdate], run: Run) -> tuple[QualityWarning, ...]:
@@ -44,7 +45,7 @@ def quality_warnings(asked: Content, updates: Mapping[str, LocalUpdate], run: Ru
     sites = sorted(updates)
     if run.plan.privacy is None:
         told = ((site, found) for site in sites for found in updates[site].findings)
-        own = (QualityWarning(found.code.name.lower(), found.variables, site) for site, found in told)
+        own = (QualityWarning(found.code.name.lower(), found.variables, site, found.count) for site, found in told)
         return (*own, *_beside_each_other(asked, {site: updates[site].content for site in sites}, run))
     if run.plan.preparation is not None or not isinstance(asked, scales.Task | residual_moments.Task):
         return ()  # prepared columns have their means taken off, and the dictionary's ranges
@@ -119,7 +120,12 @@ def _are_measured(variances: Matrix, run: Run) -> bool:
 def as_entries(findings: Iterable[QualityWarning], variables: Sequence[str]) -> list[dict[str, Any]]:
     """Warnings by name, as result.json has them."""
     return [
-        {"code": found.code, "variables": [variables[k] for k in found.variables], "site": found.site}
+        {
+            "code": found.code,
+            "variables": [variables[k] for k in found.variables],
+            "site": found.site,
+            **({"count": found.count} if found.count else {}),
+        }
         for found in findings
     ]
 
@@ -132,5 +138,6 @@ def data_quality(rounds: Iterable[Mapping[str, Any]]) -> list[Note]:
         of_code = [entry for entry in entries if entry["code"] == code]
         names = [name for entry in of_code for name in entry["variables"]]
         if of_code:
-            found.append(note(code, variables=names, sites=[entry["site"] for entry in of_code]))
+            sites, count = [entry["site"] for entry in of_code], sum(entry.get("count", 0) for entry in of_code)
+            found.append(note(code, variables=names, sites=sites, count=count))
     return found

@@ -254,6 +254,7 @@ class FindingEntry(_Part):
     code: str
     variables: Texts
     site: str
+    count: int = 0
 
 
 class Round(_Part):

@@ -113,6 +113,9 @@ DATA_QUALITY: Mapping[str, str] = {
     "take them as quantities",
     "looks_like_a_code": "numbers of {variables:quoted 5} look like a code of a missing value, such as 999 (at "
     "{sites:few 5}); here they count as values: say `missing = [...]` in that site's columns.toml if they are not",
+    "rows_of_groups": "rows of {count} groups count as independent records, which they are not (at {sites:few 5}): "
+    "intervals are too narrow, and edges and arrows may be false; within = 'between' in the data dictionary makes each "
+    "group one record",
     "near_bounds": "released mean squares of {variables:quoted 5} above half of their feature_bounds: values are cut "
     "off there, or lie far from zero, and regressions have no intercept",
     "constant_at_a_site": "{variables:quoted 5} with one value in all rows (at {sites:few 5}), but not elsewhere: ask "

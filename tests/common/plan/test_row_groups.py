@@ -100,7 +100,8 @@ def test_nothing_causes_what_was_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", [(LAGS, VARIABLES), (GROUP, LAGS, VARIABLES), ({"patient": {"kind": "group", "within": "rows"}}, VARIABLES)]
+    "parts",
+    [(LAGS, VARIABLES), (GROUP, LAGS, VARIABLES), ({"patient": {"kind": "group", "within": "rows"}}, VARIABLES)],
 )
 def test_a_private_plan_refuses_several_records_of_a_person(parts: tuple[dict[str, dict[str, Any]], ...]) -> None:
     with pytest.raises(PlanError, match="one person has several records"):

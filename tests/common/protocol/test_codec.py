@@ -898,7 +898,7 @@ def _valid_messages() -> dict[str, tuple[Callable[[bytes], None], Message]]:
     }
 
 
-@pytest.mark.parametrize(("code", "variables"), [(1, []), (1, [3]), (1, [1, 1]), (2, [2, 0]), (0, [0]), (4, [0])])
+@pytest.mark.parametrize(("code", "variables"), [(1, []), (1, [3]), (1, [1, 1]), (2, [2, 0]), (0, [0]), (5, [0])])
 def test_findings_are_of_known_codes_and_about_variables_of_the_run(code: int, variables: list[int]) -> None:
     wire = codec.encode_update(
         LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))), run=1, value_type="float64"
@@ -909,13 +909,23 @@ def test_findings_are_of_known_codes_and_about_variables_of_the_run(code: int, v
 
 
 def test_findings_come_through_and_are_not_more_than_there_can_be() -> None:
-    found = tuple(TableFinding(code, (k,)) for code in FindingCode for k in range(3))
+    counts = {FindingCode.ROWS_OF_GROUPS: 40}
+    found = tuple(TableFinding(code, (k,), counts.get(code, 0)) for code in FindingCode for k in range(3))
     update = LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)), findings=found)
     wire = codec.encode_update(update, run=1, value_type="float64")
     assert codec.decode_update(wire, n_variables=3) == update
     assert codec.decode_update(wire, n_variables=3) != (LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3))))
     wire.finding.add(code=federation.FINDING_CODE_LOOKS_CATEGORICAL, variable=[0])
-    with pytest.raises(MalformedMessageError, match="10 findings"):
+    with pytest.raises(MalformedMessageError, match="13 findings"):
+        codec.decode_update(wire, n_variables=3)
+
+
+@pytest.mark.parametrize(("code", "count"), [(1, 40), (4, 0)])
+def test_a_finding_counts_groups_if_it_is_about_groups(code: int, count: int) -> None:
+    update = LocalUpdate("a", 1, admm_rounds.Answer(SparseMatrix.zeros(3)))
+    wire = codec.encode_update(update, run=1, value_type="float64")
+    wire.finding.add(code=federation.FindingCode.ValueType(code), variable=[0], count=count)
+    with pytest.raises(MalformedMessageError, match="groups"):
         codec.decode_update(wire, n_variables=3)
 
 

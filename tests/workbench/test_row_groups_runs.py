@@ -1,0 +1,157 @@
+"""Runs over rows that belong together: what is learned, and that nothing of what tells them apart leaves a site."""
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+
+from fedbnsl.errors import DataError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_workbench import localnet
+from fedbnsl_workbench.estimator import FedSparseBNSL
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.folder import described_by, tables_for
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
+
+SITES = 3
+FAST = Plan.load("standard").with_settings(n_participants=SITES, bootstrap=0)
+VARIABLES: dict[str, dict[str, Any]] = {"x": {}, "y": {}, "z": {}}
+GROUP: dict[str, dict[str, Any]] = {"patient": {"kind": "group"}}
+LAGS: dict[str, dict[str, Any]] = {"visit": {"kind": "time", "lags": 1}}
+
+
+def chains(site: int, patients: int = 60, visits: int = 10) -> tuple[list[str], list[list[object]]]:
+    """Rows of patients, shuffled: x -> y, and each of x and y from itself one visit before; z from y before."""
+    rng = np.random.default_rng(site)
+    rows: list[list[object]] = []
+    for p in range(patients):
+        x, y, z = 2.0 * rng.standard_normal(3)
+        for t in range(visits):
+            e = rng.standard_normal(3)
+            new_x = 0.9 * x + e[0]
+            x, y, z = new_x, 0.5 * y + 0.6 * new_x + e[1], 0.5 * y + e[2]
+            rows.append([f"pat{site}q{p}", f"2024-05-{t + 1:02d}", float(x), float(y), float(z)])
+    rng.shuffle(rows)  # type: ignore[arg-type]
+    return ["patient", "visit", "x", "y", "z"], rows
+
+
+def repeated(site: int, patients: int = 80, visits: int = 8) -> tuple[list[str], list[list[object]]]:
+    """Patients differ: x -> y -> z between them; within a patient, all three vary by themselves."""
+    rng = np.random.default_rng(100 + site)
+    a = rng.standard_normal((patients, 3))
+    level = np.stack([a[:, 0], 0.9 * a[:, 0] + a[:, 1], 0.9 * (0.9 * a[:, 0] + a[:, 1]) + a[:, 2]], axis=1)
+    rows: list[list[object]] = []
+    for p in range(patients):
+        for t in range(visits):
+            rows.append([f"pat{site}q{p}", f"2024-05-{t + 1:02d}", *(level[p] + 0.4 * rng.standard_normal(3)).tolist()])
+    rng.shuffle(rows)  # type: ignore[arg-type]
+    return ["patient", "visit", "x", "y", "z"], rows
+
+
+def folder(path: Path, make: Any, dictionary: dict[str, dict[str, Any]]) -> Path:
+    path.mkdir()
+    for k in range(1, SITES + 1):
+        header, rows = make(k)
+        with (path / f"site-{k}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+    (path / "dictionary.toml").write_text(tomli_w.dumps(dictionary), encoding="utf-8")
+    return path
+
+
+def run(data: Path, out: Path, plan: str = "standard", **settings: Any) -> dict[str, Any]:
+    loaded = described_by(Plan.load(plan).with_settings(n_participants=SITES, bootstrap=0, **settings), data)
+    files = {f"site-{k}": data / f"site-{k}.csv" for k in range(1, SITES + 1)}
+    return simulate(loaded, tables_for(loaded, files), out, noise_seed=1 if loaded.privacy else None)
+
+
+def edges(result: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(edge["source"], edge["target"]) for edge in result["edges"]}
+
+
+def skeleton(result: dict[str, Any]) -> set[frozenset[str]]:
+    return {frozenset(pair) for pair in edges(result)}
+
+
+def test_patients_are_the_records_of_a_run(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data", repeated, {**GROUP, "visit": {"kind": "time"}, **VARIABLES})
+    result = run(data, tmp_path / "run")
+    assert {site["n_samples"] for site in result["sites"].values()} == {80}
+    assert skeleton(result) == {frozenset("xy"), frozenset("yz")}
+    assert not any("independent" in text for text in result["warnings"])
+    left = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    assert not re.search(rb"pat\dq\d|2024-05", left)
+
+
+def test_rows_as_they_are_raise_a_warning_with_the_number_of_groups(tmp_path: Path) -> None:
+    rows = {"patient": {"kind": "group", "within": "rows"}}
+    result = run(folder(tmp_path / "data", repeated, {**rows, **VARIABLES}), tmp_path / "run")
+    assert {site["n_samples"] for site in result["sites"].values()} == {640}
+    (warning,) = (text for text in result["warnings"] if "independent" in text)
+    assert warning.startswith("rows of 240 groups count as independent records, which they are not (at site-1, site-2")
+    assert "rows_of_groups" in result["warning_codes"]
+
+
+def test_deviations_leave_the_differences_between_patients_out(tmp_path: Path) -> None:
+    within = {"patient": {"kind": "group", "within": "within"}}
+    result = run(folder(tmp_path / "data", repeated, {**within, **VARIABLES}), tmp_path / "run")
+    assert skeleton(result) == set(), "all three vary by themselves within a patient"
+    assert {site["n_samples"] for site in result["sites"].values()} == {560}
+
+
+def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
+    result = run(folder(tmp_path / "data", chains, {**GROUP, **LAGS, **VARIABLES}), tmp_path / "run")
+    into_present = {pair for pair in edges(result) if not pair[1].endswith("@-1")}
+    assert into_present == {("x@-1", "x"), ("y@-1", "y"), ("y@-1", "z"), ("x", "y")}
+    assert {site["rows_used"] for site in result["sites"].values()} == {540}
+
+
+def test_processes_learn_what_one_process_learns(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data", chains, {**GROUP, **LAGS, **VARIABLES})
+    alone = run(data, tmp_path / "alone", rounds=4)
+    plan = described_by(FAST.with_settings(rounds=4), data)
+    localnet.run(plan, {f"site-{k}": data / f"site-{k}.csv" for k in range(1, SITES + 1)}, tmp_path / "run", seeds={})
+    network = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert network["edges"] == json.loads(json.dumps(alone["edges"]))
+    left = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    assert not re.search(rb"pat\dq\d|2024-05", left)
+
+
+def test_a_private_run_has_one_bounded_record_a_patient(tmp_path: Path) -> None:
+    bounded = {name: {"range": [-20.0, 20.0]} for name in VARIABLES}
+    data = folder(tmp_path / "data", repeated, {**GROUP, **bounded})
+    result = run(data, tmp_path / "run", "private")
+    assert {site["n_samples"] for site in result["sites"].values()} == {80}
+
+
+# ---- notebooks -----------------------------------------------------------------------------------------------------
+
+
+def frames(make: Any) -> list[pd.DataFrame]:
+    found = []
+    for k in range(1, SITES + 1):
+        header, rows = make(k)
+        frame = pd.DataFrame(rows, columns=header)
+        found.append(frame.assign(visit=pd.to_datetime(frame["visit"])))
+    return found
+
+
+def test_frames_are_prepared_as_files_are(tmp_path: Path) -> None:
+    dictionary = {**GROUP, **LAGS, **VARIABLES}
+    model = FedSparseBNSL(plan=FAST, dictionary=dictionary).fit(frames(chains))
+    result = run(folder(tmp_path / "data", chains, dictionary), tmp_path / "run")
+    assert list(model.feature_names_in_) == result["variables"] == ["x", "y", "z", "x@-1", "y@-1", "z@-1"]
+    assert model.result_["edges"] == result["edges"]
+
+
+def test_a_frame_without_its_group_is_refused() -> None:
+    with pytest.raises(DataError, match="lacks 'patient'"):
+        FedSparseBNSL(plan="standard", dictionary={**GROUP, **VARIABLES}).fit(
+            [frame.drop(columns="patient") for frame in frames(repeated)]
+        )

@@ -13,6 +13,7 @@ import tomli_w
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.estimator import FedSparseBNSL
 from fedbnsl_workbench.simulate import simulate
@@ -110,6 +111,9 @@ def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     into_present = {pair for pair in edges(result) if not pair[1].endswith("@-1")}
     assert into_present == {("x@-1", "x"), ("y@-1", "y"), ("y@-1", "z"), ("x", "y")}
     assert {site["rows_used"] for site in result["sites"].values()} == {540}
+    assumed = json.dumps(result["verdict"])
+    assert "that nothing causes what was before it" in assumed
+    assert "rows that depend on more than the row before" in assumed
 
 
 def test_processes_learn_what_one_process_learns(tmp_path: Path) -> None:
@@ -128,6 +132,13 @@ def test_a_private_run_has_one_bounded_record_a_patient(tmp_path: Path) -> None:
     data = folder(tmp_path / "data", repeated, {**GROUP, **bounded})
     result = run(data, tmp_path / "run", "private")
     assert {site["n_samples"] for site in result["sites"].values()} == {80}
+    plan = described_by(Plan.load("private").with_settings(n_participants=SITES), data)
+    told = guarantee_sentence(plan, 3, 80, plan.rounds + 2)
+    assert "A record is the mean of all rows of a site with the same 'patient', which are protected together" in told
+    assert any(
+        line.startswith("record        the mean of all rows")
+        for line in price_lines(price_summary(plan, n_samples=80, n_variables=3))
+    )
 
 
 # ---- notebooks -----------------------------------------------------------------------------------------------------

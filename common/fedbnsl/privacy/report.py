@@ -39,6 +39,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         **_shared(price, plan),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
+        **({"record": _record_of(plan.dictionary.rows.group)} if plan.dictionary.rows.group else {}),
         "noise": noise_scales(plan, privacy, price),
     }
 
@@ -122,7 +123,17 @@ def guarantee_sentence(
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
         f"replacement of one record, over everything that the site released in this run: {releases}."
     )
+    if plan.dictionary.rows.group:
+        sentence += f" A record is {_record_of(plan.dictionary.rows.group)}."
     return f"{sentence} {_of_sums(price, plan.n_participants, lost)}" if price.n_honest > 1 else sentence
+
+
+def _record_of(group: str) -> str:
+    """What a record is where rows belong together."""
+    return (
+        f"the mean of all rows of a site with the same {group!r}, which are protected together; rows of the same one "
+        "at another site are another record"
+    )
 
 
 def _of_sums(price: Price, n_sites: int, lost: int) -> str:
@@ -203,6 +214,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         else "solver        none: the plan has no ADMM rounds",
         f"site          {summary['rows']} rows, {summary['variables']} variables",
         f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
+        *([f"record        {summary['record']}"] if "record" in summary else []),
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
         + (f", {releases} x {cost['moments_round']:.4g}" if releases else "")

@@ -104,7 +104,8 @@ def _assumed(plan: Plan) -> Iterator[Note]:
         "forbidden edge": len(knowledge.forbidden),
         "tier": len(knowledge.tiers),
     }
-    if known := [counted(n, what) for what, n in given.items() if n]:
+    of_time = ["that nothing causes what was before it"] if plan.dictionary.rows.lags else []
+    if known := [*(counted(n, what) for what, n in given.items() if n), *of_time]:
         yield note("knowledge", given=known)
 
 
@@ -113,7 +114,10 @@ def _not_testable(plan: Plan, columns: Columns) -> Iterator[Note]:
     yield note("hidden_causes")
     if levels := [name for name in columns.variables if name in plan.dictionary and plan.dictionary[name].has_levels]:
         yield note("levels", variables=levels)
-    yield from map(note, ("not_linear", "dependent_rows", "chosen_rows", "shared_records"))
+    rows = plan.dictionary.rows
+    yield note("not_linear")
+    yield note("dependent_rows", lags=rows.lags, averages=rows.averages)
+    yield from map(note, ("chosen_rows", "shared_records"))
 
 
 def _tests_of_residuals(

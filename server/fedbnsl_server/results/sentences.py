@@ -168,7 +168,8 @@ _CHECKS: Mapping[str, str] = {
     "not_linear": "effects that are not linear",
     "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
     "roughly at best",
-    "dependent_rows": "rows that depend on each other, such as several of one person",
+    "dependent_rows": "{lags:?rows that depend on more than the row before|rows that depend on each other, such as "
+    "several of one {averages:?family|person}}",
     "chosen_rows": "rows that were chosen by what the variables say",
     "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
     "send exact moments of measured variables)",

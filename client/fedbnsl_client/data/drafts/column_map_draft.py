@@ -19,6 +19,7 @@ from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl_client.data.cell_forms import is_mark
 from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
+from fedbnsl_client.data.reading import TimeReading
 from fedbnsl_client.data.sources.csv_table import read_header
 
 _HEAD = """\
@@ -85,7 +86,7 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
         dict[str, list[str]](),
         list[str](),
     )
-    for name, entry in dictionary.items():
+    for name, entry in dictionary.root.items():
         column = name if name in header else _alike(name, header)
         if column is None:
             asks[name] = [
@@ -94,7 +95,7 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
             continue
         here: dict[str, Any] = {} if column == name else {"column": column}
         said = [] if column == name else [f"called {column!r} here"]
-        match = _levels_of(entry, cells[column]) if entry.has_levels else _numbers_of(entry, cells[column])
+        match = _match(entry, cells[column])
         if match.missing:
             codes = {code: code not in levels for code in match.missing if is_mark(code, among_words=True)}
             everywhere += [code for code, is_everywhere in codes.items() if is_everywhere]
@@ -120,6 +121,29 @@ class _Match:
     missing: Mapping[str, int]
     levels: Mapping[str, tuple[str, ...]]
     asks: list[str]
+
+
+def _match(entry: Entry, cells: ColumnCells) -> _Match:
+    if entry.kind == "group":
+        return _Match(cells.coded, {}, [])
+    if entry.kind == "time":
+        return _times_of(cells)
+    return _levels_of(entry, cells) if entry.has_levels else _numbers_of(entry, cells)
+
+
+def _times_of(cells: ColumnCells) -> _Match:
+    reading, unread = TimeReading(), list[str]()
+    missing = Counter(cells.coded)
+    for text, n in cells.texts.items():
+        if is_mark(text, among_words=False):
+            missing[text] += n
+            continue
+        try:
+            reading.code(text)
+        except ValueError:
+            unread.append(text)
+    asks = [f"{_quoted(unread)}: say how times are written here, such as format = '%d.%m.%Y'"] if unread else []
+    return _Match(missing, {}, asks)
 
 
 def _numbers_of(entry: Entry, cells: ColumnCells) -> _Match:

@@ -28,6 +28,10 @@ _RARE = 20
 _ENOUGH_ROWS = 200  # below, all levels are rare, and whole numbers that measure may occur once each
 _FEW_ROWS = 20
 
+_DATES = (
+    "kind = 'time' orders the rows of a patient by them (one column at most); as a variable, make a number of days or "
+    "years of them, since a public day"
+)
 _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
 TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
@@ -179,11 +183,11 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
     if not cells.whole:
         return Guess("continuous", comments=(_RANGE, *_tail(cells)))
     if n >= _FEW_ROWS and all(map(is_compact_date, numbers)):
-        return Guess(
-            "continuous", left_out="dates (yyyymmdd): make a number of days or years of them", comments=(_RANGE,)
-        )
+        return Guess("time", left_out=f"dates (yyyymmdd): {_DATES}")
     if reason := _numbers_rows(name, cells):
         return Guess("continuous", left_out=reason, comments=(_RANGE,))
+    if repeated := _repeated_records(name, len(numbers), cells):
+        return Guess("group", left_out=repeated)
     asks = tuple(_asks_of_whole(name, cells))
     # A code such as 99 among scores is no long tail.
     count_like = cells.skewness(without=cells.suspected()) >= _SKEWED and min(numbers) == 0
@@ -225,9 +229,7 @@ def _numbers_rows(name: str, cells: ColumnCells) -> str:
 
 def _asks_of_whole(name: str, cells: ColumnCells) -> Iterator[str]:
     distinct, n = len(cells.numbers), cells.n_numbers
-    if repeated := _repeated_records(name, distinct, cells):
-        yield f"{repeated}, and take this column out"
-    elif _names_records(name):
+    if _names_records(name):
         yield "an identifier of patients or records is no variable: is it one?"
     elif _occurs_once(cells):
         yield f"none of its {n} values occurs twice: an identifier is no variable; is it one?"
@@ -252,8 +254,8 @@ def _repeated_records(name: str, distinct: int, cells: ColumnCells) -> str:
     if not _names_records(name) or cells.once or distinct <= _FEW_WHOLE_NUMBERS:
         return ""
     return (
-        f"{distinct:,} values in {cells.n:,} rows: do several rows belong to one patient? Rows count as independent, "
-        "so that edges would seem surer than they are: keep one row of each patient"
+        f"{distinct:,} values in {cells.n:,} rows: do several rows belong to one patient? Then take its entry in: "
+        "kind = 'group' makes one record of them. Otherwise rows count as independent"
     )
 
 
@@ -276,7 +278,7 @@ def _of_words(name: str, cells: ColumnCells, merge_below: int) -> Guess:
     spelled = Counter({text: n for text, n in cells.texts.items() if text not in marks})
     spelled.update({written(number): n for number, n in cells.numbers.items()})
     repeated = _repeated_records(name, len(spelled), cells) if len(spelled) > MOST_LEVELS else ""
-    found = Guess(None, left_out=repeated) if repeated else _of_spellings(cells, spelled, merge_below)
+    found = Guess("group", left_out=repeated) if repeated else _of_spellings(cells, spelled, merge_below)
     asks = [
         f"{n:,} cell(s) say {text!r} and count as missing. If not knowing tells something by itself, keep it as a "
         "level: add it to the levels here, and take it out of `missing` in the column map"
@@ -295,7 +297,7 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
             forms[form_of(text)] += n
     n = spelled.total()
     if forms["date"] >= _MOSTLY * n:
-        return Guess(None, left_out="dates or times: make a number of days or years of them, since a public day")
+        return Guess("time", left_out=f"dates or times: {_DATES}")
     if forms["decimal comma"] and forms["decimal comma"] + cells.n_numbers >= _MOSTLY * n:
         return Guess(None, left_out="numbers with a decimal comma: save the table with decimal points")
     if cells.overflows or (n >= _FEW_WHOLE_NUMBERS and 2 * len(spelled) > n):

@@ -129,3 +129,16 @@ def test_a_number_that_may_be_a_code_is_asked_about_unless_it_lies_outside_the_r
     asked = draft_column_map(table, described).asks
     said = "5 cell(s) are 99, far from all others: if it stands for a missing value, name it under `missing`"
     assert asked == {"score": [said]}
+
+
+def test_columns_that_tell_which_rows_belong_together_are_drafted_too(tmp_path: Path) -> None:
+    described = Dictionary.parse(
+        '[patient]\nkind = "group"\n[visit]\nkind = "time"\nlags = 1\n[age]\n[crp]\n', origin="here"
+    )
+    table = tmp_path / "ward.csv"
+    rows = [f"p{k % 7},{1 + k % 28:02d}.01.2024,{k},{k * k % 13}" for k in range(60)]
+    table.write_text("\n".join(["Patient,Visit,age,crp", *rows]) + "\n", encoding="utf-8")
+    found = draft_column_map(table, described)
+    assert found.settings == {"patient": {"column": "Patient"}, "visit": {"column": "Visit"}}
+    assert list(found.asks) == ["visit"]
+    assert "say how times are written here, such as format = '%d.%m.%Y'" in found.asks["visit"][0]

@@ -182,11 +182,29 @@ def test_several_rows_of_one_patient_are_asked_about_and_a_count_of_patients_is_
     }
     found = drafted(tmp_path, table)
     asked = "100 values in 400 rows: do several rows belong to one patient?"
-    assert any(ask.startswith(asked) for ask in found.guesses["patient_id"].asks)
-    assert found.guesses["subject"].left_out.startswith(asked)
-    assert sum(asked in line for line in found.said()) == 2
+    assert all(found.guesses[name].left_out.startswith(asked) for name in ("patient_id", "subject"))
+    assert [line for line in found.said() if asked in line][0].startswith("  patient_id, subject: ")
     others = [found.guesses[name] for name in ("patients_a_day", "mrn")]
     assert not any("one patient" in text for one in others for text in (*one.asks, one.left_out))
+
+
+def test_what_tells_rows_of_a_patient_apart_and_orders_them_is_proposed_as_a_comment(tmp_path: Path) -> None:
+    table = {
+        "subject": [f"P-{k * 7 % (N // 4):04d}" for k in range(N)],
+        "seen": [f"2024-01-{1 + k // (N // 4):02d}" for k in range(N)],
+        "a": [repr(float(value)) for value in DRAWN.standard_normal(N)],
+        "b": [repr(float(value)) for value in DRAWN.standard_normal(N)],
+    }
+    text = drafted(tmp_path, table).text
+    assert not Dictionary.parse(text, origin="the draft").rows
+    for name in ("subject", "seen"):
+        lines = text.splitlines()
+        start = lines.index(f"# [{name}]")
+        text = "\n".join(
+            [*lines[:start], *(line.removeprefix("# ") for line in lines[start : start + 2]), *lines[start + 2 :]]
+        )
+    rows = Dictionary.parse(text, origin="the draft, with the proposals taken in").rows
+    assert (rows.group, rows.time, rows.within) == ("subject", "seen", "between")
 
 
 def test_codes_of_many_digits_are_asked_about_and_costs_of_many_values_are_not(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from html import escape
 from fedbnsl.graphs.graph import Edge
 from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT, layout
 
-_FONT_PX = 13.0
-_MARGIN = 12.0
+FONT_PX = 13.0
+MARGIN = 12.0
 _PADDING = 10.0
 _NARROWEST = 34.0
 _LONGEST_NAME = 24
-_ARROW = 9.0
+ARROW = 9.0
 # Room for an arrow's head beside others.
 _PORT = 10.0
-_THINNEST, _WIDEST = 1.2, 4.2
+THINNEST, WIDEST = 1.2, 4.2
 _PALEST = 0.3
 
 
@@ -68,8 +68,7 @@ class Arrow:
 
 def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
     """An <svg> of the nodes that have an edge; learned directed edges must be acyclic, and point down."""
-    shown = [shortened(name) for name in names]
-    widths = [max(_NARROWEST, text_width(name) + 2 * _PADDING) for name in shown]
+    widths = list(map(box_width, names))
     laid_out = [arrow for arrow in arrows if arrow.kind != "unsure"]
     for sharing in (Counter(arrow.source for arrow in laid_out), Counter(arrow.target for arrow in laid_out)):
         for node, n_ends in sharing.items():
@@ -79,10 +78,10 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
     free = sorted((arrow for arrow in laid_out if arrow not in fixed), key=lambda arrow: arrow.kind in _NOT_LEARNED)
     placed = layout(widths, _ends(fixed), _ends(free))
     ports = _ports(placed.routes, widths)
-    width, height = placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN
+    width, height = placed.width + 2 * MARGIN, placed.height + 2 * MARGIN
     parts = [
         f'<svg class="dag" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
+        f'viewBox="{-MARGIN:g} {-MARGIN:g} {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
         f'<g fill="none" stroke-linecap="butt">'
     ]
     # The thin ones first, so that the strong ones lie on top.
@@ -91,17 +90,28 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
         parts.append(_line(arrow, placed.routes[edge], *ports[edge]))
     for arrow in arrows:
         if arrow.kind == "unsure" and {arrow.source, arrow.target} <= set(placed.centres):
-            parts.append(_across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
-    parts.append(f'</g><g font-size="{_FONT_PX:g}" text-anchor="middle">')
-    for node, (x, y) in sorted(placed.centres.items()):
-        full = f"<title>{escape(names[node])}</title>" if shown[node] != names[node] else ""
-        parts.append(
-            f'<g class="node" data-node="{node}" data-name="{escape(names[node])}">{full}'
-            f'<rect x="{x - widths[node] / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" '
-            f'width="{widths[node]:.1f}" height="{NODE_HEIGHT:g}" rx="7" fill="#f3f6fa" stroke="#5b6773"/>'
-            f'<text x="{x:.1f}" y="{y + 0.35 * _FONT_PX:.1f}" fill="#1b1f24">{escape(shown[node])}</text></g>'
-        )
+            parts.append(across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
+    parts.append(f'</g><g font-size="{FONT_PX:g}" text-anchor="middle">')
+    for node, centre in sorted(placed.centres.items()):
+        parts.append(box(node, names[node], centre, widths[node]))
     return "".join([*parts, "</g></svg>"])
+
+
+def box_width(name: str) -> float:
+    """Of a node."""
+    return max(_NARROWEST, text_width(shortened(name)) + 2 * _PADDING)
+
+
+def box(node: int, name: str, centre: tuple[float, float], width: float) -> str:
+    """A node with its name."""
+    (x, y), shown = centre, shortened(name)
+    full = f"<title>{escape(name)}</title>" if shown != name else ""
+    return (
+        f'<g class="node" data-node="{node}" data-name="{escape(name)}">{full}'
+        f'<rect x="{x - width / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" '
+        f'width="{width:.1f}" height="{NODE_HEIGHT:g}" rx="7" fill="#f3f6fa" stroke="#5b6773"/>'
+        f'<text x="{x:.1f}" y="{y + 0.35 * FONT_PX:.1f}" fill="#1b1f24">{escape(shown)}</text></g>'
+    )
 
 
 def _ends(arrows: Sequence[Arrow]) -> list[Edge]:
@@ -130,7 +140,7 @@ def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
 
 def text_width(text: str) -> float:
     """At least the width in pixels that common fonts give a label; no font is asked, as the reader's is unknown."""
-    return _FONT_PX * sum(map(_ems, text))
+    return FONT_PX * sum(map(_ems, text))
 
 
 def _ems(letter: str) -> float:
@@ -166,8 +176,8 @@ def _line(arrow: Arrow, route: Sequence[tuple[float, float]], leaves: float, arr
     """A curve through the route, vertical at every point of it; directed, with a head at its end."""
     style = STYLES[arrow.kind]
     down = 1 if route[-1][1] > route[0][1] else -1
-    width = _THINNEST + (_WIDEST - _THINNEST) * min(max(arrow.strength, 0.0), 1.0)
-    head = _ARROW + width if arrow.directed else 0.0
+    width = THINNEST + (WIDEST - THINNEST) * min(max(arrow.strength, 0.0), 1.0)
+    head = ARROW + width if arrow.directed else 0.0
     (x0, y0), (x1, y1) = route[0], route[-1]
     tip = x1 + arrives, y1 - down * (NODE_HEIGHT / 2 + (1 if arrow.directed else 0))
     points = [(x0 + leaves, y0 + down * NODE_HEIGHT / 2), *route[1:-1], (tip[0], tip[1] - down * head * 0.8)]
@@ -179,17 +189,17 @@ def _line(arrow: Arrow, route: Sequence[tuple[float, float]], leaves: float, arr
     dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
     line = f'<path d="{"".join(d)}" stroke="{style.colour}" stroke-width="{width:.1f}"{dashes}/>'
     if not arrow.directed:
-        return _group(arrow, line)
+        return group(arrow, line)
     point = f"M{tip[0]:.1f} {tip[1]:.1f}l{-half:.1f} {-down * head:.1f}h{2 * half:.1f}z"
-    return _group(arrow, f'{line}<path d="{point}" fill="{style.colour}"/>')
+    return group(arrow, f'{line}<path d="{point}" fill="{style.colour}"/>')
 
 
-def _across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) -> str:
+def across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) -> str:
     """A flat bow from middle to middle: it has no place of its own in the layout, and runs below the nodes."""
     style, (ax, ay), (bx, by) = STYLES[arrow.kind], start, end
     # Across the line between both by an eighth of its length, which keeps clear of the nodes of one layer.
     cx, cy = (ax + bx) / 2 - (by - ay) / 8, (ay + by) / 2 + (bx - ax) / 8
-    return _group(
+    return group(
         arrow,
         f'<path d="M{ax:.1f} {ay:.1f}Q{cx:.1f} {cy:.1f} {bx:.1f} {by:.1f}" stroke="{style.colour}" stroke-width="1.8" '
         f'stroke-dasharray="{style.dashes}"/>',
@@ -201,7 +211,8 @@ def _opacity(share: float) -> float:
     return round(max(_PALEST, share), 2)
 
 
-def _group(arrow: Arrow, paths: str) -> str:
+def group(arrow: Arrow, paths: str) -> str:
+    """An edge with what the page's script knows it by."""
     share = ""
     if arrow.share is not None:
         share = f' data-share="{arrow.share:.4g}"'

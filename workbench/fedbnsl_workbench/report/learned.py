@@ -7,10 +7,12 @@ import numpy as np
 
 from fedbnsl.console.wording import counted
 from fedbnsl.graphs.graph import Edge as Pair
+from fedbnsl.plan.row_groups import LAG, PRESENT
 from fedbnsl_server.results.numbers import between, percent, signed
 from fedbnsl_server.results.result_schema import Edge, OfSites, Shares, Unsure
 from fedbnsl_server.results.sentences import DIRECTED_BY
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
+from fedbnsl_workbench.report.lagged_drawing import draw_lagged
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth
 
 # Smaller shares are what is left of a subtraction: no draw has them.
@@ -165,7 +167,19 @@ def drawing(run: ReportedRun) -> str:
     title = f"Learned graph: {counted(n, 'edge')} among {len(run.variables)} variables" + (
         f"; {verdicts}" if verdicts else ""
     )
-    return draw(run.variables, arrows, title=f"{title}. The table of edges below lists them all.")
+    title = f"{title}. The table of edges below lists them all."
+    before = before_of(run)
+    return (
+        draw_lagged(run.variables, before, arrows, title=title) if before else draw(run.variables, arrows, title=title)
+    )
+
+
+def before_of(run: ReportedRun) -> dict[int, int]:
+    """The variables that are not of the present, and the present one that each belongs to, itself if none does."""
+    place, dictionary = {name: k for k, name in enumerate(run.variables)}, run.plan.dictionary
+    return {
+        k: place.get(name.removesuffix(LAG), k) for name, k in place.items() if dictionary.slice_of(name) != PRESENT
+    }
 
 
 def _words(row: EdgeRow) -> str:

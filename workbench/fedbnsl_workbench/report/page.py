@@ -135,6 +135,7 @@ def report_page(run: ReportedRun) -> str:
         missing=missing,
         has_true_weights=run.truth is not None and run.truth.reference.weights is not None,
         drawing=report_graph.drawing(run),
+        lagged=bool(report_graph.before_of(run)),
         legend=report_graph.legend(run),
         isolated=report_graph.isolated(run),
         weight_map=report_charts.weight_map(run.W, run.columns.names),

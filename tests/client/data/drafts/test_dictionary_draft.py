@@ -183,7 +183,7 @@ def test_several_rows_of_one_patient_are_asked_about_and_a_count_of_patients_is_
     found = drafted(tmp_path, table)
     asked = "100 values in 400 rows: do several rows belong to one patient?"
     assert all(found.guesses[name].left_out.startswith(asked) for name in ("patient_id", "subject"))
-    assert [line for line in found.said() if asked in line][0].startswith("  patient_id, subject: ")
+    assert next(line for line in found.said() if asked in line).startswith("  patient_id, subject: ")
     others = [found.guesses[name] for name in ("patients_a_day", "mrn")]
     assert not any("one patient" in text for one in others for text in (*one.asks, one.left_out))
 

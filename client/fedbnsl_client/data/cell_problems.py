@@ -16,8 +16,9 @@ from fedbnsl_client.data.reading import Reading
 _SPELLINGS = 3
 _LONGEST = 40
 _WORDS = (
-    "If a column holds words, such as yes and no, a data dictionary says what they stand for: --dictionary FILE, or "
-    "dictionary.toml in the folder of tables; `fedbnsl data dictionary` drafts one, from a PUBLIC sample only. "
+    "If a column holds words, such as yes and no, a data dictionary says what they stand for: --dictionary FILE "
+    "(`simulate`, `demo` and `tune` find dictionary.toml in the folder of tables by themselves); `fedbnsl data "
+    "dictionary` drafts one, from a PUBLIC sample only. "
     "Otherwise correct the cells, or leave the column out with --columns; nothing of it was sent."
 )
 _DESCRIBED = (

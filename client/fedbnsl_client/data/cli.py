@@ -127,7 +127,8 @@ def _draft_column_maps(
         raise click.UsageError("--out names the column map of one table; leave it out for several")
     described = Dictionary.load(dictionary)
     drafts = {out or column_map_of(table): draft_column_map(table, described, missing=missing) for table in tables}
-    write_drafts({path: one.text for path, one in drafts.items()}, overwrite=overwrite)
+    by_out = next(iter(drafts)) if len(drafts) == 1 else None
+    write_drafts({path: one.text for path, one in drafts.items()}, overwrite=overwrite, by_out=by_out)
     if as_json:
         told = {str(path): {"columns": one.settings, "to_decide": one.asks} for path, one in drafts.items()}
         click.echo(json.dumps(told, ensure_ascii=False))

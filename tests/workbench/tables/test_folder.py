@@ -198,7 +198,7 @@ def test_all_tables_that_cannot_be_used_are_named_at_once(tmp_path):
     assert "site-1.csv: column 'X1': 1 row(s) are not numbers (line 3)" in text
     assert "site-3.csv: column 'X1': 1 row(s) are not numbers (line 9)" in text
     assert "site-2" not in text
-    assert "--dictionary FILE, or dictionary.toml in the folder of tables" in caught.value.remedy
+    assert "--dictionary FILE (`simulate`, `demo` and `tune` find dictionary.toml in the folder" in caught.value.remedy
     assert "`fedbnsl data dictionary` drafts one, from a PUBLIC sample only" in caught.value.remedy
 
 

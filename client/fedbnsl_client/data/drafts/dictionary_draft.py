@@ -186,20 +186,26 @@ class Draft:
             for table in self.tables:
                 head = _MAP_HEAD.format(file=shown(table.name, 60), dictionary=shown(path.name, 60))
                 files[column_map_of(table)] = f"{head}\n{columns}"
-        write_drafts(files, overwrite=overwrite)
+        write_drafts(files, overwrite=overwrite, by_out=path)
         return list(files)
 
 
-def write_drafts(files: Mapping[Path, str], *, overwrite: bool) -> None:
+def write_drafts(files: Mapping[Path, str], *, overwrite: bool, by_out: Path | None) -> None:
     """Write files: all of them, or none where one is there already, unless they may be overwritten.
 
-    Raises ResultError if one is there already, or cannot be written.
+    `by_out` is the file that --out can name elsewhere. Raises ResultError if one is there already, or cannot be
+    written.
     """
     there = [path for path in files if path.exists()]
     if there and not overwrite:
+        elsewhere = (
+            "name another file with --out"
+            if there == [by_out]
+            else "move away what you want to keep: a column map lies beside its table, wherever --out points"
+        )
         raise ResultError(
-            f"{first_few(map(str, there))}: there already; --overwrite replaces it, with all edits in it, and --out "
-            "names another file"
+            f"{first_few(map(str, there))}: there already, perhaps with edits in it",
+            remedy=f"Replace it with --overwrite, edits and all, or {elsewhere}.",
         )
     made: list[Path] = []
     for path, text in files.items():

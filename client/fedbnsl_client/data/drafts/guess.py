@@ -209,7 +209,8 @@ def _of_few_numbers(numbers: Counter[float]) -> Guess:
         said = f"{len(values)} values, taken for grades: if they are codes without an order, it is nominal; if they "
         return Guess("ordinal", levels, comments=(said + "count or measure something, a count or continuous",))
     said = "few values with gaps, taken for codes: if they are grades, it is ordinal; if measured, continuous"
-    return Guess("nominal", levels, asks=tuple(_rare({written(x): k for x, k in numbers.items()})), comments=(said,))
+    asks = tuple(_rare({written(x): k for x, k in numbers.items()}, can_merge=False))
+    return Guess("nominal", levels, asks=asks, comments=(said,))
 
 
 def _occurs_once(cells: ColumnCells) -> bool:
@@ -306,7 +307,8 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         return Guess(None, left_out="nearly every cell has a text of its own: a name, an identifier or free text")
     alike = _alike(spelled)
     counts = Counter({level: sum(spelled[text] for text in texts) for level, texts in alike.items()})
-    merged = _merged(counts, merge_below)
+    grades = _roman(alike)  # before the merge: a level `other` has no place among them
+    merged = _merged(counts, 0 if grades else merge_below)
     spellings = {level: tuple(t for one in ones for t in alike[one]) for level, ones in merged.items()}
     different = {level: texts for level, texts in spellings.items() if texts != (level,)}
     if len(merged) < 2:
@@ -321,10 +323,10 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         for level, ones in merged.items()
         if len(ones) > 1
     ]
-    asks += _unmerged(counts, merged, merge_below)
+    asks += _unmerged(counts, merged, merge_below, grades)
     if len(merged) > MOST_LEVELS:
         return Guess("nominal", tuple(merged), left_out=f"{len(merged)} different texts{_offer(counts)}")
-    if grades := _roman(merged):
+    if grades:
         asks.append(f"taken for grades, in the order {', '.join(grades)}: if they have none, it is nominal")
         return Guess("ordinal", grades, spellings=different, asks=tuple(asks))
     counts = Counter({level: sum(counts[one] for one in ones) for level, ones in merged.items()})
@@ -373,10 +375,17 @@ def _merged(counts: Counter[str], merge_below: int) -> dict[str, tuple[str, ...]
     return {**kept, other: tuple(dict.fromkeys([*([other] if other in counts else []), *rare]))}
 
 
-def _unmerged(counts: Counter[str], merged: Mapping[str, tuple[str, ...]], merge_below: int) -> Iterator[str]:
+def _unmerged(
+    counts: Counter[str], merged: Mapping[str, tuple[str, ...]], merge_below: int, grades: tuple[str, ...]
+) -> Iterator[str]:
     """Say of levels that are rare, and were to be merged, why they are not."""
     rare = [level for level in merged if counts[level] < merge_below]
-    if rare and len(merged) == len(counts):
+    if rare and grades:
+        yield (
+            f"--merge-rare {merge_below}: {_quoted(tuple(rare))} stays, for these are grades, which are one column: to "
+            "merge one with its neighbour, say in the column map which level it is"
+        )
+    elif rare and len(merged) == len(counts):
         why = "two levels are not made one" if len(counts) < 3 else "no other level is rare"
         yield (
             f"--merge-rare {merge_below}: {_quoted(tuple(rare))} stays a level of its own, for {why}: add rows, or say "
@@ -401,12 +410,12 @@ def _offer(counts: Counter[str]) -> str:
     )
 
 
-def _rare(counts: Mapping[str, int]) -> Iterator[str]:
+def _rare(counts: Mapping[str, int], *, can_merge: bool = True) -> Iterator[str]:
     rare = {level: n for level, n in counts.items() if n < _RARE}
     if not rare or sum(counts.values()) < _ENOUGH_ROWS:
         return
     said = first_few((f"{shown(repr(level), 40)} {n}" for level, n in rare.items()), most=5)
-    merge = f"; --merge-rare {_RARE} makes one of them" if len(rare) > 1 and len(counts) > 2 else ""
+    merge = f"; --merge-rare {_RARE} makes one of them" if can_merge and len(rare) > 1 and len(counts) > 2 else ""
     yield f"levels in few rows tell little: {said}{merge}"
 
 

@@ -543,6 +543,14 @@ def test_rare_levels_and_spellings_that_differ_in_case_are_said(tmp_path: Path) 
     assert 'levels = { "Never" = ["Never", "never", "NEVER"] }'.replace('"Never" =', "Never =") in found.column_map()
 
 
+def test_grades_stay_grades_where_rare_levels_are_merged(tmp_path: Path) -> None:
+    stages = {"stage": ["I", "II"] * 100 + ["III"] * 5 + ["IV"] * 3}
+    found = drafted(tmp_path, stages, merge_below=20).guesses["stage"]
+    assert (found.kind, found.levels) == ("ordinal", ("I", "II", "III", "IV"))
+    assert any("--merge-rare 20: 'III', 'IV' stays, for these are grades" in ask for ask in found.asks)
+    assert not any("--merge-rare" in ask for ask in drafted(tmp_path, stages).guesses["stage"].asks)
+
+
 def test_a_single_rare_level_that_was_to_be_merged_is_told_to_stay(tmp_path: Path) -> None:
     for levels, why in ((["a", "b"], "no other level is rare"), (["a"], "two levels are not made one")):
         asks = drafted(tmp_path, {"x": [*levels * 100, "rare", "rare"]}, merge_below=20).guesses["x"].asks
@@ -563,7 +571,8 @@ def test_nothing_is_drafted_without_a_confirmation_or_over_another_file(tmp_path
     assert not out.exists()
     out.write_text("mine", encoding="utf-8")
     found = run(table, "--public-data", "--out", out)
-    assert "there already; --overwrite replaces it" in str(found.exception)
+    assert isinstance(found.exception, ResultError)
+    assert found.exception.remedy == "Replace it with --overwrite, edits and all, or name another file with --out."
     assert out.read_text(encoding="utf-8") == "mine"
     assert run(table, "--public-data", "--overwrite", "--out", out).exit_code == 0
     assert len(Dictionary.load(out).variables) == 5
@@ -572,8 +581,9 @@ def test_nothing_is_drafted_without_a_confirmation_or_over_another_file(tmp_path
 def test_no_file_is_written_where_one_of_them_is_there(tmp_path: Path) -> None:
     found = drafted(tmp_path, {"x": ["1", "2", "?"] * 10})
     (tmp_path / "a.columns.toml").write_text("mine", encoding="utf-8")
-    with pytest.raises(ResultError, match=r"a\.columns\.toml: there already"):
+    with pytest.raises(ResultError, match=r"a\.columns\.toml: there already") as refused:
         found.write(tmp_path / "d.toml")
+    assert "a column map lies beside its table, wherever --out points" in refused.value.remedy
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.columns.toml", "a.csv"]
 
 

@@ -1,4 +1,6 @@
-"""Reference pages from the code: a page holds a line `<!-- generated: NAME -->`, which becomes the text of that name.
+"""Reference pages from the code: a line `<!-- generated: NAME -->` of a page becomes the text of that name.
+
+The lines under it, up to an empty one, are for who reads the page without a build, and go.
 
 So commands, settings, ready plans and exit codes cannot differ from what the program does.
 """
@@ -22,7 +24,7 @@ from fedbnsl.plan.privacy_settings import Unit
 from fedbnsl.plan.ready_files import READY_PLANS
 from fedbnsl_client.data.reading import SiteColumn
 
-_MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$(?:\n.+)*", re.MULTILINE)
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
 _BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 

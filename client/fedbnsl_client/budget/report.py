@@ -16,7 +16,7 @@ from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
 from fedbnsl_client.budget.registrations import Registration
-from fedbnsl_client.budget.spending import Spending
+from fedbnsl_client.budget.spending import Cap, Spending
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
@@ -74,15 +74,21 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
 
 
 def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
-    sizes, delta = registered.sizes, dataset.max_delta
+    """All epsilons are at the delta of the plan: those of two deltas cannot be compared."""
+    sizes = registered.sizes
     price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
-    cost = Spending(price.units, price.gaussian)
+    delta, cost = price.delta, Spending(price.units, price.gaussian)
     after = spent + cost
     left = dataset.cap.left(after, gaussian=True).epsilon(delta)
+
+    def whole(cap: Cap, spending: Spending) -> float:
+        return cap.left(Spending(), gaussian=spending.gaussian).epsilon(delta)
+
+    other_delta = f", the plan's: the policy has epsilon {dataset.max_epsilon:g} at delta {dataset.max_delta:.3g}"
     lines = [
         f"This run would spend epsilon {cost.epsilon(delta):.4g} of your budget of epsilon "
-        f"{dataset.max_epsilon:g} for dataset {dataset.id} (delta {dataset.max_delta:g}; "
-        f"{counted(n_rounds(plan), 'round')})."
+        f"{whole(dataset.cap, after):.4g} for dataset {dataset.id} (delta {delta:.3g}"
+        f"{other_delta * (delta != dataset.max_delta)}; {counted(n_rounds(plan), 'round')})."
     ]
     if dataset.cap.allows(after):
         lines.append(
@@ -95,14 +101,15 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
             f"{after.epsilon(delta):.4g}: more than the policy allows."
         )
     if price.n_honest > 1:
-        in_all = Spending(price.share_units, price.gaussian).epsilon(delta)
-        most = dataset.max_epsilon_against_all
-        allowed = "which the policy has no rule for" if most is None else f"of at most {most:g} in all"
+        in_all, most = Spending(price.share_units, price.gaussian), dataset.cap_against_all
+        allowed = "which the policy has no rule for"
+        if most is not None:
+            allowed = f"of at most {whole(most, in_all):.4g} in all"
         others = plan.n_participants - price.n_honest
         lines.append(
             f"That holds against the coordinator and any {others} other sites, those that are not confirmed here "
             f"(participant peers) and those that are lost during the run among them. If it and all other sites "
-            f"collude, the run spends epsilon {in_all:.4g}, {allowed}."
+            f"collude, the run spends epsilon {in_all.epsilon(delta):.4g}, {allowed}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append(

@@ -70,6 +70,19 @@ def test_mixed_spending_is_told_as_zcdp(ledger: Ledger) -> None:
     assert of["left"]["zcdp"] == pytest.approx(DATA.cap.units / UNITS - 0.2)
 
 
+def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_deltas(ledger: Ledger) -> None:
+    plan = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": 5.0, "delta": 1e-9})
+    cap = gaussian_dp.epsilon_of(gaussian_dp.budget(10.0, 1e-6), 1e-9)
+    assert cap > 11.0
+    first, second, *_ = approval_lines(plan, DATA, ledger)
+    assert first == (
+        f"This run would spend epsilon 5 of your budget of epsilon {cap:.4g} for dataset a (delta 1e-09, the plan's: "
+        "the policy has epsilon 10 at delta 1e-06; 3 rounds)."
+    )
+    left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-9)
+    assert f"one more run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} would be left" in second
+
+
 def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(ledger: Ledger) -> None:
     said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
     assert "This run would spend epsilon 5 of your budget" in said

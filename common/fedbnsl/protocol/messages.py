@@ -316,9 +316,10 @@ class SiteProgress:
     spent_units: int | None = None
 
 
-RUN_STATES = ("waiting for sites", "running", "paused", "draining", "finished", "interrupted", "failed")
 OPEN_STATES = ("waiting for sites", "running", "paused")
 """Of runs that a site can join."""
+ENDED_STATES = ("finished", "interrupted", "failed")
+RUN_STATES = (*OPEN_STATES, "draining", *ENDED_STATES)
 
 
 @dataclass(frozen=True)

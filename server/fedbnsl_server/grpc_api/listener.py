@@ -13,7 +13,7 @@ from fedbnsl.console.shown import shown
 from fedbnsl.errors import FedbnslError
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.channel import LONG_POLL_S
-from fedbnsl.protocol.messages import RunOffer, RunStatus, run_tag
+from fedbnsl.protocol.messages import ENDED_STATES, RunOffer, RunStatus, run_tag
 from fedbnsl.protocol.offer_codec import encode_offers
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.wire import federation_pb2 as federation
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
 _LONGEST_NAME = 200
-_OVER = ("finished", "failed", "interrupted")
 _KEPT_OVER = 16
 
 
@@ -53,7 +52,7 @@ class Listener(federation_grpc.FederationServicer):
         self._open.pop(run_tag(servicer.run), None)
         self._open[run_tag(servicer.run)] = servicer
         self._looked = 0.0
-        over = [tag for tag, one in self._open.items() if one.progress.state in _OVER]
+        over = [tag for tag, one in self._open.items() if one.progress.state in ENDED_STATES]
         for tag in over[:-_KEPT_OVER]:
             del self._open[tag]
 
@@ -105,7 +104,7 @@ class Listener(federation_grpc.FederationServicer):
         found = [one for one in self._open.values() if not site or not one.plan.sites or site in one.plan.sites]
         if request.run:
             found = [one for one in found if run_tag(one.run) == request.run]
-        going_on = [one for one in found if one.progress.state not in _OVER] or found[-1:]
+        going_on = [one for one in found if one.progress.state not in ENDED_STATES] or found[-1:]
         if going_on:
             return await going_on[0].Status(request, context)
         if request.run:
@@ -140,7 +139,7 @@ class Listener(federation_grpc.FederationServicer):
         if tag and len(self._open) > 1:
             await refuse(context, grpc.StatusCode.NOT_FOUND, "other run", "the coordinator has no such run")
         found = [one for one in self._open.values() if not site or _has_membership(one, site)]
-        going_on = [one for one in found if one.progress.state not in _OVER] or found[-1:]
+        going_on = [one for one in found if one.progress.state not in ENDED_STATES] or found[-1:]
         if site and len(going_on) > 1:
             text = f"several runs are open: name one ({', '.join(sorted(one.name for one in going_on))})"
             await refuse(context, grpc.StatusCode.ALREADY_EXISTS, "no membership", text)

@@ -16,13 +16,13 @@ from fedbnsl.console.phase_display import bar_of
 from fedbnsl.console.time_left import SparseLines, in_words
 from fedbnsl.console.wording import counted_edges, duration
 from fedbnsl.privacy.zcdp import zcdp_of
-from fedbnsl.protocol.messages import RunOffer, RunStatus, SiteProgress
+from fedbnsl.protocol.messages import ENDED_STATES, RunOffer, RunStatus, SiteProgress
 
 _LINES_WITHOUT_TERMINAL = 10
 _SITES_SHOWN = 24
 _WIDER_THAN_ANY = 10_000
 _COLUMNS = ("site", "state", "online since", "last seen", "last round", "spent zCDP", "up", "down")
-_STYLES = {"left": "red", "away": "red", "joined": "green", "answered": "green", "working": "yellow"}
+_STYLES = {"left": "red", "away": "red", "working": "yellow"}  # all other states: green
 _LEFT_ALIGNED = ("site", "state")
 _LEFT_OUT_FIRST = ("down", "up", "online since", "spent zCDP", "last round", "last seen")
 
@@ -178,7 +178,7 @@ def _table(status: RunStatus, columns: Sequence[str]) -> Table:
     for site in status.sites[:_SITES_SHOWN]:
         cells: dict[str, RenderableType] = {
             "site": Text(site.site),
-            "state": Text(state := state_of(site, status), style=_STYLES[state]),
+            "state": Text(state := state_of(site, status), style=_STYLES.get(state, "green")),
             "online since": _moment(status.time_unix_s - site.online_s, status.time_unix_s) if site.online_s else "-",
             "last seen": f"{duration(site.last_seen_s)} ago",
             "last round": str(site.last_round or "-"),
@@ -199,9 +199,11 @@ def _moment(unix_s: float, now_unix_s: float) -> str:
 
 
 def state_of(site: SiteProgress, status: RunStatus) -> str:
-    """What a site of a run does at present, in one word."""
+    """What a site of a run does at present, in a word or two."""
     if site.left:
         return "left"
+    if status.state in ENDED_STATES:
+        return "run has ended"
     if not site.online_s:
         return "away"
     if not status.round:

@@ -90,7 +90,7 @@ def list_(folder: Path, as_json: bool) -> None:
         return
     width = max(len(str(one["name"])) for one in found)
     for one in found:
-        wanted = "" if one["wanted"] == "run" or one["state"] in queue.OVER else f"  (wanted: {one['wanted']})"
+        wanted = f"  (wanted: {one['wanted']})" if one["state"] == "running" and one["wanted"] != "run" else ""
         click.echo(
             f"{one['name']:{width}}  {one['state']:12} {one['since'][:16].replace('T', ' ')}  {one['plan']}{wanted}"
         )
@@ -175,7 +175,8 @@ def _command(wanted: str, text: str) -> click.Command:
             raise UnreachableError(
                 f"run {run.name} still goes on after {wait_s:g} s", remedy="It is noted, and done when the service can."
             )
-        click.echo(f"{run.name}: {run.state()}; go on with: fedbnsl coordinator runs start {folder} {run.folder}")
+        stands = queue.read(run.folder).shown()
+        click.echo(f"{run.name}: {stands}; go on with: fedbnsl coordinator runs start {folder} {run.folder}")
 
     command.__doc__ = text
     return click.command(wanted)(command)
@@ -258,7 +259,7 @@ def _told(run: Any) -> dict[str, Any]:
     return {
         "name": run.name,
         "run": f"{run.run:016x}",
-        "state": run.state(),
+        "state": run.shown(),
         "wanted": run.wanted,
         "since": run.since.isoformat(timespec="seconds"),
         "plan": plan.name,

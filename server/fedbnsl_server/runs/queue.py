@@ -25,6 +25,7 @@ from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is
 
 WANTS = ("run", "pause", "stop")
 OVER = ("finished", "failed")
+_DONE = {"pause": "paused", "stop": "stopped"}
 
 _QUEUE = "queue.json"
 _PLAN = "queued-plan.toml"
@@ -60,6 +61,11 @@ class QueuedRun:
         if result is None or result["state"] not in RUN_STATES:  # killed before its first result
             return "interrupted"
         return str(result["state"])
+
+    def shown(self) -> str:
+        """Where it stands, for people: as `state`, but "paused" or "stopped" once that is done as wanted."""
+        state = self.state()
+        return state if state in ("running", *OVER) or self.wanted == "run" else _DONE[self.wanted]
 
     def is_over(self) -> bool:
         """Whether it ended, or was stopped for good as far as its operator said."""

@@ -210,7 +210,8 @@ class Service:
         self._runs = [run for run in runs if run.name in offers]
         self._states, self._offers, self._stamp = states, tuple(offers.values()), stamp
         if self._page is not None:
-            self._page.list_runs([(one.name, one.plan_name, states[one.name]) for one in self._offers])
+            shown_as = {run.name: run.shown() for run in self._runs}
+            self._page.list_runs([(one.name, one.plan_name, shown_as[one.name]) for one in self._offers])
 
     def _say_unreadable(self, unreadable: dict[str, str]) -> None:
         for name, why in unreadable.items():

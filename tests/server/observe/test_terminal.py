@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedbnsl.protocol.messages import RunStatus, SiteProgress
-from fedbnsl_server.observe.terminal import RunDisplay, duration, view
+from fedbnsl_server.observe.terminal import RunDisplay, duration, state_of, view
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -141,6 +141,14 @@ def test_a_terminal_shows_every_site_beside_the_state_of_the_run():
     ]
     assert "spent zCDP: from this dataset in this federation, as each site's ledger told it last" in last
     assert "━" in last, "a bar"
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "interrupted"])
+def test_of_a_run_that_has_ended_no_site_is_called_away(state):
+    sites = [site("clinic", online_s=0.0), site("lab", left=True, online_s=0.0), site("ward", online_s=9.0)]
+    ended = status(5, sites=sites, state=state)
+    assert [state_of(one, ended) for one in sites] == ["run has ended", "left", "run has ended"]
+    assert "away" not in on_a_terminal(ended)
 
 
 def at_width(width, sites):

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def test_a_run_is_queued_with_its_plan_and_keeps_its_number_when_it_begins(tmp_p
         assert queue.read(run.folder).state() == "running"
     finally:
         folder.close()
-    assert queue.read(run.folder).state() == "interrupted"
+    assert queue.read(run.folder).state() == queue.read(run.folder).shown() == "interrupted"
+    assert [queue.want(run, wanted).shown() for wanted in ("pause", "stop")] == ["paused", "stopped"]
 
 
 def test_runs_are_begun_in_the_order_in_which_they_were_asked_for(tmp_path: Path) -> None:
@@ -92,8 +94,10 @@ def test_the_commands_say_what_there_is_and_what_to_do(
     assert fedbnsl("coordinator", "runs", "list", folder).out.startswith("first  queued")
     shown = fedbnsl("coordinator", "runs", "show", folder, "first").out
     assert "north, south" in shown
-    assert fedbnsl("coordinator", "runs", "stop", folder, "first").code == 0
-    assert "wanted: stop" in fedbnsl("coordinator", "runs", "list", folder).out
+    for command, state in (("pause", "paused"), ("stop", "stopped")):
+        assert fedbnsl("coordinator", "runs", command, folder, "first").out.startswith(f"first: {state}; go on with:")
+        assert fedbnsl("coordinator", "runs", "list", folder).out.startswith(f"first  {state} ")
+        assert json.loads(fedbnsl("coordinator", "runs", "show", folder, "first", "--json").out)["state"] == state
     missing = fedbnsl("coordinator", "runs", "pause", folder, "second")
     assert (missing.code, "has no run 'second'; its runs: first" in missing.err) == (2, True)
     assert fedbnsl("coordinator", "runs", "remove", folder).code == 2

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import RunStatus
+from fedbnsl.protocol.messages import ENDED_STATES, RunStatus
 
 _SLOW = 5.0  # times as long as rounds took so far
 _SLOW_S = 10.0
@@ -30,7 +30,7 @@ def remedies(
     sites = status.sites
     away = [one.site for one in sites if not one.online_s and not one.left]
     left = [one.site for one in sites if one.left]
-    is_over = status.state in ("finished", "failed", "interrupted")
+    is_over = status.state in ENDED_STATES
     ask_or_eject = (
         "Ask the site to join again with the same command, or go on without it: fedbnsl coordinator eject "
         f"{shlex.quote(folder)} SITE."

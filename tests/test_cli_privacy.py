@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from command_line import Outcome, run_unread
 from fedbnsl.errors import PolicyRefusal
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.ledger_lock import OwnerLock
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.spending import Cap
 from fedbnsl_client.data.dataset import Dataset
@@ -40,6 +42,19 @@ def command_in(text):
     line = re.search(r"fedbnsl ([^;\n]*?)(?: goes on|[;.]? If|\. |;|\n|$)", text)
     assert line is not None, text
     return shlex.split(line[1])
+
+
+def test_a_second_agent_of_a_site_announces_no_page_and_says_what_is_in_its_way(fedbnsl, folder):
+    agent = ("participant", "agent", folder, "--coordinator=127.0.0.1:9", "--insecure", "--web")
+    lock = OwnerLock.of(folder.resolve() / "agent")
+    try:
+        code, _, err = fedbnsl(*agent, "127.0.0.1:0")
+    finally:
+        lock.release()
+    assert (code, "another agent serves" in err, "page: " in err) == (2, True, False), err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, err = fedbnsl(*agent, f"127.0.0.1:{taken.getsockname()[1]}")
+    assert (code, "take another port" in err, "page: " in err, "Beyond this machine" in err) == (2, True, False, False)
 
 
 def approvals(folder):

@@ -109,6 +109,7 @@ def agent(
     first = link()
     policy.check_coordinator(first.address, authority=first.authority)
     context = click.get_current_context()
+    context.with_resource(_alone(folder))  # before a page is announced
     events = context.with_resource(listeners.listening("fedbnsl-participant"))
     site = Site(folder, out or folder / "results", dataset, link, notice, events, policy.site, first.address)
     running = Agent(site, at_once=at_once)
@@ -134,7 +135,6 @@ def agent(
         )
         context.with_resource(page)
         notice("", f"page: {page.port.url}")
-    context.with_resource(_alone(folder))
     notice("", f"agent of {policy.site}: asking {first.address} for runs; results: {site.out}")
     try:
         running.run()

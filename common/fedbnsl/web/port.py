@@ -55,8 +55,8 @@ class WebPort:
                 require_loopback(address)
             self._listener = _listening(host, port)
         except (SetupError, OSError) as error:
-            remedy = None
-            if token is None:
+            remedy = "Another process may listen there: end it, or take another port; port 0 takes a free one."
+            if token is None and isinstance(error, SetupError):
                 remedy = f"Beyond this machine {option} needs {needs} and {option}-token FILE: TLS and a token."
             raise SetupError(f"{option}: cannot listen on {address!r}: {error}", remedy=remedy) from None
         self.port: int = self._listener.getsockname()[1]  # the real one, where 0 was asked for

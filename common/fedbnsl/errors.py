@@ -144,7 +144,7 @@ class ResultError(FedbnslError):
     """A run folder or a graph file cannot be read, or must not be overwritten."""
 
     exit_code = 9
-    remedy = "Check the path; if a folder is in use, choose another one with --out."
+    remedy = "Check the path; if a folder is in use, choose another one with --out (in Python, out=)."
 
 
 class RunAbandonedError(FedbnslError):

@@ -66,13 +66,17 @@ def _show(report: dict[str, Any], console: Any) -> None:
     table.add_column("adjusted for", overflow="fold")
     for row in rows:
         for value in row["values"]:
+            numbers = [
+                (signed(value[number], value[interval]), _between(value[interval]))
+                for number, interval in (("effect", "interval"), ("standardised", "standardised_interval"))
+            ]
+            words = _sets_in_words(value["adjusted_for"], report["from"])
+            if not value["effect"]:  # which is no estimate
+                numbers, words = [("none", ""), ("", "")], _no_path(value["adjusted_for"], report["to"])
             table.add_row(
                 *(Text(row[end]) for end in ends),
-                signed(value["effect"], value["interval"]),
-                *([_between(value["interval"])] if known else ()),
-                signed(value["standardised"], value["standardised_interval"]),
-                *([_between(value["standardised_interval"])] if known else ()),
-                Text(_sets_in_words(value["adjusted_for"], report["from"], report["to"])),
+                *(cell for pair in numbers for cell in pair[: 1 + known]),
+                Text(words),
             )
     if table.row_count:
         console.print(table)
@@ -80,13 +84,14 @@ def _show(report: dict[str, Any], console: Any) -> None:
         console.print(Text(sentence), soft_wrap=True)
 
 
-def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str], target: str) -> str:
-    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets.
+def _no_path(sets: list[list[list[str]]], target: str) -> str:
+    """Why an effect is none, and whether the target is a cause of a source in all graphs that say so."""
+    is_cause = all(any(target in parents for parents in of_sources) for of_sources in sets)
+    return f"no directed path: {target} is a cause" if is_cause else "no directed path"
 
-    Nothing is adjusted for where the target is a cause of the only source.
-    """
-    if len(sources) == 1 and all(target in parents[0] for parents in sets):
-        return f"- ({target} is a cause)"
+
+def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str]) -> str:
+    """Such as `nothing, or crp and plate`; of several sources `for a nothing, for b crp`, and at most three sets."""
 
     def listed(names: list[str]) -> str:
         return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"

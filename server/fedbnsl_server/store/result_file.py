@@ -58,7 +58,9 @@ def _no_result(run: Path) -> ResultError:
             "far. If it was killed, continue the run with the same command."
         )
     else:
-        remedy = "If it is running, wait for its end. If it was killed, start it again with another --out."
+        remedy = (
+            "If it is running, wait for its end. If it was killed, start it again with another --out (in Python, out=)."
+        )
     return ResultError(text, remedy=remedy)
 
 

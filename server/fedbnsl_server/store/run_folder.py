@@ -104,7 +104,7 @@ class RunFolder:
             raise ResultError(
                 f"folder {path} holds the run of another plan ({stored[:_DIGEST_SHOWN]}…) than this one "
                 f"({plan.digest().hex()[:_DIGEST_SHOWN]}…); continue it with its own plan, by naming the folder in "
-                "place of the plan, or choose another folder with --out"
+                "place of the plan, or choose another folder with --out (in Python, out=)"
             )
         try:
             lock = _locked(path)

@@ -7,7 +7,7 @@ import pytest
 
 from command_line import run_command
 from fedbnsl.graphs.files import LearnedGraph, write_all
-from fedbnsl_server.results.effect_cli import _sets_in_words
+from fedbnsl_server.results.effect_cli import _no_path, _sets_in_words
 from least_result import LEAST_RESULT
 
 WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
@@ -183,7 +183,7 @@ def test_a_private_run_whose_noise_hides_the_variances_is_not_told_to_search_or_
     ],
 )
 def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
-    assert _sets_in_words(sets, sources, "target") == words
+    assert _sets_in_words(sets, sources) == words
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.01])
@@ -209,6 +209,9 @@ def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_amo
     shown = run_command(capsys, "effect", run, "--from", "a", "--to", "b")
     assert "effect of a on b" in shown.out
     assert "not identified" in shown.out
+    none, value = (line for line in shown.out.splitlines() if "│" in line)
+    assert ("none" in none, "no directed path: b is a cause" in none, "0.000" in none) == (True, True, False)
+    assert ("+0.500" in value, "nothing" in value) == (True, True)
 
 
 def test_units_stand_beside_names(capsys, tmp_path):
@@ -272,9 +275,9 @@ def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
     assert (report["verdict"] == "identified") == (len(values) == 1)
 
 
-def test_nothing_is_adjusted_for_where_the_target_is_a_cause():
-    assert _sets_in_words([[["target"]], [["target", "crp"]]], ["age"], "target") == "- (target is a cause)"
-    assert _sets_in_words([[["target"]], [["crp"]]], ["age"], "target") == "target, or crp"
+def test_an_effect_that_is_none_says_whether_the_target_is_a_cause_in_all_graphs_without_a_path():
+    assert _no_path([[["target"]], [["target", "crp"]]], "target") == "no directed path: target is a cause"
+    assert _no_path([[["target"]], [["crp"]]], "target") == "no directed path"
 
 
 def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past_it(capsys, tmp_path):

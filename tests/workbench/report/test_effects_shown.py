@@ -101,7 +101,7 @@ def test_without_a_network_the_page_says_why_there_are_no_effects(run):
     complete(run, not_written={"lgbn.json": "the moments are not known"})
     page = page_of(run)
     assert "effects" not in page.tables
-    assert "There are none in this report: they are computed from lgbn.json: the moments are not known." in page.text
+    assert "This report has no table of effects: the moments are not known." in page.text
 
 
 def test_a_head_of_the_table_sorts_by_it(made, browser):

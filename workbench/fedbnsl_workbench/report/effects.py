@@ -73,12 +73,11 @@ class EffectTable:
 def effect_table(run: ReportedRun) -> EffectTable:
     """The strongest effects of a run."""
     if run.residual_variance is None:
-        why = run.result["not_written"].get(LGBN, "the file has no variances")
-        return EffectTable(why_not=f"they are computed from {LGBN}: {why}")
+        return EffectTable(why_not=run.result["not_written"].get(LGBN, f"{LGBN} has no residual variances"))
     try:
         network = read_network(run.path)
     except ResultError:
-        return EffectTable(why_not=f"{LGBN} is not a network over the run's columns")
+        return EffectTable(why_not=f"{LGBN} is not a network over the columns of the run")
     try:
         return _table(network)
     except (ValueError, np.linalg.LinAlgError):

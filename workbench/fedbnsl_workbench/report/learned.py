@@ -244,14 +244,14 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
     if headless:
         drawn = {_kind(row) for row in headless}
         undecided = sum(row.directed_by == "undecided" for row in headless)
-        why = "either direction fits the data" if undecided < len(headless) else ""
-        if undecided:
-            why += f"{', or ' if why else ''}too few draws agree on it ({undecided})"
+        why = "either direction fits the data" if undecided < len(headless) else "too few draws agree on a direction"
+        if 0 < undecided < len(headless):
+            why += f", or, for {undecided} of them, too few draws agree on one"
         found.append(
             {
                 "sample": "".join(sample(kind, directed=False) for kind in STYLES if kind in drawn),
-                "meaning": f"without a head: {why}",
-                "count": str(len(headless)),
+                "meaning": f"without a head, {counted(len(headless), 'edge')}: {why}",
+                "count": "",
             }
         )
     return found

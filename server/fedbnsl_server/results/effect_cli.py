@@ -49,6 +49,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from fedbnsl.console.whole_words import keep_words
+
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
     title = f"effect of {' and '.join(units[name] for name in report['from'])} on {units[report['to']]}"
     title += " in the best class" if report["open"] else ""
@@ -59,7 +61,7 @@ def _show(report: dict[str, Any], console: Any) -> None:
     known = any(value["interval"] is not None for row in rows for value in row["values"])
     for end in ends:
         table.add_column({"source": "of", "target": "on"}[end], overflow="fold")
-    for number in ("effect", "without units"):
+    for number in ("effect", "without\nunits"):
         table.add_column(number, justify="right", overflow="fold")
         if known:
             table.add_column("95 %", justify="right", overflow="fold")
@@ -79,7 +81,7 @@ def _show(report: dict[str, Any], console: Any) -> None:
                 Text(words),
             )
     if table.row_count:
-        console.print(table)
+        console.print(keep_words(table, console.width))
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
 

@@ -191,7 +191,8 @@ def finished_run(
     plan, state, identity = folder.plan, folder.past.state, folder.identity
     if state is None:
         raise ResultError(
-            f"{folder.checkpoint} is missing, although the run is finished; restore it, or pass another --out (in Python, out=)"
+            f"{folder.checkpoint} is missing, although the run is finished; restore it, or pass another --out (in "
+            "Python, out=)"
         )
     memberships = folder.past.membership
     roster = Roster(plan, members=memberships.members, ejected=[one.site for one in memberships.ejected])

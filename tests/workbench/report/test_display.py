@@ -105,6 +105,17 @@ def test_a_long_list_of_edges_ends_with_where_to_find_the_rest(tmp_path):
     assert re.search(rf"\.\.\. {300 - shown} more +│ in edges\.csv", text)
 
 
+def test_a_terminal_of_80_columns_breaks_no_name(tmp_path):
+    result = a_result([("creatinine=unknown", "haemoglobin", -2.27), ("pulse", "creatinine=unknown", 12.5)])
+    for edge in result["edges"]:
+        edge |= {"interval": [0.25, 0.75], "bootstrap": {"adjacent": 1.0, "forward": 0.75, "backward": 0.25}}
+    result["units"] = {"haemoglobin": "g/l", "pulse": "1/min"}
+    lines = [line for line in summary(result, folder=tmp_path, width=80).splitlines() if "│" in line]
+    words = {word for line in lines for cell in line.split("│") for word in cell.split()}
+    assert {"creatinine=unknown", "haemoglobin", "(1/min)", "-2.270"} <= words
+    assert {len(line) for line in lines} <= set(range(81))
+
+
 def test_a_narrow_terminal_cuts_no_number(tmp_path):
     text = summary(a_result([("a" * 30, "b" * 30, -12345.678), ("b" * 30, "c" * 30, 0.25)]), folder=tmp_path, width=24)
     rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in text.splitlines() if "│" in line]

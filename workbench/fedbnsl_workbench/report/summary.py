@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl.console.whole_words import keep_words
 from fedbnsl.console.wording import edges_in_words, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, signed
@@ -58,7 +59,7 @@ def print_summary(
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_checks(result["verdict"], console)
     edges = [Edge.model_validate(edge) for edge in result["edges"]]
-    console.print(_table_of(edges, result))
+    console.print(keep_words(_table_of(edges, result), console.width))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if not all(edge.directed for edge in edges):

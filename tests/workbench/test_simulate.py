@@ -12,6 +12,7 @@ import pytest
 
 from fedbnsl.errors import DivergenceError, InterruptedRunError, PlanError, ResultError
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.refit import personalise
@@ -351,3 +352,25 @@ def test_the_papers_plan_runs_on_a_shuffled_split_of_the_sachs_data(sachs, tmp_p
         assert report["empty_graph"]["shd"] == report["scores"]["n_reference_edges"] == n_edges
         assert bool(report["warnings"]) == cyclic
         assert report["scores"]["n_edges"] == len(result["edges"])
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan.load("standard"), Plan.load("private-moments", epsilon=50.0)], ids=lambda p: p.name
+)
+def test_copies_and_row_numbers_are_told_with_the_result_of_a_run_without_privacy_alone(plan, tables, tmp_path):
+    rng = np.random.default_rng(8)
+    copied, numbered = np.repeat(tables["site-1"].X[:150], 4, axis=0), tables["site-3"].X.copy()
+    copied[:, 1] = copied[:, 1].round(3)
+    numbered[:, 1] = rng.permutation(len(numbered))
+    private = plan.privacy is not None
+    sites = {"site-1": copied, "site-2": tables["site-2"].X, "site-3": numbered}
+    with pytest.warns(DataWarning):
+        read = {site: Dataset.of_values(VARIABLES, X, origin=site) for site, X in sites.items()}
+    result = simulate(plan.with_settings(n_participants=3), read, tmp_path / "run", noise_seed=1 if private else None)
+    told = [text for text in result["warnings"] if "equal one" in text or "occur once each" in text]
+    if private:
+        assert told == []
+        assert "copied" not in (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8")
+        return
+    assert told[0].startswith("many records have an equal one (at site-1), and copies count as independent records")
+    assert told[1].startswith("whole numbers of 'âge' occur once each (at site-3), as row numbers and identifiers do")

@@ -278,12 +278,15 @@ class Dataset:
         numbers = [k for k, transform in measured.items() if transform == "none"]
         try:
             X = self.complete_cases().X
-            said = [
-                Oddity(None, text) for text in (*copied_records(X), *numbered_columns(self.variables, X, of=numbers))
-            ]
+            everything, code = tuple(range(len(self.variables))), FindingCode
+            said = [Oddity(TableFinding(code.COPIED_RECORDS, everything), text) for text in copied_records(X)]
             said += [
-                Oddity(TableFinding(FindingCode.LOOKS_LIKE_A_CODE, (k,)), text)
-                for k, text in columns_with_codes(self.variables, X, measured)
+                Oddity(TableFinding(of, (k,)), text)
+                for of, found in (
+                    (code.NUMBERS_ROWS, numbered_columns(self.variables, X, of=numbers)),
+                    (code.LOOKS_LIKE_A_CODE, columns_with_codes(self.variables, X, measured)),
+                )
+                for k, text in found
             ]
         except DataError as no_room:
             said = [

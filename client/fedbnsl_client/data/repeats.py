@@ -1,4 +1,4 @@
-"""Records that occur many times, and columns whose values occur once: for people at the site, nothing of it is sent.
+"""Records that occur many times, and columns whose values occur once each.
 
 Copies of a record count as independent ones, so that intervals are too narrow and false edges appear. A table of a few
 categories repeats its records by itself. So repeats are told only where columns as they are by themselves, put together
@@ -87,8 +87,8 @@ def copied_records(X: Matrix) -> Iterator[str]:
         )
 
 
-def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> Iterator[str]:
-    """Ask of columns of whole numbers without a repeat whether they are row numbers or identifiers.
+def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Ask of columns of whole numbers, by position, without a repeat whether they are row numbers or identifiers.
 
     Parameters
     ----------
@@ -108,8 +108,9 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
     for k, blocks in zip(perhaps, sorted_columns(chosen), strict=True):
         if may_number_rows(len(X), most=_Times.of(blocks).most):
             yield (
+                k,
                 f"column {names[k]!r}: whole numbers, each in one row only. Is it a row number or an identifier? Then "
-                "leave it out of the variables of the run: it may get edges, and they mean nothing"
+                "leave it out of the variables of the run: it may get edges, and they mean nothing",
             )
 
 

@@ -85,6 +85,8 @@ class FindingCode(Enum):
     LOOKS_CATEGORICAL = 2
     LOOKS_LIKE_A_CODE = 3  # such as 999 for a missing value
     ROWS_OF_GROUPS = 4  # that belong together count as independent; only by a data dictionary that has a group
+    COPIED_RECORDS = 5  # many have an equal one, in all variables
+    NUMBERS_ROWS = 6  # whole numbers that occur once each
 
 
 @dataclass(frozen=True)

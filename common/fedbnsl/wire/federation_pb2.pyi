@@ -34,6 +34,10 @@ class _FindingCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FindingCo
     FINDING_CODE_LOOKS_LIKE_A_CODE: _FindingCode.ValueType  # 3
     FINDING_CODE_ROWS_OF_GROUPS: _FindingCode.ValueType  # 4
     """Rows that belong together, by the plan's data dictionary, count as independent records."""
+    FINDING_CODE_COPIED_RECORDS: _FindingCode.ValueType  # 5
+    """Many records have an equal one, more than chance gives."""
+    FINDING_CODE_NUMBERS_ROWS: _FindingCode.ValueType  # 6
+    """Whole numbers that occur once each, as row numbers do."""
 
 class FindingCode(_FindingCode, metaclass=_FindingCodeEnumTypeWrapper): ...
 
@@ -43,6 +47,10 @@ FINDING_CODE_LOOKS_CATEGORICAL: FindingCode.ValueType  # 2
 FINDING_CODE_LOOKS_LIKE_A_CODE: FindingCode.ValueType  # 3
 FINDING_CODE_ROWS_OF_GROUPS: FindingCode.ValueType  # 4
 """Rows that belong together, by the plan's data dictionary, count as independent records."""
+FINDING_CODE_COPIED_RECORDS: FindingCode.ValueType  # 5
+"""Many records have an equal one, more than chance gives."""
+FINDING_CODE_NUMBERS_ROWS: FindingCode.ValueType  # 6
+"""Whole numbers that occur once each, as row numbers do."""
 Global___FindingCode: _TypeAlias = FindingCode  # noqa: Y015
 
 class _LeaveReason:

@@ -113,6 +113,10 @@ DATA_QUALITY: Mapping[str, str] = {
     "take them as quantities",
     "looks_like_a_code": "numbers of {variables:quoted 5} look like a code of a missing value, such as 999 (at "
     "{sites:few 5}); here they count as values: say `missing = [...]` in that site's columns.toml if they are not",
+    "copied_records": "many records have an equal one (at {sites:few 5}), and copies count as independent records: "
+    "edges and intervals are then not to be trusted; keep each record once, unless equal records are different people",
+    "numbers_rows": "whole numbers of {variables:quoted 5} occur once each (at {sites:few 5}), as row numbers and "
+    "identifiers do: such a column may get edges, and they mean nothing; leave it out",
     "rows_of_groups": "rows of {count} groups count as independent records, which they are not (at {sites:few 5}): "
     "intervals are too narrow, and edges and arrows may be false; within = 'between' in the data dictionary makes each "
     "group one record",

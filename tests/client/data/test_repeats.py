@@ -5,6 +5,7 @@ import pytest
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.protocol.messages import FindingCode, TableFinding
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
 
@@ -37,7 +38,8 @@ def test_repeats_that_chance_gives_measured_columns_are_not_told() -> None:
 
 def test_a_row_number_is_asked_about_and_a_measurement_is_not() -> None:
     X = np.column_stack([np.arange(60.0), DRAWN[:, 0], np.round(10 * DRAWN[:, 1])])
-    (text,) = numbered_columns(("id", "dose", "score"), X, of=range(3))
+    ((place, text),) = numbered_columns(("id", "dose", "score"), X, of=range(3))
+    assert place == 0
     assert "column 'id': whole numbers, each in one row only. Is it a row number" in text
     assert not list(numbered_columns(("id", "dose", "score"), X[:19], of=range(3)))  # by chance, too
 
@@ -49,10 +51,10 @@ def test_copies_of_records_that_lack_a_value_are_not_told_as_no_run_uses_them() 
     assert not [one for one in data.odd if "occur more than once" in one.text]
 
 
-def test_nothing_of_it_leaves_the_site() -> None:
+def test_what_may_leave_the_site_is_a_code_without_a_count() -> None:
     data = Dataset.of_values(tuple("abcd"), np.repeat(DRAWN, 10, axis=0), origin="x", warn=False)
     (told,) = [one for one in data.odd if "occur more than once" in one.text]
-    assert told.finding is None
+    assert told.finding == TableFinding(FindingCode.COPIED_RECORDS, (0, 1, 2, 3))
 
 
 @pytest.mark.parametrize(("value", "range_"), [(2.5, [0, 50]), (2.5, None), (-0.5, None), (-9.0, None)])

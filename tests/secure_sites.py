@@ -2,8 +2,6 @@
 process."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -35,6 +33,7 @@ from fedbnsl_server.run.settings import ServerSettings
 from fedbnsl_server.sites.mailbox import UpdateCheck
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import enrol
+from forked import joining, start_fork_server
 from private_site import DATASET, write_table
 
 FEDERATION = synthesise(5, 5, 4, 400, 101)
@@ -73,13 +72,6 @@ def make_sites(folder: Path, federation: Federation, plan: Plan = PLAN, *, confi
     return {site: folder / site for site in SITES}
 
 
-def join(folder: Path, address: str) -> subprocess.Popen[str]:
-    command = ["participant", "join", address, f"--policy={folder}", "--patience=20"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedbnsl", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
 class Wire:
     """What the coordinator received, and who may act when a site asks for its next round."""
 
@@ -116,6 +108,7 @@ def play(
     live: Callable[[Path, str], tuple[int, str]],
 ) -> tuple[dict[str, Any] | None, FedbnslError | None, dict[str, tuple[int, str]]]:
     """A coordinator on this thread, each site on another; how it ended here and there."""
+    start_fork_server()  # it ends with the thread that starts it
     ends: dict[str, tuple[int, str]] = {}
     acting: list[threading.Thread] = []
 
@@ -135,8 +128,8 @@ def play(
 
 
 def once(folder: Path, address: str) -> tuple[int, str]:
-    process = join(folder, address)
-    said = process.communicate()[0]
+    process = joining(folder, address)
+    said = process.communicate()
     return process.returncode, said
 
 

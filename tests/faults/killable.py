@@ -16,28 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Literal, Self
+
+from forked import start_fork_server
 
 NO_SUCH_STEP = 99  # no exit code of fedbnsl
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_TESTS = Path(__file__).parents[1]
-
-
-def _start_forkserver() -> None:
-    """Start the process that all others are forked from; does nothing if it runs."""
-    forkserver.set_forkserver_preload(["faults.preloaded"])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_TESTS), before]))  # it is told no other path
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 @dataclass(frozen=True)
@@ -164,7 +150,7 @@ class Command:
         constants: Mapping[str, object] | None = None,
     ) -> None:
         self.arguments, self.log = tuple(map(str, arguments)), log
-        _start_forkserver()
+        start_fork_server()
         self._process = _CONTEXT.Process(
             target=_child, args=(self.arguments, log, blow, most_file_bytes, constants or {})
         )

@@ -12,14 +12,14 @@ import pytest
 from agents import SITES, Federated, plan_of_three, price_units
 from command_line import Outcome
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_workbench.localnet import LocalNetwork
+from forked import forked_network
 from free_port import free_port
 from private_site import DATASET, ROWS, units_spent
 
 
 @pytest.fixture
 def federated(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> Iterator[Federated]:
-    with LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         yield Federated(tmp_path, network, fedbnsl)
 
 

@@ -15,6 +15,7 @@ from fedbnsl_client.data.site_files import column_file, site_files
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import described_by, read_tables
+from forked import forked_network, forked_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
 STANDARD = Plan.load("standard").with_settings(n_participants=2, join_deadline_s=30.0)
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path, tmp_path: Path) -> None:
     plan = described_by(STANDARD, folder)
     files = site_files(folder)
-    localnet.run(plan, files, tmp_path / "network", seeds={})
+    forked_run(plan, files, tmp_path / "network", seeds={})
     simulate(plan, read_tables(files, (), dictionary=plan.dictionary, warn=False), tmp_path / "alone")
     network, alone = (
         json.loads((tmp_path / run / "result.json").read_text(encoding="utf-8")) for run in ("network", "alone")
@@ -62,7 +63,7 @@ def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Pa
         Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=4.0).with_settings(n_participants=2), folder
     )
     out = tmp_path / "run"
-    localnet.run(plan, site_files(folder), out, seeds={}, own_state=True)
+    forked_run(plan, site_files(folder), out, seeds={}, own_state=True)
     first, second = (out / "sites" / site / "guard" for site in ("site-1", "site-2"))
     assert Dictionary.load(first / "dictionary.toml") == plan.dictionary
     own = (folder / "site-1.columns.toml").read_text(encoding="utf-8")
@@ -77,7 +78,7 @@ def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Pa
 def test_a_site_with_another_dictionary_refuses_the_run_and_sends_nothing(folder: Path, tmp_path: Path) -> None:
     plan, files = described_by(STANDARD, folder), site_files(folder)
     other = write_dictionary(tmp_path / "other.toml", age={"unit": "years", "range": [0.0, 120.0]})
-    with localnet.LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         address = localnet.start_coordinator(network, plan, tmp_path / "run", seeds={})
         for site, dictionary in (("site-1", folder / "dictionary.toml"), ("site-2", other)):
             here = column_file(files[site])

@@ -20,6 +20,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Phase
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_workbench.localnet import LocalNetwork
+from forked import forked_network
 
 LONG_S = 60.0
 SITES = ("north", "south")
@@ -106,7 +107,7 @@ class Searching:
 @pytest.fixture
 def searching(tmp_path: Path, plan_file: Path, tables: Path) -> Iterator[Callable[[float], Searching]]:
     started: list[Searching] = []
-    with LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
 
         def start(deaf_s: float) -> Searching:
             started.append(Searching(network, tmp_path, plan_file, tables, deaf_s))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedbnsl_workbench.localnet import LocalNetwork
+from forked import forked_network
 from otlp_collector import Collector, attributes
 
 LONG_S = 90.0
@@ -63,7 +64,7 @@ def await_that(holds: Callable[[], object], meanwhile: Callable[[], None] = lamb
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[LocalNetwork]:
-    with LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         yield network
 
 

@@ -22,12 +22,12 @@ from fedbnsl_research.bench.poison import ConstantWeights, Garbage, swapped
 from fedbnsl_server.cli import _summarise  # pyright: ignore[reportPrivateUsage]
 from fedbnsl_server.results.outlier_scores import many_rows
 from fedbnsl_server.results.sentences import in_words
-from fedbnsl_workbench import localnet
 from fedbnsl_workbench import simulate as simulation
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
+from forked import forked_run
 from report_runs import Page
 
 SPARSE = Plan(rounds=6)
@@ -151,7 +151,7 @@ def test_two_columns_that_are_swapped_at_one_site_are_named_by_processes_and_by_
     mistaken = SyntheticFederation(drawn.variables, drawn.W, (*drawn.tables[:2], wrong), drawn.site_weights)
     write_federation(mistaken, tmp_path / "data")
     files = site_files(tmp_path / "data")
-    localnet.run(LEAN, files, tmp_path / "network", seeds={})
+    forked_run(LEAN, files, tmp_path / "network", seeds={})
     alone = simulation.simulate(LEAN, {site: Dataset.read(path) for site, path in files.items()}, tmp_path / "alone")
     network = json.loads((tmp_path / "network" / "result.json").read_text(encoding="utf-8"))
     assert network["influence"] == alone["influence"]

@@ -47,6 +47,7 @@ from fedbnsl_server.store import checkpoint, operator_commands
 from fedbnsl_server.store.history import read_past
 from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from federation_folder import make_federation
+from forked import joining
 from private_site import DATASET, units_spent
 from secure_sites import (
     FEDERATION,
@@ -56,7 +57,6 @@ from secure_sites import (
     TABLES,
     LossyExchange,
     Wire,
-    join,
     make_sites,
     once,
     play,
@@ -327,8 +327,8 @@ def test_real_sites_go_on_without_one_that_is_killed_for_good(ordered: bool, wir
     def live(folder: Path, address: str) -> tuple[int, str]:
         if folder.name != GONE:
             return once(folder, address)
-        processes[GONE] = join(folder, address)
-        said = processes[GONE].communicate()[0]
+        processes[GONE] = joining(folder, address)
+        said = processes[GONE].communicate()
         if ordered:
             operator_commands.give(out, GONE, None)
         while "ejected" not in (out / "events.jsonl").read_text(encoding="utf-8"):

@@ -31,6 +31,7 @@ from fedbnsl_client.session import Session
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.observe.status_client import Observer
 from fedbnsl_workbench.localnet import LocalNetwork
+from forked import forked_network
 from free_port import free_port
 
 LONG_S = 30.0
@@ -60,7 +61,7 @@ def free_address() -> str:
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[LocalNetwork]:
-    with LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         yield network
 
 

@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.tables.synthetic import synthesise
+from forked import forked_network
 from free_port import free_port
 from private_site import NAMES, make_site, private_plan, rows, units_spent, write_table
 
@@ -82,7 +83,7 @@ def state_of(url: str, name: str) -> dict:
 def test_a_run_is_watched_from_its_first_site_to_its_report(browser, tmp_path):
     found = tables(tmp_path / "data")
     plan = Plan(n_participants=3, rounds=60, variables=HOSTILE, threshold=0.1)
-    with localnet.LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         address = localnet.start_coordinator(network, plan, tmp_path / "run", seeds={}, web="127.0.0.1:0")
         url = localnet.page_of(network)
         with (
@@ -121,11 +122,11 @@ def test_a_run_is_watched_from_its_first_site_to_its_report(browser, tmp_path):
 
 def test_a_page_goes_on_after_its_coordinator_was_paused_and_continued(browser, tmp_path):
     found = tables(tmp_path / "data", ("a", "b", "c", "d"), n_sites=2)
-    plan = Plan(n_participants=2, rounds=1500, variables=("a", "b", "c", "d"))
+    plan = Plan(n_participants=2, rounds=500, variables=("a", "b", "c", "d"))
     (tmp_path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
     port, web = free_port(), free_port()
     url, where = f"http://127.0.0.1:{web}/", ["--insecure", f"--listen=127.0.0.1:{port}", f"--web=127.0.0.1:{web}"]
-    with localnet.LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         network.start("first", ["coordinator", "serve", tmp_path / "plan.toml", *where, f"--out={tmp_path / 'run'}"])
         until_listening(network, "first")
         page = browser.new_page()
@@ -167,7 +168,7 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
         make_site(tmp_path / site, table=table, site=site, dataset_id=f"ward-{k}")
         with site_folder.opened(tmp_path / site) as (_, ledger):
             ledger.approvals.approve(plan.digest(), plan.name)
-    with localnet.LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         address = localnet.start_coordinator(network, plan, tmp_path / "run", seeds={}, web="127.0.0.1:0")
         pages = {site: f"http://127.0.0.1:{free_port()}/" for site in ("north", "south")}
         for site, url in pages.items():
@@ -205,7 +206,7 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
 def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):
     plan = Plan(name="<i>mine</i>", n_participants=2, rounds=5, variables=("a", "b"), sites=("north", "south"))
     (tmp_path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
-    with localnet.LocalNetwork(tmp_path / "logs") as network:
+    with forked_network(tmp_path / "logs") as network:
         for name in ("first", "second"):
             arguments = ["coordinator", "runs", "start", tmp_path / "runs", tmp_path / "plan.toml", f"--name={name}"]
             network.start(name, arguments)

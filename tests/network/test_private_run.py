@@ -5,13 +5,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import Follower, ServerSettings
 from fedbnsl_workbench import localnet
+from forked import Command, forked_run, joining, start_fork_server
 from private_site import DATASET, NAMES, make_site, private_plan, rows, units_spent, write_table
 
 SITES = ("north", "south")
@@ -42,11 +42,7 @@ def site(folder: Path, name: str, plan: Plan, **settings: Any) -> Path:
     return folder / name
 
 
-def join(folder: Path, address: str) -> subprocess.Popen[str]:
-    command = ["participant", "join", address, "--insecure", f"--policy={folder}", "--patience=20"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedbnsl", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+join = partial(joining, options=("--insecure",))
 
 
 @dataclass
@@ -86,6 +82,7 @@ def coordinate(
     plan: Plan, out: Path, wire: Wire, act: Callable[[str], None]
 ) -> tuple[dict[str, Any] | None, FedbnslError | None]:
     """A coordinator on this thread, and `act` with its address on another."""
+    start_fork_server()  # it ends with the thread that starts it
     acting: list[threading.Thread] = []
 
     def listening(address: str) -> None:
@@ -105,7 +102,7 @@ def coordinate(
 def test_a_private_demo_spends_exactly_its_price_and_every_ledger_verifies(tmp_path: Path) -> None:
     plan = private_plan(variables=NAMES, privacy={"epsilon": 4.0})
     tables = {name: write_table(tmp_path / "data" / f"{name}.csv", rows(SEEDS[name])) for name in SITES}
-    localnet.run(plan, tables, tmp_path / "run", seeds={})
+    forked_run(plan, tables, tmp_path / "run", seeds={})
     result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert result["manifest"]["private"] is True
     assert "(epsilon = 4, delta = 1e-06) differential privacy" in result["privacy"]["guarantee"]
@@ -127,7 +124,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     old = tmp_path / "backup.db"
     shutil.copy(north / "ledger.db", old)
     rng = random.Random(time.time_ns())
-    process: list[subprocess.Popen[str]] = []
+    process: list[Command] = []
     kills: list[float] = []
     ends: dict[str, int | str] = {}
 
@@ -141,7 +138,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
         other = join(south, address)
         while True:
             process.append(join(north, address))
-            said = process[-1].communicate()[0]
+            said = process[-1].communicate()
             if process[-1].returncode != -signal.SIGKILL:
                 ends["north"] = process[-1].returncode or "ok"
                 break
@@ -185,7 +182,7 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
 
     def rejoin(address: str) -> None:
         again = join(north, address)
-        said = again.communicate()[0]
+        said = again.communicate()
         refused.append((again.returncode, said))
         os.kill(os.getpid(), signal.SIGINT)  # the coordinator, on the main thread, waits for more sites
 
@@ -205,7 +202,7 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
     plan = private_plan(variables=NAMES, rounds=2, local_steps=9000, quorum=1, privacy={"epsilon": 1.0})
     north = site(tmp_path, "north", plan, max_epsilon=1.0, max_epsilon_per_run=2.0)
     south = site(tmp_path, "south", plan)
-    process: list[subprocess.Popen[str]] = []
+    process: list[Command] = []
     ended: list[tuple[int, str]] = []
 
     def kill_in_the_middle(name: str, last_round: int) -> None:
@@ -216,7 +213,7 @@ def test_without_a_margin_a_killed_site_stops_instead_of_overspending(wire: Wire
         other = join(south, address)
         for _ in range(2):
             process.append(join(north, address))
-            ended.append((process[-1].communicate()[0], process[-1].returncode)[::-1])
+            ended.append((process[-1].communicate(), process[-1].returncode)[::-1])
         other.communicate()
 
     wire.on_pull = kill_in_the_middle
@@ -244,7 +241,7 @@ def test_a_site_whose_budget_is_gone_reads_no_record_and_tells_only_the_class(wi
 
     def act(address: str) -> None:
         process = join(north, address)
-        said = process.communicate()[0]
+        said = process.communicate()
         ended.append((process.returncode, said))
         os.kill(os.getpid(), signal.SIGINT)  # the coordinator, on the main thread, waits for more sites
 

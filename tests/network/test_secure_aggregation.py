@@ -3,7 +3,6 @@ killed."""
 
 import random
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,9 @@ from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store import checkpoint
 from fedbnsl_workbench.simulate import InProcessExchange, simulate
 from federation_folder import make_federation
+from forked import Command, joining
 from private_site import DATASET, units_spent
-from secure_sites import FEDERATION, PLAN, SITES, TABLES, Wire, join, make_sites, once, play, tap
+from secure_sites import FEDERATION, PLAN, SITES, TABLES, Wire, make_sites, once, play, tap
 
 
 @pytest.fixture
@@ -64,12 +64,12 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
     folders = make_sites(tmp_path, federation)
     killed: list[str] = []
     rng = random.Random(7)
-    processes: dict[str, subprocess.Popen[str]] = {}
+    processes: dict[str, Command] = {}
 
     def live(folder: Path, address: str) -> tuple[int, str]:
         while True:
-            processes[folder.name] = join(folder, address)
-            said = processes[folder.name].communicate()[0]
+            processes[folder.name] = joining(folder, address)
+            said = processes[folder.name].communicate()
             if processes[folder.name].returncode != -signal.SIGKILL:
                 return processes[folder.name].returncode, said
 

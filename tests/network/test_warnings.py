@@ -16,9 +16,9 @@ from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
 from fedbnsl_client.site.identity import Link
-from fedbnsl_workbench import localnet
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
+from forked import forked_run
 from network.test_private_run import SITES, Wire, coordinate, join, wire
 from private_site import NAMES, make_site, private_plan, rows, write_table
 
@@ -56,7 +56,7 @@ def test_processes_and_one_process_warn_alike_of_what_is_odd_about_the_tables(tm
     north[5] = north[5].rpartition(",")[0] + ",999"
     tables["north"].write_text("\n".join(north) + "\n", encoding="utf-8")
     plan = Plan(n_participants=2, rounds=3)
-    localnet.run(plan, tables, tmp_path / "network", seeds={})
+    forked_run(plan, tables, tmp_path / "network", seeds={})
     with pytest.warns(DataWarning):
         datasets = {site: Dataset.read(path) for site, path in tables.items()}
     alone = simulate(plan, datasets, tmp_path / "alone")
@@ -85,7 +85,7 @@ def test_a_private_run_never_sends_what_is_odd_but_tells_it_to_the_site(wire: Wi
 
     def act(address: str) -> None:
         processes = [join(path.parent, address) for path in tables.values()]
-        said.extend(process.communicate()[0] for process in processes)
+        said.extend(process.communicate() for process in processes)
 
     make_sites(tables, plan)
     result, error = coordinate(plan, tmp_path / "run", wire, act)

@@ -2,12 +2,17 @@
 
 import csv
 import json
+import pickle
+from collections.abc import Callable
+from functools import partial
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedbnsl_workbench.report import charts
 from report_runs import make_run
 
 SEARCH = {"rounds": 5, "refit_rounds": 0, "moments_rounds": 1, "graph_class": "cpdag", "threshold": 0.0}
@@ -127,9 +132,26 @@ def large_run(folder: Path, names: tuple[str, ...], *, seed: int = 3, n_unsure: 
 
 
 def copied_without_charts(made: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of a run to write into, whose page has no charts: these take most of its time."""
+    """A copy of a run to write into; charts, which take most of a page's time, are drawn once for the same numbers."""
     monkeypatch.setattr("fedbnsl_workbench.report.charts.as_svg", lambda figure: "<svg></svg>")
+    for name, draw in _CHARTS.items():
+        monkeypatch.setattr(charts, name, partial(_drawn_once, draw))
     copy.mkdir()
     for path in made.glob("*.*"):
         (copy / path.name).write_bytes(path.read_bytes())
     return copy
+
+
+_CHARTS = {
+    name: value
+    for name, value in vars(charts).items()
+    if isfunction(value) and value.__module__ == charts.__name__ and not name.startswith("_")
+}
+_DRAWN: dict[tuple[str, bytes], str] = {}
+
+
+def _drawn_once(draw: Callable[..., str], *arguments: Any) -> str:
+    key = (draw.__name__, pickle.dumps(arguments))
+    if key not in _DRAWN:
+        _DRAWN[key] = draw(*arguments)
+    return _DRAWN[key]

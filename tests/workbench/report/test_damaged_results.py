@@ -43,9 +43,14 @@ def changed(content, place, change):
     return found
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("damaged"))
+
+
 @pytest.mark.parametrize("change", ["removed", "null", "empty", "of another kind"])
-def test_a_changed_result_is_refused_or_shown(tmp_path, monkeypatch, change):
-    run = copied_without_charts(small_run(tmp_path / "made"), tmp_path / "run", monkeypatch)
+def test_a_changed_result_is_refused_or_shown(made, tmp_path, monkeypatch, change):
+    run = copied_without_charts(made, tmp_path / "run", monkeypatch)
     file = run / "result.json"
     result = json.loads(file.read_text(encoding="utf-8"))
     refused = []
@@ -59,8 +64,8 @@ def test_a_changed_result_is_refused_or_shown(tmp_path, monkeypatch, change):
     assert wanted <= set(refused) or change == "empty"
 
 
-def test_what_is_wrong_in_a_changed_result_is_said_by_its_place(tmp_path, monkeypatch):
-    run = copied_without_charts(small_run(tmp_path / "made"), tmp_path / "run", monkeypatch)
+def test_what_is_wrong_in_a_changed_result_is_said_by_its_place(made, tmp_path, monkeypatch):
+    run = copied_without_charts(made, tmp_path / "run", monkeypatch)
     file = run / "result.json"
     result = json.loads(file.read_text(encoding="utf-8"))
     result["edges"][1]["weight"] = "0.3"

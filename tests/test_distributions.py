@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[1]
+UV = (sys.executable, "-m", "uv")  # as pip does, in a tenth of the time
 FOLDERS = {"fedbnsl-site": "client", "fedbnsl": ".", "fedbnsl-research": "research"}
 PACKAGES = {
     "fedbnsl-site": {"fedbnsl", "fedbnsl_client"},
@@ -100,6 +101,14 @@ def wheelhouse(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     return place
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds one environment, empty at first, which gets one distribution after another: each brings those before it."""
+    place = tmp_path_factory.mktemp("installed")
+    subprocess.run([*UV, "venv", "--quiet", "env"], cwd=place, check=True, capture_output=True)
+    return place
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("distribution", "commands"),
@@ -117,14 +126,14 @@ def wheelhouse(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
         ),
     ],
 )
-def test_a_distribution_works_in_an_empty_environment_without_a_network(
-    distribution: str, commands: set[str], wheelhouse: Path, tmp_path: Path
+def test_a_distribution_works_without_a_network_and_without_those_that_build_on_it(
+    distribution: str, commands: set[str], wheelhouse: Path, place: Path, tmp_path: Path
 ) -> None:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "state"),
-        "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
+        "NUMBA_CACHE_DIR": str(place / "kernels"),
     }
 
     def run(*arguments: object) -> str:
@@ -139,10 +148,9 @@ def test_a_distribution_works_in_an_empty_environment_without_a_network(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    uv = (sys.executable, "-m", "uv")  # as pip does, in a tenth of the time
-    run(*uv, "venv", "--quiet", "env")
-    programs = tmp_path / "env" / "bin"
-    run(*uv, "pip", "install", "--quiet", "--python", "env", "--no-index", "--find-links", wheelhouse, distribution)
+    programs = place / "env" / "bin"
+    source = ("--no-index", "--find-links", wheelhouse)
+    run(*UV, "pip", "install", "--quiet", "--python", place / "env", *source, distribution)
     listed = run(programs / "fedbnsl", "--help").partition("Commands:")[2].partition("Exit codes")[0]
     assert {line.split()[0] for line in listed.splitlines() if line.strip()} == commands
     assert "standard" in run(programs / "fedbnsl", "plan", "list")

@@ -48,8 +48,9 @@ compose-demo: setup ## Two private runs of four containers over TLS, from key to
 	PYTHONPATH=tests $(BIN)/python -m compose.demo
 
 # Many tests wait for processes: a worker more than there are cores. The tests of a file stay together.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
-IN_PARALLEL = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+CORES := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)))')
+WORKERS ?= $(shell expr $(CORES) + 1)
+IN_PARALLEL = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 # Before tests run side by side: each of their processes would compile the same kernels.
 .PHONY: kernels
@@ -59,11 +60,15 @@ kernels: $(RUN_STAMP)
 
 .PHONY: test
 test: $(DEV_STAMP) kernels ## All tests (set FEDBNSL_DATA to a folder with sachs/ to include the real data)
-	$(IN_PARALLEL) $(PYTEST_ARGS)
+# Container images are made meanwhile, as far as that is possible here: the tests that need them come late, call for
+# them again, and say what is missing.
+	@mkdir -p build
+	@{ tests/compose/make-images && tests/deploy/make-machine; } >build/images.log 2>&1 & \
+	$(IN_PARALLEL) $(WORKERS) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(DEV_STAMP) kernels ## The tests that start no processes and no containers and repeat no studies
-	$(IN_PARALLEL) -m "not audit and not long" $(PYTEST_ARGS)
+test-fast: $(DEV_STAMP) kernels ## The tests that start no containers and no federations of processes, and simulate no whole runs
+	$(IN_PARALLEL) $(CORES) -m "not audit and not long" $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(DOCS_STAMP) ## The documentation as a site, in build/docs; a warning or a broken link fails

@@ -22,31 +22,34 @@ _STATE = tempfile.TemporaryDirectory(prefix="fedbnsl-tests-", dir="/dev/shm" if 
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
-# What starts processes or containers and mostly waits for them, and what repeats whole studies: `make test-fast` leaves
-# it out.
-_LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reproduce"}
+# What starts processes or containers and mostly waits for them, and what simulates whole runs or repeats studies: `make
+# test-fast` leaves it out. Single tests elsewhere that take more than half a second are marked where they stand.
+_LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reproduce", "report", "workbench"}
 _LONG |= {"test_cli.py", "test_cli_identity.py", "test_cli_plan.py", "test_startup.py"}
-_LONG |= {
-    "test_database.py",
-    "test_dask_table.py",
-    "test_bench_load.py",
-    "test_repeat.py",
-    "test_report_in_browser.py",
-    "test_trials.py",
-}
-_LONG |= {"test_trial_threads.py", "test_without_report_packages.py", "test_ledger_crashes.py", "test_services.py"}
+_LONG |= {"test_database.py", "test_dask_table.py", "test_trials.py", "test_trial_threads.py", "test_ledger_crashes.py"}
 _LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py", "test_python_versions.py"}
+_LONG |= {"test_services.py", "test_accounts.py"}  # the second loads other libraries for privacy, for seconds
 
-_AFTER_THE_IMAGES = {"test_images.py", "test_chart_in_containers.py"}
+_NEED_IMAGES = {"test_images.py", "test_federation.py", "test_services.py", "test_chart_in_containers.py"}
+
+
+def _is_long(path: Path) -> bool:
+    return bool(_LONG & {path.name, path.parent.name})
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even load the files of which no test is wanted."""
+    left_out = "not long" in config.getoption("markexpr") and collection_path.suffix == ".py"
+    return True if left_out and _is_long(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _LONG & {item.path.name, item.path.parent.name}:
+        if _is_long(item.path):
             item.add_marker("long")
-    # `make test` keeps this order. Long ones first, so that no process waits for the last of them in the end; of those
-    # that need the container images the first makes them, and the others come when they are there.
-    items.sort(key=lambda item: (item.get_closest_marker("long") is None, item.path.name in _AFTER_THE_IMAGES))
+    # `make test` keeps this order. Long files first, so that no process waits for the last of them in the end; among
+    # them the last are those that need container images, which are made meanwhile.
+    items.sort(key=lambda item: (not _is_long(item.path), item.path.name in _NEED_IMAGES))
 
 
 @pytest.fixture

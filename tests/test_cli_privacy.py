@@ -170,6 +170,7 @@ def test_approve_with_yes_records_the_very_settings(fedbnsl, folder, plan):
     assert approvals(folder) == [private_plan(rounds=4).digest().hex()]
 
 
+@pytest.mark.long
 def test_an_approval_by_yes_is_recorded_though_nobody_reads_on(folder, plan):
     assert run_unread("participant", "approve", plan, folder, "--yes") == Outcome(0, "", "")
     assert approvals(folder) == [private_plan().digest().hex()]
@@ -178,6 +179,7 @@ def test_an_approval_by_yes_is_recorded_though_nobody_reads_on(folder, plan):
     assert "rule `max_epsilon_per_run`" in refused.err
 
 
+@pytest.mark.long
 def test_a_question_that_nobody_can_read_approves_nothing(folder, plan):
     unread = run_unread("participant", "approve", plan, folder, stdin="y\n")
     assert unread.code != 0
@@ -311,6 +313,7 @@ def test_2_join_needs_a_policy_or_a_confirmation_that_the_table_is_public(fedbns
         assert "Correct the named option" in err
 
 
+@pytest.mark.long
 def test_12_a_table_of_a_site_folder_is_not_public_because_somebody_says_so(fedbnsl, folder, tmp_path):
     copy = tmp_path / "copy.csv"
     copy.write_bytes((folder / "table.csv").read_bytes())

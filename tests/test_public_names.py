@@ -29,6 +29,7 @@ def test_the_public_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long
 def test_the_example_of_a_public_name_runs(name: str) -> None:
     module = import_module(fedbnsl._PUBLIC[name][0])
     found = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, globs={})
@@ -76,6 +77,7 @@ def test_a_coordinator_writes_where_it_began_wherever_its_program_goes(
     assert not list(Path.cwd().iterdir())
 
 
+@pytest.mark.long
 def test_the_notebook_of_the_how_to_runs_a_real_federation_and_says_the_truth_of_it() -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(5)

@@ -138,6 +138,7 @@ def test_a_budget_of_gaussian_releases_has_its_known_values() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 4e-8), (1.0, 4e-6), (5.0, 1e-5), (10.0, 4e-8)])
+@pytest.mark.long
 def test_dp_accounting_agrees_on_many_gaussian_releases(epsilon: float, delta: float) -> None:
     """Its privacy loss distributions, which know no closed form: five releases of unequal noise together."""
     cost = gaussian_dp.budget(epsilon, delta)
@@ -162,6 +163,7 @@ def test_dp_accounting_agrees_on_many_gaussian_releases(epsilon: float, delta: f
         (10.0, 4e-6, 0.946),
     ],
 )
+@pytest.mark.long
 def test_noise_of_a_gaussian_plan_is_narrower_than_zcdp_would_have_it(
     epsilon: float, delta: float, ratio: float
 ) -> None:
@@ -173,14 +175,17 @@ def test_noise_of_a_gaussian_plan_is_narrower_than_zcdp_would_have_it(
     assert math.sqrt(price.moments_variance) / by_zcdp == pytest.approx(ratio, abs=0.001)
 
 
+@pytest.mark.long
 def test_a_price_covers_the_noise_that_is_drawn_and_no_more_than_the_plan_promises() -> None:
     accounts.check_prices(price_of)
 
 
+@pytest.mark.long
 def test_a_ledger_pays_what_its_cap_allows_by_zcdp_or_for_gaussian_releases_alone() -> None:
     accounts.check_caps()
 
 
+@pytest.mark.long
 def test_a_whole_run_pays_its_price_before_the_table_is_read() -> None:
     accounts.check_whole_runs()
 

@@ -5,6 +5,7 @@ import pytest
 from audit import freshness, updates
 
 
+@pytest.mark.long
 def test_no_two_updates_share_noise() -> None:
     updates.check_noise()
 

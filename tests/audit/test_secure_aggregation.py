@@ -284,6 +284,7 @@ PLANTED: list[tuple[Callable[[], None], str, Plant]] = [
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.long
 def test_the_check_passes(check: Callable[[], None]) -> None:
     check()
 

@@ -30,6 +30,7 @@ def worst_selection(eta: mpmath.mpf, t: mpmath.mpf) -> mpmath.mpf:
 
 @pytest.mark.parametrize("eta", [1e-3, 0.1, 1.0, 4.0])
 @pytest.mark.parametrize("ratio", [1.01, 1.5, 2.0, 10.0, 1000.0])
+@pytest.mark.long
 def test_a_selection_and_a_gaussian_release_are_dominated_by_one_of_the_lemma(eta: float, ratio: float) -> None:
     """To 60 digits, of which both deltas may share many; also below tau = 2 v, where the map is not increasing."""
     with mpmath.workdps(60):

@@ -15,6 +15,7 @@ from fedbnsl_client.participant import Participant
 
 
 @pytest.mark.parametrize("selection_share", [0.05, 0.5, 0.95])
+@pytest.mark.long
 def test_two_tables_are_not_told_apart_better_than_epsilon_allows(selection_share: float) -> None:
     sent = two_worlds.statistics(600, selection_share=selection_share)
     # The reference must know the mechanism, or its test would be a weak one.

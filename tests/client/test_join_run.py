@@ -61,6 +61,7 @@ def test_a_plan_that_is_not_the_one_of_its_digest_is_refused(dataset, monkeypatc
         part(dataset)
 
 
+@pytest.mark.long
 def test_the_patience_of_the_plan_follows_that_of_the_first_call():
     session = Session(NOWHERE, patience_s=600.0, notice=lambda text: None)
     try:

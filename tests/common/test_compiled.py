@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CALLEE = "from fedbnsl.compiled import compiled\n@compiled\ndef one():\n    return {}\n"
 BETWEEN = (
     "from callee import one\nfrom fedbnsl.compiled import compiled\n@compiled\ndef two():\n    return one() + one()\n"
@@ -14,6 +16,7 @@ CALLER = (
 )
 
 
+@pytest.mark.long
 def test_a_kernel_is_compiled_again_after_a_change_in_a_file_that_it_calls(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -39,6 +42,7 @@ USER = (
 )
 
 
+@pytest.mark.long
 def test_a_kernel_is_compiled_again_if_a_class_that_it_took_is_no_more(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     for name in ("Before", "After"):

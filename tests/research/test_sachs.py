@@ -187,6 +187,7 @@ def test_the_sensitivity_table_counts_the_cells_that_equal_the_paper():
     ]
 
 
+@pytest.mark.long
 def test_the_study_writes_its_folder_from_a_folder_in_this_format(small, tmp_path, monkeypatch):
     few = {
         name: replace(each, settings={**each.settings, "rounds": 3})

@@ -89,6 +89,7 @@ def test_a_reference_level_that_is_rare_is_no_absent_one(share: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.long
 def test_levels_that_occur_nowhere_change_no_number_and_are_named(tmp_path: Path, seed: int) -> None:
     """The first ones of two nominal variables, and others by chance."""
     rng = np.random.default_rng(seed)
@@ -145,6 +146,7 @@ def test_the_effect_of_a_variable_of_which_nothing_is_known_is_not_known(tmp_pat
 
 
 @pytest.mark.parametrize("levels", ["ABCD", "ZABC"], ids=["a later one", "the first"])
+@pytest.mark.long
 def test_a_level_that_occurs_nowhere_may_stand_beside_an_exact_sum(tmp_path: Path, levels: str) -> None:
     cells = drawn(1, 300, {"k": "ABC", "m": "ABC"})
     cells["z"] = cells["x"] + cells["y"]
@@ -183,6 +185,7 @@ def test_a_level_or_a_number_that_varies_at_some_sites_alone_is_used(tmp_path: P
 
 
 @pytest.mark.parametrize("plan", ["fed-sparse", "standard"])
+@pytest.mark.long
 def test_no_plan_ends_without_a_result_where_levels_are_absent(tmp_path: Path, plan: str) -> None:
     cells = drawn(3, 180, {"k": "BC", "m": "BCD"})
     found = result_of(tmp_path / "run", cells, described(k=LEVELS, m=LEVELS), plan=plan)
@@ -194,6 +197,7 @@ def test_no_plan_ends_without_a_result_where_levels_are_absent(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("plan", ["standard", "lean"])
+@pytest.mark.long
 def test_a_result_whose_nominal_variables_have_one_column_left_is_read_by_the_names_of_variables(
     tmp_path: Path, plan: str
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_run_in_which_one_variable_varies_ends_with_a_reason(tmp_path: Path) -
     assert json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["state"] == "failed"
 
 
+@pytest.mark.long
 def test_weights_that_are_not_finite_are_null_and_all_readers_of_the_run_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

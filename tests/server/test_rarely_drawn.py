@@ -54,6 +54,7 @@ def test_an_edge_is_rare_below_a_twentieth_of_enough_draws() -> None:
     assert not told.rarely_drawn(dag).any()
 
 
+@pytest.mark.long
 def test_edges_that_are_rare_leave_the_result_and_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = result_of(tmp_path / "whole")
     assert whole["rarely_drawn"] == []

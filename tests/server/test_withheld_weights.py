@@ -94,6 +94,7 @@ def effect_of(capsys: pytest.CaptureFixture[str], run: Path, source: str, target
     return json.loads(answer.out)
 
 
+@pytest.mark.long
 def test_a_change_beyond_1_is_told_nowhere_and_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     found = run_with(monkeypatch, run, weight=5253.25)
@@ -114,6 +115,7 @@ def test_a_change_beyond_1_is_told_nowhere_and_all_others_are(tmp_path: Path, mo
     assert "5253" not in "".join(files)
 
 
+@pytest.mark.long
 def test_what_does_not_rest_on_a_withheld_weight_still_has_its_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +134,7 @@ def test_what_does_not_rest_on_a_withheld_weight_still_has_its_effect(
     assert any("k=B -> m" in text for text in rests["in_words"])
 
 
+@pytest.mark.long
 def test_the_page_tells_no_effect_that_rests_on_a_withheld_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ def test_an_interval_is_cut_where_no_probability_can_be(
     [("m", "x", 12.5, False), ("m", "x", -11.5, True), ("x", "y", 12.5, True)],
     ids=["beyond the range", "within the range", "of no level"],
 )
+@pytest.mark.long
 def test_a_level_moves_no_mean_beyond_the_range_of_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, weight: float, is_told: bool
 ) -> None:

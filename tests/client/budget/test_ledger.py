@@ -255,6 +255,7 @@ def test_the_spending_of_two_runs_at_once_adds_up_under_the_other_name_of_a_ledg
     ledger.verify()
 
 
+@pytest.mark.long
 def test_two_runs_at_once_stay_below_the_cap_together(ledger, path):
     both = [paying(path, 1, 40), paying(path, 2, 40)]
     paid = [len(one.communicate(timeout=120)[0].split()) for one in both]
@@ -263,6 +264,7 @@ def test_two_runs_at_once_stay_below_the_cap_together(ledger, path):
 
 
 @pytest.mark.parametrize("rounds", [1, 4, 9])
+@pytest.mark.long
 def test_a_process_that_is_killed_leaves_the_ledger_to_the_others(ledger, path, rounds):
     victim = paying(path, 1, 40)
     for _ in range(rounds):
@@ -509,6 +511,7 @@ SMALL = st.tuples(st.integers(1, 4), st.integers(1, 3)).flatmap(
 
 @given(SMALL, SMALL, st.randoms(use_true_random=False))
 @settings(max_examples=200, deadline=None)
+@pytest.mark.long
 def test_fingerprints_agree_exactly_where_the_contents_do(one, two, random):
     key = bytes(32)
     (names, X), (other_names, Y) = one, two
@@ -807,6 +810,7 @@ TAMPERINGS = [
 
 
 @pytest.mark.parametrize(("sql", "said"), TAMPERINGS)
+@pytest.mark.long
 def test_a_changed_or_missing_row_is_found_and_named(filled, sql, said):
     with tampering(filled) as raw:
         assert raw.execute(sql).rowcount >= 1
@@ -892,6 +896,7 @@ def files_end_at(ledger: Ledger, path: Path, n_pages: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("n_pages", [0, 1, 2, 5, 11, 13])
 @pytest.mark.parametrize(("short_of", "said"), [(pages_left, "full"), (files_end_at, "disk I/O error|full")])
+@pytest.mark.long
 def test_a_full_disk_is_said_loses_nothing_and_overspends_nothing(filled, short_of, said, n_pages):
     reserved, kept = 4, {k: b"answer %d" % k for k in range(1, 5)}
 
@@ -1020,5 +1025,6 @@ class AnySequence(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.long
 def test_no_sequence_of_calls_overspends_or_answers_twice():
     run_state_machine_as_test(AnySequence, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))

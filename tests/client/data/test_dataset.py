@@ -522,6 +522,7 @@ def test_quantities_are_not_warned_of(
     assert np.array_equal(Dataset.read(write(table)).X, table)  # a warning would be an error
 
 
+@pytest.mark.long
 def test_a_column_that_starts_with_few_whole_values_and_goes_on_with_many_is_not_warned_of(
     write: Callable[..., Path],
 ) -> None:

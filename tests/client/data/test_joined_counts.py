@@ -52,6 +52,7 @@ tables = st.lists(st.tuples(cells, cells, cells, cells), max_size=12).map(lambda
 
 @given(tables, st.lists(st.integers(0, 12), max_size=3), st.sampled_from([NO_DICTIONARY, DESCRIBED]))
 @settings(max_examples=300, deadline=None)
+@pytest.mark.long
 def test_parts_of_a_table_join_to_what_the_whole_table_gives(
     X: Matrix, cuts: list[int], dictionary: Dictionary
 ) -> None:

@@ -255,6 +255,7 @@ FEW_VALUES = hnp.arrays(
 
 @given(FEW_VALUES, st.sampled_from(["as it is", "ascending", "descending", "normal"]), st.integers(3, 200))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.long
 def test_the_fingerprint_is_that_of_the_table_in_memory(X: Matrix, how: str, at_a_time: int) -> None:
     n, d = X.shape
     if how == "normal":
@@ -310,6 +311,7 @@ def test_a_quoted_row_of_another_width_is_refused_as_well(plain: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.long
 def test_a_process_takes_little_memory_for_a_large_table(tmp_path: Path) -> None:
     """64 MiB of values within 32 MiB beyond what a small table takes: moments, fingerprint and a private step."""
     code = """

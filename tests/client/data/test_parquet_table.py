@@ -128,6 +128,7 @@ def test_a_damaged_file_is_refused(table: Matrix, write: Callable[..., Path]) ->
         assert "cannot be read" in refusal(path)
 
 
+@pytest.mark.long
 def test_a_changed_byte_of_pages_with_checksums_is_never_read_as_another_number(
     table: Matrix, write: Callable[..., Path]
 ) -> None:

@@ -77,6 +77,7 @@ def test_whoever_watches_sees_each_pass_over_a_table_that_lies_in_a_file(monkeyp
     assert seen[-1] is None
 
 
+@pytest.mark.long
 def test_ctrl_c_in_the_middle_of_reading_ends_the_site_and_leaves_nothing_behind(tmp_path):
     out = tmp_path / "kept"
     join = ["participant", "join", "127.0.0.1:9", "--insecure", "--public-data", "--site=north", f"--out={out}"]

@@ -50,6 +50,7 @@ def test_numbers_drawn_at_once_are_those_drawn_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long
 def test_digits_that_do_not_decide_are_followed_by_more(seed: int) -> None:
     """Words of few values: equal digits, all ones, zeros and halves are common, which true words have once in 2^60."""
     rng = random.Random(seed)

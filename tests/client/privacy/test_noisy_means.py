@@ -211,6 +211,7 @@ def test_answers_of_other_kinds_are_not_read_again() -> None:
     assert isinstance(participant(journal, table(), units).handle(second).content, Answer)
 
 
+@pytest.mark.long
 def test_the_noise_of_statistics_counts_as_large_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over many sites with the same rows."""
     X, centres, known = table(), taken_off(monkeypatch), means_shown(monkeypatch)
@@ -222,6 +223,7 @@ def test_the_noise_of_statistics_counts_as_large_as_it_is(monkeypatch: pytest.Mo
     assert np.std(centres[::2], axis=0) == pytest.approx(error, rel=0.15)
 
 
+@pytest.mark.long
 def test_the_noise_of_a_release_counts_as_large_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over many second releases of one site."""
     X, known, first, units = table(), means_shown(monkeypatch), Kept(), tasks()[0].units

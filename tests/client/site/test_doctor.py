@@ -283,12 +283,14 @@ def test_a_web_server_instead_of_a_coordinator(site, web_server, check) -> None:
     check(site, web_server).assert_failed("tls", 14, "does not speak TLS", "another program")
 
 
+@pytest.mark.long
 def test_a_web_server_instead_of_a_plaintext_coordinator(web_server, check, tmp_path) -> None:
     check(tmp_path, web_server, "--insecure").assert_failed(
         "identity", 6, "does not answer in plaintext", "no coordinator"
     )
 
 
+@pytest.mark.long
 def test_a_coordinator_with_tls_that_is_asked_in_plaintext(members, start, check, tmp_path) -> None:
     report = check(tmp_path, start(members).address, "--insecure")
     report.assert_failed("identity", 6, "does not answer in plaintext", "leave --insecure out")

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan, Solver
 from private_site import private_plan, rows, write_table
 
@@ -37,6 +39,7 @@ print(len(before), *sorted(compiled() - before))
 """
 
 
+@pytest.mark.long
 def test_after_the_warm_up_no_run_compiles_anything(tmp_path: Path) -> None:
     for solver in get_args(Solver):
         public = None if solver in PRIVATE_SOLVERS else Plan(n_participants=2, rounds=3, local_solver=solver)

@@ -113,6 +113,7 @@ def test_one_command_runs_at_a_time_in_the_order_of_events_and_nobody_waits_for_
     assert [event["k"] for event in told()] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_with_too_many_events_the_oldest_are_lost_and_counted(script, tmp_path, told, caplog) -> None:
     program = "import os, sys, time\nopen(sys.argv[1] + '.began', 'w')\n"
     program += "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.01)\n" + KEEPS
@@ -143,6 +144,7 @@ def test_a_file_that_is_no_program_is_logged_and_the_next_event_is_tried(tmp_pat
     assert "could not be started at 'site back'" in caplog.text
 
 
+@pytest.mark.long
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(script, tmp_path, told, caplog) -> None:
     program = "import subprocess, sys, os, time\nif os.environ['FEDBNSL_EVENT'] == 'paused':\n"
     program += "    child = subprocess.Popen(['sleep', '1000'])\n"

@@ -234,6 +234,7 @@ def test_a_collector_that_is_away_is_said_once_and_holds_nobody_up(
     ]
 
 
+@pytest.mark.long
 def test_a_collector_that_never_answers_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -200,6 +200,7 @@ def test_dot_keeps_every_name_and_edge_and_three_digits_of_a_weight():
 
 
 @given(column_names)
+@pytest.mark.long
 def test_any_column_names_survive_in_every_format(names):
     graph = a_graph(names)
     for form, read in (FORMATS | {"dot": from_dot}).items():

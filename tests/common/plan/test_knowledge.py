@@ -57,6 +57,7 @@ def test_edges_within_a_tier_and_over_several_tiers_are_allowed() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(EDGES, EDGES)
+@pytest.mark.long
 def test_what_is_allowed_is_what_is_not_forbidden_and_closes_no_cycle(
     required: list[tuple[str, str]], forbidden: list[tuple[str, str]]
 ) -> None:

@@ -216,6 +216,7 @@ def test_the_tables_of_this_file_cover_every_setting() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(plans())
+@pytest.mark.long
 def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
     back = Plan.from_toml(plan.to_toml())
     assert back == plan

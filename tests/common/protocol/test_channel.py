@@ -108,6 +108,7 @@ def test_nobody_who_lives_is_silent_for_so_long_that_it_counts_as_away():
     assert (ping["grpc.keepalive_time_ms"] + answer_ms) / 1000 < channel.AWAY_S, "until a dead connection is replaced"
 
 
+@pytest.mark.long
 def test_a_connection_without_calls_is_closed_and_comes_back_with_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert channel._IDLE_S > 2 * channel.AWAY_S, "a site of a run is never idle"
     monkeypatch.setattr(channel, "_IDLE_S", 1)

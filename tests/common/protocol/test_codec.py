@@ -393,6 +393,7 @@ def test_a_message_is_hardly_larger_than_the_papers_formula(d: int, log_density:
     assert_small(d, index[index // d != index % d])
 
 
+@pytest.mark.long
 def test_no_support_of_any_size_makes_a_message_larger_than_promised() -> None:
     for d in range(2, 1001):
         for index in ([], [1], [d * d - 2], *costly_supports(d)):
@@ -958,6 +959,7 @@ def test_arbitrary_bytes_never_decode_to_something_invalid(
 @every_message
 @settings(max_examples=250, deadline=None)
 @given(data=st.data())
+@pytest.mark.long
 def test_a_damaged_message_never_decodes_to_something_invalid(
     check: Callable[[bytes], None], valid: bytes, data: st.DataObject
 ) -> None:

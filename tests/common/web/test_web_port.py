@@ -246,6 +246,7 @@ def test_viewers_that_read_nothing_never_hold_up_who_publishes(monkeypatch):
             one.close()
 
 
+@pytest.mark.long
 def test_viewers_that_read_nothing_are_cut_off(monkeypatch):
     monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
     with Page() as page:

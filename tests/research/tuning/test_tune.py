@@ -255,6 +255,7 @@ def test_given_tables_are_searched_and_a_changed_table_is_other_data(capsys, tmp
     assert (out / "trials.jsonl").read_bytes().count(b"\n") == 3  # version, before, after
 
 
+@pytest.mark.long
 def test_a_private_search_repeats_its_noise_and_needs_public_tables(capsys, tmp_path):
     data = tmp_path / "data"
     assert run_command(capsys, "data", "synth", *SMALL[:8], "--out", data).code == 0

@@ -97,6 +97,7 @@ def step(A: Matrix, W: Matrix, *, allowed: Mask = FREE, max_iterations: int = 10
 
 @pytest.mark.parametrize(("alpha", "rho_1"), [(0.5, 0.0), (5.0, 0.0), (0.0, 3.0), (1.0, 2.0)])
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.long
 def test_the_global_step_finds_the_minimum_over_all_entries(seed: int, alpha: float, rho_1: float) -> None:
     A, W = random_weights(seed, scale=0.8), random_weights(seed + 100, scale=0.3)
     found = W

@@ -31,6 +31,7 @@ def network(moments: np.ndarray = S) -> FittedNetwork:
 
 
 @pytest.mark.parametrize("n", [4, 8, 50])
+@pytest.mark.long
 def test_draws_have_the_mean_and_the_variances_of_moments_of_records(n: int) -> None:
     rng = np.random.default_rng(0)
     drawn = np.stack([draw(network(), np.eye(3), Accuracy(n), rng) for _ in range(3000)])
@@ -127,6 +128,7 @@ def test_shares_count_pairs_and_directions_of_the_class() -> None:
 
 
 @pytest.mark.parametrize("seed", [27, 125, 144])
+@pytest.mark.long
 def test_graphs_far_apart_that_fit_about_equally_well_share_the_draws_as_full_searches_say(seed: int) -> None:
     """Searches that start at the graph stay near it: by them alone, shares are wrong by 0.3 and more."""
     d, n = 6, 4000

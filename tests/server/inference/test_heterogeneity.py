@@ -75,6 +75,7 @@ def test_each_search_has_the_moments_and_the_rows_of_the_other_sites() -> None:
     assert [one[2] for one in seen] == pytest.approx([0.3 * math.hypot(m, n) / (m + n) for (_, m), (_, n) in weighted])
 
 
+@pytest.mark.long
 def test_without_a_site_the_best_graph_is_found_though_it_is_far_from_that_of_all_sites() -> None:
     """Searches that start at the graph and stay near it keep pairs that full searches do not."""
     d, n = 6, 500

@@ -124,6 +124,7 @@ def test_unknown_moments_are_unknown_residuals_where_they_matter_and_nowhere_els
 
 
 @pytest.mark.parametrize(("n", "noise"), [(400, 0.0), (10**9, 0.03), (400, 0.05)])
+@pytest.mark.long
 def test_residuals_without_an_edge_are_correlated_by_chance_as_much_as_the_error_says(n: int, noise: float) -> None:
     """Chain and collider: for a and c the parents of c say most of a, for b and d none of it is left, a and d some."""
     dag = np.zeros((4, 4), dtype=bool)

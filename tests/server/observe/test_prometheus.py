@@ -223,6 +223,7 @@ def test_a_look_at_a_loop_happens_on_its_thread(loop):
     assert where[0] is not threading.current_thread()
 
 
+@pytest.mark.long
 def test_a_look_at_a_loop_that_is_busy_or_over_sees_nothing(loop):
     loop.call_soon_threadsafe(time.sleep, 3.0)
     assert from_loop(loop, lambda: {"cohort": STATUS})() is None

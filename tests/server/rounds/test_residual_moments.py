@@ -309,6 +309,7 @@ def test_with_little_budget_a_run_ends_with_a_graph_all_the_same(epsilon: float)
 
 
 @pytest.mark.parametrize("plan", [PLAN, AFTER_ADMM], ids=["without ADMM", "after ADMM"])
+@pytest.mark.long
 def test_the_same_noise_gives_the_same_bits_though_everybody_starts_again_every_round(
     plan: Plan, tmp_path: Path
 ) -> None:

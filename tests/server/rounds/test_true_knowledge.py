@@ -1,6 +1,7 @@
 """How often true knowledge is said not to fit, and a reversed collider is: over generated tables."""
 
 import numpy as np
+import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
@@ -26,6 +27,7 @@ def is_said(X: Matrix, tiers: list[list[int]]) -> bool:
     return bool(cost > 5.0 or (cost > 3.5 and found["cost_on_same_pairs"] > 20.0))
 
 
+@pytest.mark.long
 def test_true_tiers_are_hardly_ever_said_not_to_fit() -> None:
     rng, said = np.random.default_rng(7), 0
     for _ in range(50):

@@ -317,6 +317,7 @@ def of_real(participants: Mapping[str, Participant], *, lost_in: int = 0) -> Scr
 @pytest.mark.parametrize("through_disk", [False, True], ids=["in memory", "from a checkpoint"])
 @pytest.mark.parametrize("rebuilt", [False, True], ids=["participants go on", "participants lost their state"])
 @pytest.mark.parametrize("answering", [True, False], ids=["while they answer", "between two rounds"])
+@pytest.mark.long
 def test_a_run_resumed_after_any_round_ends_with_the_same_bits(
     settings: dict[str, object],
     through_disk: bool,

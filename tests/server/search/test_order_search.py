@@ -68,6 +68,7 @@ def least_of_all(S: np.ndarray, required: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.long
 def test_the_best_of_all_graphs_is_found(seed: int):
     S, nothing = network(4, seed), np.zeros((4, 4), dtype=bool)
     dag = found(S, nothing, seed=seed)
@@ -110,6 +111,7 @@ def test_no_family_has_two_columns_whose_moment_is_unknown():
     assert not (without[i] & without[j]).any()
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_graph():
     S, nothing = network(12, 5), np.zeros((12, 12), dtype=bool)
     assert np.array_equal(found(S, nothing, seed=3), found(S, nothing, seed=3))
@@ -134,6 +136,7 @@ def test_no_write_leaves_its_array_where_variables_have_several_columns():
 
 
 @pytest.mark.parametrize("seed", [15, *range(8)])
+@pytest.mark.long
 def test_a_column_that_is_a_sum_of_others_in_single_precision_ends_the_search(seed):
     """Rounding leaves it less than no variance, where an added and a dropped parent seem to be gains in turn."""
     rng = np.random.default_rng(seed)
@@ -161,6 +164,7 @@ def test_a_search_that_is_asked_to_end_tries_no_shuffle_but_improves_its_first_o
     assert np.array_equal(asked, unshuffled)
 
 
+@pytest.mark.long
 def test_after_the_warm_up_no_search_compiles_anything():
     """In a process of its own, for in this one other tests have compiled what they needed."""
     program = (

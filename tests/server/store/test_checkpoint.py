@@ -232,6 +232,7 @@ def test_a_file_cut_off_anywhere_is_refused(state: AdmmState, tmp_path: Path) ->
             checkpoint.load(path, plan_digest=DIGEST)
 
 
+@pytest.mark.long
 def test_a_flipped_bit_is_refused_or_does_no_harm(state: AdmmState, tmp_path: Path) -> None:
     path = tmp_path / "state"
     checkpoint.save(path, state, plan_digest=DIGEST)

@@ -130,6 +130,7 @@ def test_a_reference_with_a_cycle_is_scored_with_a_warning(run, tmp_path):
     assert "cyclic.csv has a directed cycle" in warning
 
 
+@pytest.mark.long
 def test_a_run_that_did_not_finish_is_scored_as_it_stood_with_a_warning(run, truth):
     finished = evaluate(run, truth, tau=None)["scores"]
     for state in ("interrupted", "failed"):

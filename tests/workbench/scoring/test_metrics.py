@@ -177,6 +177,7 @@ def drawn_dags(d, n_edges):
     ]
 
 
+@pytest.mark.long
 def test_random_dags_are_a_uniform_order_and_a_uniform_choice_of_forward_pairs():
     rng = np.random.default_rng(5)
     exact = Counter(drawn_dags(3, 2))
@@ -188,6 +189,7 @@ def test_random_dags_are_a_uniform_order_and_a_uniform_choice_of_forward_pairs()
         assert abs(drawn[edges] / n_draws - p) < 5 * np.sqrt(p * (1 - p) / n_draws)
 
 
+@pytest.mark.long
 def test_random_scores_approach_the_mean_and_spread_over_all_draws():
     reference = graph(4, (0, 2), (1, 2), (2, 3))
     exact = [score(graph(4, *edges), reference).as_dict() for edges in drawn_dags(4, 3)]

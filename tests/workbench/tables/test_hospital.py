@@ -56,6 +56,7 @@ def test_without_troubles_a_table_follows_the_linear_gaussian_network() -> None:
             np.testing.assert_allclose(found, hospitals.W[parents, j], atol=10 * at)
 
 
+@pytest.mark.long
 def test_a_child_is_linear_in_what_was_observed_of_its_parents_whatever_their_kinds() -> None:
     """Least squares on the columns of the dictionary leaves the unit noise of a continuous child, and nothing else."""
     seen = set()
@@ -118,6 +119,7 @@ def test_ranges_are_wider_than_the_data_and_do_not_follow_them() -> None:
             assert high - low > 12 * x.std()
 
 
+@pytest.mark.long
 def test_a_tenth_of_the_rows_lose_a_cell_or_a_tenth_of_the_cells_are_lost() -> None:
     for trouble, share_of_rows in (("missing", 0.1), ("missing-cells", 1 - 0.9**12)):
         rows = [row for site in draw(7, (trouble,)).sites for row in site.rows]
@@ -165,6 +167,7 @@ def test_a_site_s_own_columns_toml_leads_back_to_the_dictionary(tmp_path: Path) 
                     assert value == pytest.approx(float(expected[place]), rel=2e-5)
 
 
+@pytest.mark.long
 def test_the_command_writes_what_it_is_asked_for(tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         return CliRunner().invoke(fedbnsl, ["data", "hospital", *arguments], standalone_mode=False).stdout

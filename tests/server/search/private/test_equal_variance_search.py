@@ -77,6 +77,7 @@ def test_all_releases_count() -> None:
     assert wrong(searched(many, scales), W) == 0
 
 
+@pytest.mark.long
 def test_unequal_variances_keep_the_searched_graph() -> None:
     """A model that the releases contradict decides nothing."""
     rng = np.random.default_rng(0)
@@ -154,6 +155,7 @@ def test_noise_variances_are_compared_in_units_of_the_tables() -> None:
     assert found.graph.weights * size / size[:, None] == pytest.approx(W, abs=0.3)
 
 
+@pytest.mark.long
 def test_only_the_last_search_drops_what_does_not_exceed_the_threshold() -> None:
     W, S = network(2)
     scales = np.sqrt(S.diagonal())

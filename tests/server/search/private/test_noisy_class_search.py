@@ -261,6 +261,7 @@ def test_the_graph_that_explains_most_is_kept_whichever_search_and_price_propose
 
 
 @pytest.mark.parametrize("std", [0.2, 0.5, 5.0])
+@pytest.mark.long
 def test_noise_larger_than_all_else_ends_in_a_graph(std: float):
     """In residuals of the best graph an error may then be larger than a variance: an edge must not cost less for it."""
     W = np.diag([0.9, -0.8, 0.7], k=1)

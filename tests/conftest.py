@@ -28,7 +28,7 @@ _LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reprod
 _LONG |= {"test_cli.py", "test_cli_identity.py", "test_cli_plan.py", "test_startup.py"}
 _LONG |= {"test_database.py", "test_dask_table.py", "test_trials.py", "test_trial_threads.py", "test_ledger_crashes.py"}
 _LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py", "test_python_versions.py"}
-_LONG |= {"test_services.py", "test_accounts.py"}  # the second loads other libraries for privacy, for seconds
+_LONG |= {"test_services.py", "test_mutations.py", "test_accounts.py"}  # the last loads other libraries, for seconds
 
 _NEED_IMAGES = {"test_images.py", "test_federation.py", "test_services.py", "test_chart_in_containers.py"}
 

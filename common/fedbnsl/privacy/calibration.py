@@ -369,6 +369,13 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
     Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators (as
     large as `blocks` says), two columns differ at most. A whole record and zeros lie at most sqrt(1 + 2 d) apart. Each
     number is rounded.
+
+    It also holds where indicators are shares of a group's rows, which sum to at most 1. Then all columns of a block may
+    differ, but no further in all: of shares s and t, u = 2 s - 1, the squared distance is f = 4 (s - t)^2 (1 + 4 (s + t
+    - 1)^2) <= 4 (s + t). For s + t >= 1 as f <= 4; else as f <= 4 w^2 (1 + 4 (1 - w)^2) <= 4 w with w = s + t, since
+    (1 - w) (1 - 2 w)^2 >= 0. So a block adds at most 8, as two columns do. Rounding then moves all 2 d numbers, by
+    sqrt(2 d) in all: no more than what two columns a block are given, 2 each, or else d is so large that a record and
+    zeros lie further apart.
     """
     other_values = sum(min(size, 2) for size in blocks) * (2 * LATTICE + 2) ** 2
     missing = LATTICE**2 + sum(blocks) * 2 * (LATTICE + 1) ** 2

@@ -61,6 +61,23 @@ def test_no_record_moves_the_sums_further_than_is_paid_for():
     assert furthest >= 0.999 * bound, "the bound is reached: none of the budget is wasted"
 
 
+@without_noise
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_no_group_moves_the_sums_further_than_is_paid_for(size: int):
+    """Means over the rows of a group: shares of levels, which sum to at most 1. Corners and halves are the worst."""
+    rng = np.random.default_rng(size)
+    low, high = np.array([-2.0, *[0.0] * size]), np.array([6.0, *[1.0] * size])
+    corners = [np.eye(size + 1)[k, :size] for k in range(size + 1)]
+    halves = [(a + b) / 2 for a, b in itertools.combinations(corners, 2)]
+    inner = list(rng.dirichlet(np.full(size + 1, 0.3), 60)[:, :size])
+    records = [(x, *shares) for x in (-2.0, 6.0, np.nan) for shares in [*corners, *halves, *inner]]
+    found = [LATTICE * release_statistics(np.array([one]), low, high, 0, SYSTEM) for one in records]
+    furthest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(found, 2))
+    bound = statistics_sensitivity([1, size])
+    assert furthest <= bound
+    assert furthest >= 0.99 * bound, "none of the budget is wasted"
+
+
 @pytest.mark.parametrize("blocks", [[1], [1, 1, 1], [1, 2], [3], [5, 1]])
 def test_the_bound_is_that_of_the_worst_of_many_pairs(blocks: list[int]):
     """Of values on a grid, where the squared distance is a sum over variables."""

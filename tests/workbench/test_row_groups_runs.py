@@ -14,6 +14,7 @@ import tomli_w
 from fedbnsl.errors import DataError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
+from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.estimator import FedSparseBNSL
 from fedbnsl_workbench.simulate import simulate
@@ -88,6 +89,25 @@ def test_patients_are_the_records_of_a_run(tmp_path: Path) -> None:
     assert not any("independent" in text for text in result["warnings"])
     left = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
     assert not re.search(rb"pat\dq\d|2024-05", left)
+
+
+def test_shares_of_levels_are_not_taken_for_zeros_and_ones(tmp_path: Path) -> None:
+    """A tenth of the visits of every patient have the event, so that shares vary by little and nobody is rare."""
+
+    def made(site: int) -> tuple[list[str], list[list[object]]]:
+        rng = np.random.default_rng(site)
+        rows = [[f"p{k // 20}", float(rng.random() < 0.1), *rng.standard_normal(2).tolist()] for k in range(1000)]
+        return ["patient", "event", "x", "y"], rows
+
+    event = {"event": {"kind": "binary", "levels": ["0", "1"]}}
+    data = folder(tmp_path / "data", made, {**GROUP, **event, "x": {}, "y": {}})
+    result = run(data, tmp_path / "run")
+    assert "rare_levels" not in result["warning_codes"]
+    plan = described_by(FAST, data)
+    context = Run(plan, plan.edge_mask(plan.column_names), {"site-1": 50})
+    assert not context.indicators.any()
+    alone = described_by(FAST, data).with_settings(dictionary={**event, "x": {}, "y": {}})
+    assert Run(alone, alone.edge_mask(alone.column_names), {"site-1": 50}).indicators.tolist() == [True, False, False]
 
 
 def test_rows_as_they_are_raise_a_warning_with_the_number_of_groups(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from fedbnsl_research.bench.accuracy import accuracy, sachs
 from fedbnsl_research.bench.attacks import attacks
 from fedbnsl_research.bench.confidence import confidence
+from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
 from fedbnsl_research.bench.hubs import hubs
 from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
@@ -46,4 +47,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "startup": startup,
     "tables": tables,
     "networks": networks,
+    "groups": groups,
 }

@@ -2,7 +2,10 @@
 
 import csv
 import math
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ import pytest
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.data.reading import ColumnMap
 
 pytestmark = pytest.mark.usefixtures("each_reader")
@@ -206,6 +211,24 @@ def test_times_are_ordered_as_they_are_written(tmp_path: Path, cells: list[str],
     assert table.X[1:3, 3].tolist() == order[:2]
 
 
+def test_first_rows_do_not_count_as_gaps_that_a_plan_refuses(tmp_path: Path) -> None:
+    rows = visits(gaps=False, most=2, patients=60)
+    dictionary = described(visit={"lags": 1}, sex={"fixed": True})
+    plan = Plan.load("standard").with_dictionary(dictionary, origin="here")
+    refusing = plan.with_settings(preparation={"missing": "refuse"})
+    table = read(tmp_path, rows, dictionary, min_rows=5)
+    assert table.gaps.rows > table.gaps.of / 2
+    assert rows_for(table, refusing).n_samples == rows_for(table, plan).n_samples == table.gaps.of - table.gaps.first
+    second = [row for row in rows if row["visit"].endswith("02")]
+    for row in second[: len(second) * 2 // 3]:
+        row["z"] = None
+    table = read(tmp_path, rows, dictionary, min_rows=5)
+    lacking = len(second) * 2 // 3
+    assert table.gaps.said().endswith(f"{table.gaps.first} as the first of their group; 'z' {lacking}")
+    with pytest.raises(DataError, match="The plan wants none to be left out"):
+        rows_for(table, refusing)
+
+
 # ---- what cannot be used -------------------------------------------------------------------------------------------
 
 
@@ -299,3 +322,67 @@ def _icc(of_groups: list[Matrix]) -> float:
     within = sum(((g - g.mean()) ** 2).sum() for g in of_groups) / (n - k)
     size = (n - sum(len(g) ** 2 for g in of_groups) / n) / (k - 1)
     return float(max((between - within) / (between + (size - 1) * within), 0.0))
+
+
+# ---- readers -------------------------------------------------------------------------------------------------------
+
+
+def numbered(rows: list[Row]) -> list[Row]:
+    """The same rows with numbers for patients."""
+    return [{**row, "patient": int(row["patient"][1:])} for row in rows]
+
+
+def test_parquet_and_a_database_are_prepared_as_csv_is(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = numbered(visits())
+    expected = read(tmp_path, rows, described(**LAGS))
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    days = [datetime.fromisoformat(cell) for cell in columns["visit"]]
+    parquet.write_table(
+        arrow.table({**columns, "visit": arrow.array(days, arrow.timestamp("ms"))}), tmp_path / "t.parquet"
+    )
+    with closing(sqlite3.connect(tmp_path / "t.db")) as database:
+        database.execute("create table t (patient, visit, x, y, z, sex)")
+        database.executemany("insert into t values (?, ?, ?, ?, ?, ?)", [tuple(row.values()) for row in rows])
+        database.commit()
+    query = '[database]\nurl = "sqlite:///t.db"\nquery = "select sex, x, y, z, visit, patient from t"\n'
+    (tmp_path / "table.toml").write_text(query, encoding="utf-8")
+    for name in ("t.parquet", "table.toml"):
+        found = Dataset.read(tmp_path / name, dictionary=described(**LAGS), warn=False)
+        assert found.variables == expected.variables
+        np.testing.assert_array_equal(found.X, expected.X)
+        assert found.gaps == expected.gaps
+
+
+def test_numbers_of_patients_are_one_in_every_spelling(tmp_path: Path) -> None:
+    rows = visits(gaps=False)
+    spelled = [{**row, "patient": row["patient"][1:] + ".0" * (k % 2)} for k, row in enumerate(rows)]
+    np.testing.assert_array_equal(read(tmp_path, spelled, described()).X, read(tmp_path, numbered(rows), described()).X)
+
+
+def test_a_site_says_what_its_columns_are_called(tmp_path: Path) -> None:
+    rows = visits()
+    own = [{{"patient": "Pat", "visit": "Tag"}.get(name, name): cell for name, cell in row.items()} for row in rows]
+    mapping = ColumnMap.model_validate({"patient": {"column": "Pat"}, "visit": {"column": "Tag"}})
+    np.testing.assert_array_equal(
+        read(tmp_path, own, described(), mapping=mapping).X, read(tmp_path, rows, described()).X
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        ({"patient": {"factor": 2.0}}, "'patient' is of kind group, and so has no factor"),
+        ({"x": {"format": "%d"}}, "'x' is not of kind time, and so has no format"),
+    ],
+)
+def test_a_site_cannot_say_what_does_not_fit(tmp_path: Path, here: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read(tmp_path, visits(), described(), mapping=ColumnMap.model_validate(here))
+
+
+def test_dask_is_refused_with_the_reason(tmp_path: Path) -> None:
+    dask_table = pytest.importorskip("fedbnsl_client.data.dask_table")
+    with pytest.raises(DataError, match="hold parts of the table, over which a group may be spread") as caught:
+        dask_table.read(None, tmp_path, dictionary=described())
+    assert "Leave out --engine" in str(caught.value.remedy)

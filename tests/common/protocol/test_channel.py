@@ -1,4 +1,4 @@
-"""What both ends of the wire must agree on; sizes, keepalive and loopback: tests/network/test_session.py."""
+"""What both ends of the wire must agree on; sizes, keepalive and loopback: tests/network/test_session_limits.py."""
 
 import socket
 import threading

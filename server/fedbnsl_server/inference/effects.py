@@ -192,9 +192,10 @@ def moved_by_turning(covariance: Matrix, marks: Mask, undecided: Mask, source: i
             regressors = np.concatenate([members[source], *(members[k] for k in np.flatnonzero(parents))])
             within = covariance[np.ix_(regressors, regressors)]
             try:
-                effects = np.linalg.solve(within, covariance[regressors])[: members[source].size]
+                solved: Matrix = np.asarray(np.linalg.solve(within, covariance[regressors]), dtype=np.float64)
             except np.linalg.LinAlgError:  # functions of each other, between which nothing tells a direction
                 return np.ones_like(moved)
+            effects: Matrix = solved[: members[source].size]
             first = effects if first is None else first
             far = np.abs(effects - first) * spread[members[source]][:, None] > _SAME * spread
             moved[columns.variable_of[far.any(axis=0)]] = True

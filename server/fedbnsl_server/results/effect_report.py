@@ -202,7 +202,7 @@ class _Question:
     @cached_property
     def _is_open(self) -> bool:
         """Whether a direction is open that the effect rests on, whatever the best class says."""
-        draws = [] if self._untold else self.sources
+        draws: Sequence[int] = () if self._untold else self.sources
         return bool(self._tied or self._undecided or draws_have_others(self.network, draws, self.target, self._effects))
 
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:

@@ -85,7 +85,9 @@ class Ideal:
     def of(cls, settings: Plan) -> "Ideal":
         assert settings.privacy is not None
         share, M = settings.privacy.selection_share, np.full(2, MOMENT) + settings.consensus_penalty
-        step = reference.budget(EPSILON, DELTA) / ROUNDS
+        # By Gaussian DP all steps cost as much as so many single ones, by zCDP as ROUNDS; the run has the lesser noise.
+        steps = reference.steps_and_selections(share, 1 - share, ROUNDS)
+        step = max(reference.budget(EPSILON, DELTA) / ROUNDS, reference.gaussian_budget(EPSILON, DELTA) / steps)
         return cls(
             math.sqrt(2 * share * step),
             2 * LATTICE / math.sqrt(2 * (1 - share) * step),

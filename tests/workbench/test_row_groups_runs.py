@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 import tomli_w
 
-from fedbnsl.errors import DataError
+from fedbnsl.errors import DataError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.estimator import FedSparseBNSL
+from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import described_by, tables_for
 
@@ -131,6 +132,10 @@ def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     into_present = {pair for pair in edges(result) if not pair[1].endswith("@-1")}
     assert into_present == {("x@-1", "x"), ("y@-1", "y"), ("y@-1", "z"), ("x", "y")}
     assert {site["rows_used"] for site in result["sites"].values()} == {540}
+    with pytest.raises(SetupError, match="'x@-1': what it was one row before"):
+        Network.read(tmp_path / "run").effect("x@-1", "y")
+    (effect,) = Network.read(tmp_path / "run").effect("x", "y")["effects"][0]["values"]
+    assert effect["effect"] == pytest.approx(0.6, abs=0.1)
     assumed = json.dumps(result["verdict"])
     assert "that nothing causes what was before it" in assumed
     assert "rows that depend on more than the row before" in assumed

@@ -31,12 +31,18 @@ def effect_of(network: LearnedNetwork, sources: Sequence[str], target: str) -> d
     Raises
     ------
     SetupError
-        If a name is none of the network's, or names a variable twice.
+        If a name is none of the network's, or names a variable twice, or a source is of the row before.
     """
     named = [_place(name, network) for name in (*sources, target)]
     places = [variable for variable, _ in named]
     if len(set(places)) < len(places):
         raise SetupError("the effect of what on what: expected different variables, each of them once")
+    if past := [name for name in sources if name.partition("=")[0] in network.before]:
+        raise SetupError(
+            f"{first_few(map(repr, past))}: what it was one row before. What caused it then lies further back than the "
+            "rows of the run, so that its total effect is not known",
+            remedy="The weight of an arrow from it is what it does one row later, the other causes held fixed.",
+        )
     return effect_report(network, places[:-1], places[-1], {k for _, columns in named for k in columns})
 
 

@@ -14,6 +14,7 @@ from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
@@ -51,6 +52,7 @@ class LearnedNetwork:
     # Of nominal variables, the level that the others are compared with.
     references: Mapping[str, str] = field(default_factory=dict[str, str])
     shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
+    before: tuple[str, ...] = ()  # variables of the row before: what caused them lies further back
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -104,6 +106,7 @@ def read_network(run: Path) -> LearnedNetwork:
             remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
         ) from None
     estimation, verdict = result["estimation"], result["verdict"]
+    plan = Plan.load(run / "plan.toml") if (run / "plan.toml").exists() else None
     return LearnedNetwork(
         columns,
         learned_class(result),
@@ -119,7 +122,8 @@ def read_network(run: Path) -> LearnedNetwork:
         functions=tuple(map(tuple, verdict["functions"])),
         withheld=tuple(withheld),
         without_withheld=implied_covariance(told, variance, correlation) if withheld else None,
-        largest=_largest(run, columns),
+        largest=None if plan is None else largest_changes(plan, columns),
+        before=() if plan is None else tuple(n for n in columns.variables if plan.dictionary.slice_of(n) == BEFORE),
         untold={
             one["variable"]: sentence(next(unused_notes([one]))) for one in result["unused"] if one["level"] is None
         },
@@ -151,12 +155,6 @@ def _shares(result: Mapping[str, Any]) -> Matrix | None:
             i, j = position[edge["source"]], position[edge["target"]]
             found[i, j] = found[j, i] = drawn["adjacent"]
     return None if np.isnan(found).all() else found
-
-
-def _largest(run: Path, columns: Columns) -> Matrix | None:
-    """As the run's plan says it; none where the folder has no plan."""
-    path = run / "plan.toml"
-    return largest_changes(Plan.load(path), columns) if path.exists() else None
 
 
 def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:

@@ -9,8 +9,10 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.report.dag_drawing import Arrow
+from fedbnsl_workbench.report.effects import effect_table
 from fedbnsl_workbench.report.lagged_drawing import draw_lagged
 from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.run_files import read_run
 from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("x", "y", "alone", "x@-1", "y@-1", "alone@-1", "sex")
@@ -77,3 +79,6 @@ def test_the_page_of_a_lagged_run_has_two_columns(tmp_path: Path) -> None:
     assert at["x@-1"][1] == at["x"][1]
     assert "right the present row" in page
     assert "Every learned arrow points down" not in page
+    assert "Rows in the order of &#39;t&#39; follow each other in time: beside each row stands the one before." in page
+    rows = effect_table(read_run(tmp_path)).rows
+    assert not any(row.source in ("x@-1", "y@-1") for row in rows), "what caused them lies further back"

@@ -88,6 +88,8 @@ def _table(network: LearnedNetwork) -> EffectTable:
     spread, rows, skipped, work = network.spread, list[EffectRow](), list[str](), 0
     members, withheld = network.columns.members(), 0
     for source, name in enumerate(network.columns.variables):
+        if name in network.before:  # its causes lie further back than the rows of the run
+            continue
         found = others = None
         if work < _MOST_WORK:
             found, others = (

@@ -30,7 +30,7 @@ def settings(run: ReportedRun) -> list[Row]:
     for key, info in type(run.plan).model_fields.items():
         value = getattr(run.plan, key)
         if isinstance(value, Dictionary):
-            said = {name: entry.model_dump(mode="json", exclude_defaults=True) for name, entry in value.items()}
+            said = {name: entry.model_dump(mode="json", exclude_defaults=True) for name, entry in value.root.items()}
             if plain := [name for name, entry in said.items() if not entry]:
                 rows.append(_row(key, f"as numbers, with nothing else said: {', '.join(plain)}", info))
             rows += [_row(f"{key}.{name}", _shown(entry), info) for name, entry in said.items() if entry]

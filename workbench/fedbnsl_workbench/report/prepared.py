@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.dictionary import Entry
-from fedbnsl_server.results.sentences import UNITS
+from fedbnsl_server.results.sentences import UNITS, whole
 from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_workbench.report.run_files import ReportedRun
 
@@ -104,6 +104,9 @@ def _steps(run: ReportedRun) -> list[str]:
             "the others were transformed. Levels count from 0; a nominal variable became one column of zeros and ones "
             "for each level but the first."
         )
+    if rows := run.plan.dictionary.rows:
+        shares = "; of a level, the share of rows that have it" if rows.averages else ""
+        steps.append(f"{whole(rows.in_words() + shares)} What tells the rows apart stayed at the site.")
     own = "own noisy means off its columns, as its paid release told them" if private else "own means off its columns"
     steps.append(
         {

@@ -17,7 +17,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.row_groups import LAG
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.simulate import simulate
@@ -141,19 +141,17 @@ def scored_lags(marks: Mask, process: Series) -> np.ndarray:
 
 def _learned(tables: list[Matrix], keys: dict[str, dict[str, Any]]) -> Mask:
     """Marks of the graph over the tables, whose last columns are the keys."""
-    names = [f"x{k}" for k in range(tables[0].shape[1] - len(keys))]
-    dictionary = Dictionary.model_validate({**{name: {} for name in names}, **keys})
+    names = [f"X{k + 1}" for k in range(tables[0].shape[1])]  # as `site_tables` calls the columns of an array
+    variables, key_names = names[: len(names) - len(keys)], names[len(names) - len(keys) :]
+    dictionary = Dictionary.model_validate(
+        {**{name: {} for name in variables}, **dict(zip(key_names, keys.values(), strict=True))}
+    )
     plan = Plan.load("standard").with_settings(n_participants=len(tables), bootstrap=0)
     plan = plan.with_dictionary(dictionary, origin="generated tables")
-    read = {
-        f"site-{k + 1}": rows_for(
-            Dataset.of_values(dictionary.variables, X, origin=f"table {k + 1}", dictionary=dictionary, warn=False), plan
-        )
-        for k, X in enumerate(tables)
-    }
+    read = {site: rows_for(table, plan) for site, table in site_tables(tables, dictionary=dictionary).items()}
     with TemporaryDirectory() as scratch:
         result = simulate(plan, read, Path(scratch, "run"))
-    place = {name: k for k, name in enumerate([*names, *(name + LAG for name in names)])}
+    place = {name: k for k, name in enumerate([*variables, *(name + LAG for name in variables)])}
     marks = np.zeros((len(dictionary),) * 2, dtype=bool)
     for edge in result["edges"]:
         i, j = place[edge["source"]], place[edge["target"]]

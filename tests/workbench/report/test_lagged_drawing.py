@@ -69,7 +69,9 @@ def test_the_page_of_a_lagged_run_has_two_columns(tmp_path: Path) -> None:
         for t in range(1, 400):
             X[t] = 0.8 * X[t - 1, [0, 0]] + rng.standard_normal(2)
         codes = np.column_stack([X, np.arange(400.0)])
-        tables[f"site-{k}"] = Dataset.of_values(["x", "y", "x@-1", "y@-1"], codes, origin="x", dictionary=dictionary)
+        tables[f"site-{k}"] = Dataset.of_values(
+            ["x", "y", "x@-1", "y@-1"], codes, origin="x", dictionary=dictionary, warn=False
+        )
     plan = Plan.load("standard").with_settings(n_participants=2, bootstrap=0)
     used = {site: table.complete_cases() for site, table in tables.items()}
     simulate(plan.with_dictionary(dictionary, origin="here"), used, tmp_path)

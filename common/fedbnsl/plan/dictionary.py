@@ -63,8 +63,12 @@ class Formula(NamedTuple):
     """The same in words."""
 
 
+def _same(x: Matrix) -> Matrix:
+    return x
+
+
 TRANSFORMS: Mapping[Transform, Formula] = {
-    "none": Formula(lambda x: x, lambda x: x),
+    "none": Formula(_same, _same),
     "log": Formula(np.log, np.exp, 0.0, "above 0"),
     "log1p": Formula(np.log1p, np.expm1, -1.0, "above -1"),
     "sqrt": Formula(np.sqrt, np.square, -math.ulp(0.0), "at least 0"),

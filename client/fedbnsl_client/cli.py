@@ -453,7 +453,7 @@ def refit(edges: Path, data: Path, out: Path, as_json: bool, intercept: bool, ta
 
     graph_files.new_graph_folder(out)
     with work_shown(), warnings_on_stderr():
-        dataset = table_options.read(data).complete_cases()
+        dataset = table_options.read(data).with_values()
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
     spread = dataset.columns.spread

@@ -9,9 +9,9 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError, StaleRoundError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import LocalUpdate, Loss, Membership, RoundTask, SiteState, Units
+from fedbnsl.protocol.messages import Covariances, LocalUpdate, Loss, Membership, RoundTask, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl.rounds.kinds import LARGEST, stage
+from fedbnsl.rounds.kinds import LARGEST, may_be, stage
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
@@ -90,6 +90,7 @@ class Participant:
             plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units, member
         )
         self._take_memberships(self._snapshot.memberships)
+        self._take_covariances(self._snapshot.completed_by)
         self._rounds: dict[str, LocalRounds] = {}
         self._learnt = 0
         self._answer: LocalUpdate | None = None
@@ -117,7 +118,8 @@ class Participant:
         kind = task.content.kind
         self._take_units(task.units)
         self._take_memberships(task.memberships)
-        if stage(self._plan, task.round).kind != kind:
+        self._take_covariances(task.completed_by)
+        if not may_be(self._plan, task.round, kind):
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
         if task.content.of_records:
             self._problem.summed_with()  # before anything is paid: each refusal later on would cost a payment
@@ -143,6 +145,18 @@ class Participant:
         if self._plan.preparation is None or self._problem.units not in (None, units) or not usable:
             raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
         self._problem = replace(self._problem, units=units)
+
+    def _take_covariances(self, told: Covariances | None) -> None:
+        """Complete rows with gaps by these from now on; they come once.
+
+        Raises RemoteProtocolError if the plan completes no rows, there are others already, or they cannot be used.
+        """
+        if told is None:
+            return
+        usable = (np.abs(told.S) <= LARGEST).all() and (np.abs(told.means) <= LARGEST).all()
+        if not self._plan.completes or self._problem.completed_by not in (None, told) or not usable:
+            raise RemoteProtocolError("the coordinator sent covariances that this run cannot have")
+        self._problem = replace(self._problem, completed_by=told)
 
     def _take_memberships(self, memberships: tuple[Membership, ...]) -> None:
         """Rely on the keys of all sites from now on; they come once.

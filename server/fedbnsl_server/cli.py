@@ -108,7 +108,6 @@ def serve(
     """
     from fedbnsl.console.time_left import phases_shown
     from fedbnsl.console.wording import counted_edges
-    from fedbnsl.rounds.kinds import n_rounds
     from fedbnsl_server.run.serve import serve as serve_run
     from fedbnsl_server.run.settings import Follower
     from fedbnsl_server.store.run_folder import default_folder, holds_a_round, load_plan
@@ -144,7 +143,7 @@ def serve(
 
         def after_round(state: "AdmmState", record: "RoundRecord") -> None:
             say(
-                f"round {record.round}/{n_rounds(plan)} {record.kind:5} sites {len(record.contributed)}"
+                f"round {record.round}/{record.rounds} {record.kind:5} sites {len(record.contributed)}"
                 f"/{len(state.sites)}  h(W) {record.acyclicity:.1e}  "
                 f"{counted_edges(record.edges, record.undirected)}  {record.local_s + record.global_s:.2f} s"
             )

@@ -183,6 +183,7 @@ def simulate(
             recorder.on_round(state, record)
         follow(state)
         status = _status(plan, record, exchange.traffic, time.monotonic() - began)
+        phases.n_rounds = status.rounds
         watch(status)
 
     def play() -> None:
@@ -232,11 +233,10 @@ def _status(plan: Plan, record: RoundRecord, traffic: Traffic, elapsed_s: float)
         )
         for site in record.contributed
     )
-    total = n_rounds(plan)
     return RunStatus(
         "running",
         record.round,
-        total,
+        record.rounds or n_rounds(plan),
         record.acyclicity,
         record.edges,
         elapsed_s,

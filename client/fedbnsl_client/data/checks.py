@@ -80,7 +80,7 @@ class Places:
 
 
 class TableChecks:
-    """Counts over the rows of a table that have passed. What is odd counts over the rows without a missing value.
+    """Counts over the rows of a table that have passed. What is odd counts over the values that are there.
 
     Parameters
     ----------
@@ -96,9 +96,10 @@ class TableChecks:
     def __init__(self, origin: Path | str, variables: Sequence[str], *, described: bool = False) -> None:
         d = len(variables)
         self._origin, self._variables, self._described = origin, variables, described
-        self._n = self._n_all = 0
+        self._n_all = 0
+        self._n = np.zeros(d, dtype=np.int64)  # values of each column
         self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(2))
-        # Of differences from the first row: squares of large values would hide a small spread.
+        # Of differences from the first value: squares of large values would hide a small spread.
         self._sum, self._square_sum = np.zeros(d), np.zeros(d)
         self._first = np.full(d, np.nan)
         self._constant = np.ones(d, dtype=bool)
@@ -120,27 +121,26 @@ class TableChecks:
                     for k in np.flatnonzero(bad.any(axis=0)).tolist():
                         places[k].add((self._n_all + 1 + np.flatnonzero(bad[:, k])).tolist())
         self._n_all += len(block)
-        self._count_complete(complete_rows(block))
+        self._count_values(block)
 
-    def _count_complete(self, block: Matrix) -> None:
-        if not len(block):
-            return
-        if not self._n:
-            self._first = block[0].copy()
-        self._n += len(block)
+    def _count_values(self, block: Matrix) -> None:
+        there = ~np.isnan(block)
+        first = block[there.argmax(axis=0), np.arange(len(self._first))]  # NaN where there is none
+        self._first = np.where(self._n > 0, self._first, first)
+        self._n += there.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):  # a table that overflows is refused
-            shifted = block - self._first
+            shifted = np.where(there, block - self._first, 0.0)
             self._sum += shifted.sum(axis=0)
             self._square_sum += np.einsum("ij,ij->j", shifted, shifted)
         for k in np.flatnonzero(self._constant).tolist():
-            self._constant[k] = (block[:, k] == self._first[k]).all()
+            self._constant[k] = (block[there[:, k], k] == self._first[k]).all()
         self._compare_columns(block)
         for k in list(self._levels):
-            self._look_for_categories(k, block[:, k])
+            self._look_for_categories(k, block[there[:, k], k])
 
     def _compare_columns(self, block: Matrix) -> None:
-        # + 0.0: -0.0 equals 0.0
-        self._keep_twins({k: _digest(told, (block[:, k] + 0.0).tobytes()) for k, told in self._content.items()})
+        # + 0.0: -0.0 equals 0.0; and all NaN get the same bits
+        self._keep_twins({k: _digest(told, _same_nan(block[:, k] + 0.0)) for k, told in self._content.items()})
 
     def _keep_twins(self, content: Mapping[int, bytes]) -> None:
         shared = Counter(content.values())
@@ -161,16 +161,16 @@ class TableChecks:
             for places, other in zip(mine, others, strict=True):
                 places.join(other, self._n_all)
         self._n_all += later._n_all
-        if not later._n:
+        if not later._n_all:
             return
-        if not self._n:
-            self._first = later._first
-        self._n += later._n
+        both_have = (self._n > 0) & (later._n > 0)
+        self._first = np.where(self._n > 0, self._first, later._first)
         with np.errstate(over="ignore", invalid="ignore"):
-            shift = later._first - self._first
+            shift = np.where(both_have, later._first - self._first, 0.0)
             self._square_sum += later._square_sum + shift * (2.0 * later._sum + later._n * shift)
             self._sum += later._sum + later._n * shift
-        self._constant &= later._constant & (self._first == later._first)
+        self._constant &= later._constant & ((self._first == later._first) | ~both_have)
+        self._n += later._n
         both = self._content.keys() & later._content.keys()
         self._keep_twins({k: _digest(self._content[k], later._content[k]) for k in sorted(both)})
         levels = {
@@ -190,12 +190,9 @@ class TableChecks:
 
         Raises DataError by column and count.
         """
-        if self._n < (needed := max(min_rows, 1)):
-            complete = f", {self._n} of them without a missing value" if self._n < self._n_all else ""
-            raise DataError(
-                f"{self._origin}: {self._n_all} rows{complete}; at least {needed} are needed",
-                remedy=_FEW_ROWS,
-            )
+        if self._n_all < (needed := max(min_rows, 1)) or not self._n.any():
+            told = "" if self._n.any() else " without any value"
+            raise DataError(f"{self._origin}: {self._n_all} rows{told}; at least {needed} are needed", remedy=_FEW_ROWS)
         beyond = list(self._beyond_limits())
         problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:
@@ -203,10 +200,11 @@ class TableChecks:
         if problems:
             raise DataError(f"{self._origin}: " + in_one_line(problems), remedy=_OTHER_UNIT if beyond else LEAVE_OUT)
         described = (*self._constant_columns(), *self._identical_columns()) if self._described else ()
-        return (*self._odd(), *(Oddity(None, text) for text in described))
+        return (*self._odd(), *(Oddity(None, text) for text in (*self._empty_columns(), *described)))
 
     def _odd(self) -> tuple[Oddity, ...]:
-        far = np.flatnonzero((self._first + self._sum / self._n) ** 2 > self._spread() ** 2).tolist()
+        means = np.nan_to_num(self._first) + self._sum / np.maximum(self._n, 1)
+        far = np.flatnonzero(means**2 > self._spread() ** 2).tolist()
         odd: list[Oddity] = []
         if far:
             names = quoted([self._variables[k] for k in far])
@@ -218,8 +216,10 @@ class TableChecks:
             )
             odd.append(Oddity(TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, tuple(far)), text))
         for k, levels in () if self._described else self._levels.items():
+            if not levels.size:
+                continue
             text = (
-                f"column {self._variables[k]!r}: {levels.size} whole values in {self._n} rows look like categories; "
+                f"column {self._variables[k]!r}: {levels.size} whole values in {self._n[k]} rows look like categories; "
                 "weights take them as quantities"
             )
             odd.append(Oddity(TableFinding(FindingCode.LOOKS_CATEGORICAL, (k,)), text))
@@ -228,7 +228,8 @@ class TableChecks:
     def _spread(self) -> Matrix:
         """(d,) standard deviations."""
         with np.errstate(over="ignore", invalid="ignore"):
-            variances = self._square_sum / self._n - (self._sum / self._n) ** 2
+            n = np.maximum(self._n, 1)
+            variances = self._square_sum / n - (self._sum / n) ** 2
         return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
 
     def _beyond_limits(self) -> Iterator[str]:
@@ -243,21 +244,31 @@ class TableChecks:
             if small[k]:
                 yield f"column {name!r}: its standard deviation is below {LEAST_SPREAD:g}, the least that a run takes"
 
+    def _empty_columns(self) -> Iterator[str]:
+        for k, name in enumerate(self._variables):
+            if not self._n[k]:
+                yield f"column {name!r}: no value in any row"
+
     def _constant_columns(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):
-            if self._constant[k] and not self._infinite[k].count:
-                yield f"column {name!r}: the same value in all {self._n} rows"
+            if self._constant[k] and self._n[k] and not self._infinite[k].count:
+                gaps = "" if self._n[k] == self._n_all else " that have one"
+                yield f"column {name!r}: the same value in all {self._n[k]} rows{gaps}"
 
     def _identical_columns(self) -> Iterator[str]:
         first: dict[bytes, str] = {}
         for k, content in self._content.items():
-            if self._described and self._constant[k]:
+            if (self._described and self._constant[k]) or not self._n[k]:
                 continue
             name = self._variables[k]
             twin = first.setdefault(content, name)
             if twin != name:
                 drop = "" if self._described else "; leave one out"
-                yield f"columns {twin!r} and {name!r}: equal in all {self._n} rows{drop}"
+                yield f"columns {twin!r} and {name!r}: equal in all {self._n_all} rows{drop}"
+
+
+def _same_nan(column: Matrix) -> bytes:
+    return np.where(np.isnan(column), np.nan, column).tobytes()
 
 
 def _digest(*parts: bytes) -> bytes:
@@ -271,6 +282,12 @@ def complete_rows(block: Matrix) -> Matrix:
     """The rows of an (n, d) block without a NaN; the block itself if that is all of them."""
     whole = ~np.isnan(block).any(axis=1)
     return block if whole.all() else block[whole]
+
+
+def rows_with_values(block: Matrix) -> Matrix:
+    """The rows of an (n, d) block that have a value; the block itself if that is all of them."""
+    some = ~np.isnan(block).all(axis=1)
+    return block if some.all() else block[some]
 
 
 def zeros_for_gaps(block: Matrix) -> Matrix:

@@ -27,7 +27,7 @@ from fedbnsl.errors import DataError, FedbnslError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
-from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, zeros_for_gaps
+from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, rows_with_values, zeros_for_gaps
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset, TablePass, chosen_columns
 from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading
@@ -224,6 +224,10 @@ class DaskRows(RowsElsewhere):
     def complete(self, n_rows: int) -> Self:
         """See `RowsElsewhere.complete`."""
         return self._after(complete_rows, (n_rows, self.shape[1]))
+
+    def with_values(self, n_rows: int) -> Self:
+        """See `RowsElsewhere.with_values`."""
+        return self._after(rows_with_values, (n_rows, self.shape[1]))
 
     def with_zeros(self) -> Self:
         """See `RowsElsewhere.with_zeros`."""

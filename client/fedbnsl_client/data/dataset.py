@@ -27,10 +27,10 @@ from fedbnsl_client.data.checks import (
     complete_rows,
     in_one_line,
     quoted,
+    rows_with_values,
     zeros_for_gaps,
 )
 from fedbnsl_client.data.columns import check_names, choose, like
-from fedbnsl_client.data.costly_columns import advice
 from fedbnsl_client.data.mapped_array import (
     RowsElsewhere,
     gathered,
@@ -168,7 +168,7 @@ class Dataset:
             table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
             codes = source.codes(header, chosen, reading)
             X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times_of(reading))
-            odd = table.odd(X)
+            odd = table.odd()
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
@@ -211,7 +211,7 @@ class Dataset:
         table = TablePass(origin, variables, dictionary, min_rows=min_rows)
         rows = rows_a_block(len(variables))
         values = table.gathered((X[start : start + rows] for start in range(0, len(X), rows)), times)
-        data = cls(table.columns, values, table.odd(values), table.gaps, table.dictionary)._with_repeats()
+        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)._with_repeats()
         return data._said() if warn else data
 
     def complete_cases(self) -> Self:
@@ -223,6 +223,15 @@ class Dataset:
             return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
         return replace(self, X=X, gaps=gaps)
+
+    def with_values(self) -> Self:
+        """The table without the rows that have no value at all."""
+        if self.gaps.of and not self.gaps.rows:
+            return self
+        if isinstance(self.X, RowsElsewhere):
+            empty = int(sum_over_rows(self.X, lambda block: np.array([np.isnan(block).all(axis=1).sum()]))[0])
+            return replace(self, X=self.X.with_values(len(self.X) - empty)) if empty else self
+        return replace(self, X=gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables)))
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""
@@ -277,13 +286,13 @@ class Dataset:
         }
         numbers = [k for k, transform in measured.items() if transform == "none"]
         try:
-            X = self.complete_cases().X
+            X, complete = self.X, self.complete_cases().X
             everything, code = tuple(range(len(self.variables))), FindingCode
-            said = [Oddity(TableFinding(code.COPIED_RECORDS, everything), text) for text in copied_records(X)]
+            said = [Oddity(TableFinding(code.COPIED_RECORDS, everything), text) for text in copied_records(complete)]
             said += [
                 Oddity(TableFinding(of, (k,)), text)
                 for of, found in (
-                    (code.NUMBERS_ROWS, numbered_columns(self.variables, X, of=numbers)),
+                    (code.NUMBERS_ROWS, numbered_columns(self.variables, complete, of=numbers)),
                     (code.LOOKS_LIKE_A_CODE, columns_with_codes(self.variables, X, measured)),
                 )
                 for k, text in found
@@ -351,7 +360,7 @@ class TablePass:
         layout = _columns(self.dictionary, self.columns)
         members = dict(zip(layout.variables, layout.members(), strict=True))
         self._indicators = {name: own for name, own in members.items() if own.size > 1}
-        self._first_level = dict.fromkeys(self._indicators, 0)  # in so many complete rows
+        self._first_level = dict.fromkeys(self._indicators, 0)  # in so many rows
         self._first_columns = [own[0] for own in layout.members()]
         self._n = self._n_gaps = self._n_first = self._n_read = 0
 
@@ -413,9 +422,8 @@ class TablePass:
         self._n_gaps += int(lacking.any(axis=1).sum())
         self._n += len(X)
         self._checks.count(X)
-        used = complete_rows(X) if self._indicators else X
         for name, own in self._indicators.items():
-            self._first_level[name] += int((used[:, own].sum(axis=1) < 1.0 - _ROUNDING).sum())
+            self._first_level[name] += int((X[:, own].sum(axis=1) < 1.0 - _ROUNDING).sum())
         return X
 
     def values(self, codes: Matrix) -> Matrix:
@@ -452,10 +460,9 @@ class TablePass:
         self._n_gaps += later._n_gaps
         self._checks.join(later._checks)
 
-    def odd(self, X: Matrix | None = None) -> tuple[Oddity, ...]:
+    def odd(self) -> tuple[Oddity, ...]:
         """What is odd about the whole table.
 
-        `X`: (n, d) its values, which tell what to leave out where too few rows are complete; None: they are not here.
         Raises DataError if it cannot be used.
         """
         wrong = [
@@ -481,15 +488,12 @@ class TablePass:
         try:
             odd = self._checks.require(self._min_rows)
         except DataError as refusal:
-            costs = [] if X is None else self._costs(X)
-            if not outside and not costs:
+            if not outside:
                 raise
-            more = [text] if outside else []  # perhaps in another unit
-            raise DataError("; ".join([str(refusal), *costs, *more]), remedy=refusal.remedy) from None
+            raise DataError(f"{refusal}; {text}", remedy=refusal.remedy) from None  # perhaps in another unit
         absent = [
             f"variable {name!r}: its first level, {self.dictionary[name].levels[0]!r}, which the others are compared "
-            "with, is in no row here that has a value in all columns. If no site has it, put another one first in the "
-            "data dictionary"
+            "with, is in no row here. If no site has it, put another one first in the data dictionary"
             for name, rows in self._first_level.items()
             if not rows
         ]
@@ -528,13 +532,6 @@ class TablePass:
                 "narrow, and edges and arrows may be false",
             )
         yield from (Oddity(None, text) for text in self.belonging.said(self._rows, self._own_columns))
-
-    def _costs(self, X: Matrix) -> list[str]:
-        """Which variables to leave out, where too few rows are complete: so that half of them are."""
-        needed = max(self._min_rows, self._n / 2)
-        if self._n - self._n_gaps >= self._min_rows or self._n < self._min_rows:
-            return []
-        return [advice(X, _columns(self.dictionary, self.columns), needed)]
 
     @property
     def gaps(self) -> Gaps:

@@ -65,6 +65,10 @@ class RowsElsewhere(ABC):
         """The table without rows that hold a NaN; so many are left."""
 
     @abstractmethod
+    def with_values(self, n_rows: int) -> Self:
+        """The table without rows that are NaN throughout; so many are left."""
+
+    @abstractmethod
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that hold a NaN."""
 

@@ -1,5 +1,6 @@
 """How well a table fits a plan. Only people at the site may see this: never send it or write it to a shared log."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from fedbnsl.protocol.messages import FindingCode
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.costly_columns import advice
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_rows
 
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
@@ -105,16 +106,16 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     if preparation is None or preparation.missing == "refuse":
         raise DataError(
             f"{found}. The plan wants none to be left out",
-            remedy="Use a plan whose [preparation] has missing = 'complete-cases', such as standard, or fill them in.",
+            remedy="Use a plan whose [preparation] has missing = 'em', such as standard, or fill them in.",
         )
-    if rows > preparation.missing_most * whole:
+    needed = max((1.0 - preparation.missing_most) * whole, MIN_ROWS)
+    if whole - rows < needed:
         with_gaps = table.n_samples == table.gaps.of and not first and not isinstance(table.X, RowsElsewhere)
-        needed = (1.0 - preparation.missing_most) * whole
         raise DataError(
-            f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most)"
-            + (f"; {advice(table.X, table.columns, needed)}" if with_gaps else ""),
-            remedy="Leave out variables that are often empty, or fill them in before, which has its price: see "
-            "docs/how-to/gaps-and-rare-levels.md. Rows are used only if they lack nothing.",
+            f"{found}: more than the {preparation.missing_most:.0%} that the plan allows (preparation.missing_most), "
+            f"or fewer than {MIN_ROWS} are left" + (f"; {advice(table.X, table.columns, needed)}" if with_gaps else ""),
+            remedy="Use a plan with missing = 'em', such as standard, which uses rows with gaps, too; or leave out "
+            "variables that are often empty: see docs/how-to/gaps-and-rare-levels.md.",
         )
 
 
@@ -147,6 +148,8 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     """
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()
+    if plan.completes:
+        return table.with_values()
     require_complete(table, plan.preparation)
     used = table.complete_cases()
     if plan.preparation is None and plan.moments_rounds:
@@ -207,13 +210,13 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
-    """Look at a table as a run of a plan would use it, at its rows without a missing value.
+    """Look at a table as a run of a plan would use it, at the values that are there.
 
     No record leaves this function.
 
     Raises DataError if the table lacks a variable of the plan.
     """
-    table = table.reordered(plan.column_names or table.variables).complete_cases()
+    table = table.reordered(plan.column_names or table.variables)
     d, n = len(table.variables), table.n_samples
     bounds: Matrix | None = None
     uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
@@ -224,18 +227,23 @@ def fit_of(table: Dataset, plan: Plan) -> PlanFit:
         and plan.privacy.feature_bounds
     ):
         bounds = np.broadcast_to(np.array(plan.privacy.feature_bounds), d)
-    usual = np.percentile(some_rows(table.X, _LOOKED_AT), 50, axis=0, method="lower")  # an element, no mean of two
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column may have no value
+        # An element, no mean of two.
+        usual = np.nanpercentile(some_rows(table.X, _LOOKED_AT), 50, axis=0, method="lower")
 
     def counts(block: Matrix) -> Index:
         with np.errstate(over="ignore"):
             outside = np.zeros((0, d)) if bounds is None else block * block > bounds
         same = (block == usual).sum(axis=0)
-        return np.array([outside.any(axis=1).sum(), *same, *outside.sum(axis=0)], dtype=np.int64)
+        there = (~np.isnan(block)).sum(axis=0)
+        return np.array([outside.any(axis=1).sum(), *same, *there, *outside.sum(axis=0)], dtype=np.int64)
 
-    any_beyond, *by_column = (sum_over_rows(table.X, counts) / n).tolist()
-    same_value = dict(zip(table.variables, by_column[:d], strict=True))
+    any_beyond, *by_column = sum_over_rows(table.X, counts).tolist()
+    same, there, beyond = by_column[:d], by_column[d : 2 * d], by_column[2 * d :]
+    same_value = {name: k / max(of, 1) for name, k, of in zip(table.variables, same, there, strict=True)}
     return PlanFit(
         {name: share for name, share in same_value.items() if share > _NEARLY_ALL},
-        {} if bounds is None else dict(zip(table.variables, by_column[d:], strict=True)),
-        any_beyond,
+        {} if bounds is None else {name: k / n for name, k in zip(table.variables, beyond, strict=True)},
+        any_beyond / n,
     )

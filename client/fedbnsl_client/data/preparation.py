@@ -14,7 +14,7 @@ import numpy as np
 
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.protocol.messages import Units
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.checks import zeros_for_gaps
 from fedbnsl_client.data.mapped_array import gathered, row_blocks, sum_over_rows
 
@@ -55,10 +55,20 @@ class NoisyColumns(NamedTuple):
         return cls(rows, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
 
 
-def column_means(X: Matrix) -> Matrix:
-    """(d,) means of an (n, d) table, corrected once: a plain sum loses digits where means are large."""
-    means = np.asarray(sum_over_rows(X, lambda X: X.sum(axis=0)) / len(X))
-    return np.asarray(means + sum_over_rows(X, lambda X: (X - means).sum(axis=0)) / len(X))
+def column_means(X: Matrix, n_values: Index | None = None) -> Matrix:
+    """(d,) means of an (n, d) table, corrected once: a plain sum loses digits where means are large.
+
+    `n_values`: (d,) values of each column, where it has gaps; the mean of none is 0.
+    """
+    total, n = (np.sum, len(X)) if n_values is None else (np.nansum, np.maximum(n_values, 1))
+    means = np.asarray(sum_over_rows(X, lambda X: total(X, axis=0)) / n)
+    return np.asarray(means + sum_over_rows(X, lambda X: total(X - means, axis=0)) / n)
+
+
+def values_by_column(X: Matrix) -> Index | None:
+    """(d,) how many rows of an (n, d) table have a value in each column; None: all."""
+    counts = np.asarray(sum_over_rows(X, lambda X: (~np.isnan(X)).sum(axis=0)))
+    return None if (counts == len(X)).all() else counts
 
 
 def has_intercept(preparation: Preparation | None) -> bool:
@@ -66,10 +76,10 @@ def has_intercept(preparation: Preparation | None) -> bool:
     return preparation is not None and preparation.intercept != "none"
 
 
-def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matrix]:
-    """What a site answers to a statistics round: its means where all sites share one, and its variances.
+def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matrix, Index]:
+    """What a site answers to a statistics round: its means where all sites share one, its variances, and its values.
 
-    `X`: (n, d) without missing values.
+    `X`: (n, d); without missing values, but where EM completes them.
 
     Returns
     -------
@@ -78,12 +88,17 @@ def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matr
     variances
         (d,) mean squares about the site's means, or about zero where nothing is taken off; empty where the plan does
         not need them.
+    n_values
+        (d,) rows with a value in each column; empty where no value is missing.
     """
+    n_values = values_by_column(X) if preparation.missing == "em" else None
+    told = np.empty(0, dtype=np.int64) if n_values is None else n_values
     if not preparation.needs_variances:
-        return np.empty(0), np.empty(0)
-    centre = np.zeros(X.shape[1]) if preparation.intercept == "none" else column_means(X)
-    variances = np.asarray(sum_over_rows(X, lambda X: np.square(X - centre).sum(axis=0)) / len(X))
-    return (centre if preparation.intercept == "common" else np.empty(0)), variances
+        return np.empty(0), np.empty(0), told
+    total, n = (np.sum, len(X)) if n_values is None else (np.nansum, np.maximum(n_values, 1))
+    centre = np.zeros(X.shape[1]) if preparation.intercept == "none" else column_means(X, n_values)
+    variances = np.asarray(sum_over_rows(X, lambda X: total(np.square(X - centre), axis=0)) / n)
+    return (centre if preparation.intercept == "common" else np.empty(0)), variances, told
 
 
 def prepared(X: Matrix, preparation: Preparation, units: Units | None, noisy: NoisyColumns | None = None) -> Prepared:
@@ -95,7 +110,7 @@ def prepared(X: Matrix, preparation: Preparation, units: Units | None, noisy: No
     if noisy is not None:
         centre = noisy.means
     elif preparation.intercept == "site":
-        centre = column_means(X)
+        centre = column_means(X, values_by_column(X) if preparation.missing == "em" else None)
     else:
         centre = units.centres if units is not None and units.centres.size else np.zeros(d)
     return Prepared(centre, np.ones(d) if units is None else units.scales)

@@ -95,7 +95,7 @@ def numbered_columns(names: Sequence[str], X: Matrix, *, of: Sequence[int]) -> I
     names
         d names.
     X
-        (n, d) values.
+        (n, d) values, NaN where one is missing.
     of
         Positions of the columns that may be such numbers.
     """
@@ -123,7 +123,7 @@ def may_number_rows(n_rows: int, *, most: int, least: float = 0.0) -> bool:
 
 
 def _whole_without_repeat(column: Matrix) -> bool:
-    """Whether these values, all of a block, are whole numbers from 0 on and different."""
+    """Whether these values, all of a block, are whole numbers from 0 on and different; a missing one is none."""
     return np.array_equal(np.abs(np.round(column)), column) and len(np.unique(column)) == len(column)
 
 

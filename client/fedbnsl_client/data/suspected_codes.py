@@ -49,21 +49,21 @@ def columns_with_codes(
     names
         d names.
     X
-        (n, d) values, none of them missing.
+        (n, d) values, NaN where one is missing.
     transforms
         By position, how the numbers of a column became its values.
     """
     if not len(X):
         return
-    low = reduce(np.minimum, (block.min(axis=0) for block in row_blocks(X)))
-    high = reduce(np.maximum, (block.max(axis=0) for block in row_blocks(X)))
+    low = reduce(np.fmin, (np.fmin.reduce(block, axis=0) for block in row_blocks(X)))
+    high = reduce(np.fmax, (np.fmax.reduce(block, axis=0) for block in row_blocks(X)))
     for k, transform in transforms.items():
         ends = _as_written(np.array([low[k], high[k]]), transform)
         if ends[0] != 0.0 and CODES_OF_MISSING.isdisjoint(ends.tolist()):
             continue
         values, counts = np.empty(0), np.empty(0, dtype=np.int64)
         for block in row_blocks(X):
-            more, times = np.unique(_as_written(block[:, k], transform), return_counts=True)
+            more, times = np.unique(_as_written(_present(block[:, k]), transform), return_counts=True)
             values, place = np.unique(np.concatenate([values, more]), return_inverse=True)
             counts = np.bincount(place, weights=np.concatenate([counts, times])).astype(np.int64)
             if len(values) > _MOST_DISTINCT:
@@ -73,6 +73,10 @@ def columns_with_codes(
                 # The code book decides, not the values: under privacy, a choice made by values would be a release.
                 text = f"column {names[k]!r}: {said}: does the code book say that it stands for a missing value?"
                 yield k, f"{text} Then write missing = [...] in columns.toml"
+
+
+def _present(column: Matrix) -> Matrix:
+    return column[~np.isnan(column)]
 
 
 def _as_written(values: Matrix, transform: Transform) -> Matrix:

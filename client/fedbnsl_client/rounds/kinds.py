@@ -16,6 +16,7 @@ from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import (
     Content,
+    Covariances,
     LedgerHead,
     LocalUpdate,
     Loss,
@@ -27,7 +28,9 @@ from fedbnsl.protocol.messages import (
 )
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.kinds import LARGEST
+from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
+from fedbnsl_client.losses.completed import Patterns
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.privacy.private_moments import release_statistics
@@ -68,7 +71,7 @@ class LocalProblem:
     """The table of one site, the plan, and what follows from both."""
 
     plan: Plan
-    # X: (n, d) private table; NaN where a value is missing, which only private runs that prepare columns may have
+    # X: (n, d) private table; NaN where a value is missing, which only runs that prepare columns may have
     X: Matrix
     mask: EdgeMask
     journal: Journal  # pays for the releases of a private plan
@@ -79,6 +82,7 @@ class LocalProblem:
     member: "Member | None" = None
     memberships: tuple[Membership, ...] = ()
     lost: tuple[Loss, ...] = ()  # sites that the sums go on without
+    completed_by: Covariances | None = None  # what completes rows with gaps; None: not yet known, or no row has one
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""
@@ -138,7 +142,24 @@ class LocalProblem:
         preparation = self.plan.preparation
         if preparation is None:
             return SecondMoments.of(self.X)
+        if self.completed_by is not None:
+            return SecondMoments(self.patterns.completed(self.completed_by, own_means=self.has_own_means).moments)
         return SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
+
+    @property
+    def patterns(self) -> Patterns:
+        """The prepared rows by their gaps: for plans without privacy only."""
+        preparation = self.plan.preparation
+        if preparation is None:
+            raise LocalProtocolError("only plans with [preparation] complete rows with gaps")
+        by = prepared(self.X, preparation, self.units)
+        of_blocks = sum_over_rows(self.X, lambda block: np.array([Patterns.of((block - by.centre) / by.scale)]))
+        return cast(Patterns, of_blocks[0])
+
+    @property
+    def has_own_means(self) -> bool:
+        """Whether this site takes off means of its own."""
+        return self.plan.preparation is not None and self.plan.preparation.intercept == "site"
 
     @cached_property
     def noisy_columns(self) -> NoisyColumns:

@@ -21,7 +21,8 @@ class Rounds(LocalRounds):
         if preparation is None:
             raise LocalProtocolError("statistics belong to plans with [preparation]")
         if self.problem.plan.privacy is None:
-            return Answer(*column_statistics(self.problem.X, preparation), float(len(self.problem.X)))
+            means, variances, n_values = column_statistics(self.problem.X, preparation)
+            return Answer(means, variances, float(len(self.problem.X)), n_values)
         noisy = self.problem.noisy_columns
         if self.problem.member is not None:
             low, high = self.problem.bounds

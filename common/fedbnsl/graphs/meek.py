@@ -27,20 +27,25 @@ class PartlyDirected:
     marks
         (d, d) array, [i, j] and not [j, i] for i -> j, both for i - j. What follows from the directions that it has is
         not looked for: give those to `direct`.
+    unknown
+        (d, d) symmetric, pairs of which nobody knows whether they are adjacent; None: no such pair. No rule takes them
+        for pairs without an edge.
     """
 
-    def __init__(self, marks: Mask) -> None:
+    def __init__(self, marks: Mask, unknown: Mask | None = None) -> None:
         undirected = marks & marks.T
         self.undirected = numbers_of(undirected)
         self.children = numbers_of(marks & ~undirected)
         self.parents = numbers_of(marks.T & ~undirected)
         self.adjacent = numbers_of(marks | marks.T)
+        self.perhaps = self.adjacent if unknown is None else numbers_of(marks | marks.T | unknown)
 
     def copy(self) -> "PartlyDirected":
         """Another graph with the same marks."""
         other = object.__new__(PartlyDirected)
         other.undirected, other.children = self.undirected.copy(), self.children.copy()
-        other.parents, other.adjacent = self.parents.copy(), self.adjacent  # which pairs are adjacent never changes
+        other.parents = self.parents.copy()
+        other.adjacent, other.perhaps = self.adjacent, self.perhaps  # which pairs are adjacent never changes
         return other
 
     def marks(self) -> Mask:
@@ -68,9 +73,9 @@ class PartlyDirected:
 
     def _following(self, a: int, b: int) -> Iterator[Edge]:
         """What a -> b, just directed, implies together with the marks that are there."""
-        undirected, adjacent, children, parents = self.undirected, self.adjacent, self.children, self.parents
+        undirected, perhaps, children, parents = self.undirected, self.perhaps, self.children, self.parents
         # Rule 1: a -> b - c, a and c not adjacent, gives b -> c.
-        for c in bits(undirected[b] & ~adjacent[a]):
+        for c in bits(undirected[b] & ~perhaps[a]):
             yield b, c
         # Rule 2: x -> y -> z and x - z gives x -> z; a -> b is the first or the second edge.
         for z in bits(children[b] & undirected[a]):
@@ -78,14 +83,14 @@ class PartlyDirected:
         for x in bits(parents[a] & undirected[b]):
             yield x, b
         # Rule 3: x - a -> b, x - c -> b, a and c not adjacent, and x - b gives x -> b.
-        others = parents[b] & ~adjacent[a] & ~(1 << a)
+        others = parents[b] & ~perhaps[a] & ~(1 << a)
         for x in bits(undirected[a] & undirected[b]):
             if undirected[x] & others:
                 yield x, b
         # Rule 4: x - y, x adjacent to b, x - a, a -> b -> y, a and y not adjacent, gives x -> y. Rule 1 has directed
         # all b -> y by now. Where x - b has a direction, the other rules direct x - y.
-        for y in bits(children[b] & ~adjacent[a] & ~(1 << a)):
-            for x in bits(undirected[y] & undirected[a] & adjacent[b]):
+        for y in bits(children[b] & ~perhaps[a] & ~(1 << a)):
+            for x in bits(undirected[y] & undirected[a] & self.adjacent[b]):
                 yield x, y
 
 

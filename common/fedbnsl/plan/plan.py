@@ -329,6 +329,11 @@ class Plan(BaseModel):
         return self.preparation is not None and self.preparation.weighting == "rows"
 
     @property
+    def completes(self) -> bool:
+        """Whether EM completes the sums of rows with gaps."""
+        return self.privacy is None and self.preparation is not None and self.preparation.missing == "em"
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedbnsl.plan.privacy_settings import Real
 
+MOST_EM_ROUNDS = 60
+"""Rounds of EM that a run has at most; it ends as soon as covariances change by less than their errors."""
+
 
 class Preparation(BaseModel):
     """How a record becomes a row of the run: (x - centre) / scale, with public numbers or the site's own means."""
@@ -23,13 +26,15 @@ class Preparation(BaseModel):
         description="what each column is divided by: its standard deviation over the records of all sites, about what "
         "`intercept` takes off, so that units do not matter; nothing",
     )
-    missing: Literal["complete-cases", "refuse"] = Field(
+    missing: Literal["em", "complete-cases", "refuse"] = Field(
         default="complete-cases",
-        description="rows with a missing value in a used column: left out (the site counts them), or refused",
+        description="rows with a missing value in a used column: used, with means and covariances by maximum "
+        "likelihood (EM: some more rounds if there are such rows; it assumes that values are missing at random); left "
+        "out (the site counts them); or refused",
     )
     missing_most: Annotated[Real, Field(ge=0, le=1)] = Field(
         default=0.5,
-        description="largest share of rows that may be left out for missing values; beyond it a site refuses",
+        description="with complete-cases: largest share of rows that may be left out; beyond it a site refuses",
     )
     weighting: Literal["rows", "sites"] = Field(
         default="rows", description="weight of a site in means over sites: its rows, or one each"
@@ -47,6 +52,11 @@ class Preparation(BaseModel):
             yield f"columns are divided by {noisy}standard deviations over the records of all sites"
         if self.missing == "refuse":
             yield "a table with a missing value is refused"
+        elif self.missing == "em":
+            yield (
+                "rows with a missing value are used: their sums are completed by the covariances of all sites, in up "
+                f"to {MOST_EM_ROUNDS} more rounds (EM), which assumes that values are missing at random"
+            )
         elif private:
             yield "a row with a missing value counts as zeros"
         else:

@@ -17,6 +17,7 @@ from fedbnsl.graphs.graph import has_cycle
 from fedbnsl.protocol import versions as versions_of
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.protocol.chunks import wire_bytes
+from fedbnsl.protocol.covariances import decode_covariances, encode_covariances
 from fedbnsl.protocol.matrix_codec import (
     Encoding,
     decode_dense,
@@ -156,6 +157,7 @@ def encode_join_reply(reply: JoinReply, *, dense: bool = False) -> federation.Jo
         global_weights=None if W is None else encode_matrix(W, value_type="float64"),
         units=_encode_units(held.units),
         membership=map(encode_membership, held.memberships),
+        completed_by=encode_covariances(held.completed_by),
     )
     if dense:
         wire.dense_local_weights.CopyFrom(encode_dense(held.local_weights, value_type="float64"))
@@ -180,14 +182,18 @@ def decode_join_reply(wire: federation.JoinReply) -> JoinReply:
         B = decode_matrix(wire.local_weights, n_variables=d)
         beta = decode_matrix(wire.consensus_dual, n_variables=d)
     W = decode_matrix(wire.global_weights, n_variables=d) if wire.HasField("global_weights") else None
-    snapshot = SiteState(B, beta, W, _decode_units(wire, d), decode_memberships(wire.membership))
+    completed_by = decode_covariances(wire.completed_by, d)
+    snapshot = SiteState(B, beta, W, _decode_units(wire, d), decode_memberships(wire.membership), completed_by)
     return from_wire(JoinReply, wire, plan_toml=wire.plan, variables=variables, snapshot=snapshot)
 
 
 def encode_task(task: RoundTask, *, value_type: str, dense: bool = False) -> federation.Task:
     """Wire form of a round's task; `dense` as the plan says."""
     memberships = map(encode_membership, task.memberships)
-    wire = to_wire(federation.Task, task, units=_encode_units(task.units), membership=memberships)
+    completed_by = encode_covariances(task.completed_by)
+    wire = to_wire(
+        federation.Task, task, units=_encode_units(task.units), membership=memberships, completed_by=completed_by
+    )
     KINDS[task.content.kind].encode_task(task.content, wire, Encoding(value_type, dense))
     return wire
 
@@ -204,7 +210,8 @@ def decode_task(wire: federation.Task, *, n_variables: int, dense: bool = False)
     kind = _kind(wire, "task")
     content = kind.decode_task(wire, n_variables, Encoding("", dense))
     units, memberships = _decode_units(wire, n_variables), decode_memberships(wire.membership)
-    return RoundTask(wire.round, content, wire.contributed, units, memberships, _decode_losses(wire))
+    completed_by = decode_covariances(wire.completed_by, n_variables)
+    return RoundTask(wire.round, content, wire.contributed, units, memberships, _decode_losses(wire), completed_by)
 
 
 def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:

@@ -14,7 +14,7 @@ from fedbnsl import __version__
 from fedbnsl.console.shown import steers_terminal
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 KEY_BYTES = 32
 """Of an X25519 public key."""
@@ -153,6 +153,20 @@ class Units:
     __hash__ = None  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """What rows with gaps are completed by, in the units of the run's columns."""
+
+    S: Matrix  # (d, d), positive definite but for columns without variance, whose entries are 0
+    means: Matrix  # (d,) of the columns; empty: every site uses its own, or none, as the plan says
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bit for bit."""
+        return type(self) is type(other) and all(map(_same_bits, vars(self).values(), vars(other).values()))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True)
 class Membership:
     """A site in secure aggregation, as the coordinator passes it on: the others check it."""
@@ -176,6 +190,7 @@ class SiteState:
     units: Units | None = None  # of the run's columns; None: raw columns, or not yet known
     # Of all sites with their keys, for secure aggregation; empty: not yet known, or none.
     memberships: tuple[Membership, ...] = ()
+    completed_by: Covariances | None = None  # what completes rows with gaps; None: not yet known, or no row has one
 
 
 @dataclass(frozen=True)
@@ -269,6 +284,7 @@ class RoundTask:
     units: Units | None = None  # of the run's columns, in the first round after the statistics only
     memberships: tuple[Membership, ...] = ()  # of secure aggregation, in the first round after the keys only
     lost: tuple[Loss, ...] = ()  # sites that secure aggregation has lost so far, in their order
+    completed_by: Covariances | None = None  # what completes rows with gaps, in the first round after EM only
 
 
 @dataclass(frozen=True)

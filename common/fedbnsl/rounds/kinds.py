@@ -53,6 +53,14 @@ class Kind(Protocol):
         ...
 
 
+class Iterated(Kind, Protocol):
+    """A kind whose rounds go on until nothing changes; `n_rounds` does not count them."""
+
+    def most_iterations(self, plan: Plan, /) -> int:
+        """How many there are at most."""
+        ...
+
+
 def _found() -> dict[str, Kind]:
     names = [module.name for module in pkgutil.iter_modules(rounds.__path__) if module.name != "kinds"]
     modules = {name: cast(Kind, import_module(f"{rounds.__name__}.{name}")) for name in names}
@@ -75,16 +83,35 @@ class Stage(NamedTuple):
         return KINDS[self.kind].YIELDS
 
 
-def n_rounds(plan: Plan) -> int:
-    """Rounds of the whole run."""
-    return sum(kind.n_rounds(plan) for kind in KINDS.values())
+def n_rounds(plan: Plan, iterations: int = 0) -> int:
+    """Rounds of the whole run, with so many of the kind that goes on until nothing changes."""
+    return sum(kind.n_rounds(plan) for kind in KINDS.values()) + iterations
 
 
-def stage(plan: Plan, t: int) -> Stage:
+def most_iterations(plan: Plan) -> int:
+    """Rounds that a run may have in addition, of the kind that goes on until nothing changes."""
+    return sum(_iterations(kind, plan, None) for kind in KINDS.values())
+
+
+def stage(plan: Plan, t: int, iterations: int = 0) -> Stage:
     """The stage of round t, counted from 1; raises LocalProtocolError if the plan has no such round."""
     step = t
     for name, kind in KINDS.items():
-        if 1 <= step <= kind.n_rounds(plan):
+        here = kind.n_rounds(plan) + _iterations(kind, plan, iterations)
+        if 1 <= step <= here:
             return Stage(name, step)
-        step -= kind.n_rounds(plan)
-    raise LocalProtocolError(f"round {t} does not exist: the plan has rounds 1 to {n_rounds(plan)}")
+        step -= here
+    raise LocalProtocolError(f"round {t} does not exist: the plan has rounds 1 to {n_rounds(plan, iterations)}")
+
+
+def may_be(plan: Plan, t: int, kind: str) -> bool:
+    """Whether round t of a run may be of this kind, however many iterations it takes."""
+    last = n_rounds(plan)
+    counts = range(most_iterations(plan) + 1)
+    return any(1 <= t <= last + more and stage(plan, t, more).kind == kind for more in counts)
+
+
+def _iterations(kind: Kind, plan: Plan, found: int | None) -> int:
+    """How many iterations a kind has where there are so many; None: at most."""
+    most = cast(Iterated, kind).most_iterations(plan) if hasattr(kind, "most_iterations") else 0
+    return most if found is None else min(most, found)

@@ -1,7 +1,7 @@
 """The round before all others, where a plan prepares columns: what each column is like at every site."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.matrix_codec import Encoding, finite
 from fedbnsl.protocol.messages import Content, Yields
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5
@@ -36,10 +36,13 @@ class Answer(Content):
     """(d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
     empty where the plan does not need them. Noise may make them negative."""
     complete_rows: float
+    """Rows that are used: with EM those that have a value, else those without a gap."""
+    n_values: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """(d,) with EM, rows that have a value in each column; empty: all of them."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
-        return self.means.size + self.variances.size + 1, False
+        return self.means.size + self.variances.size + self.n_values.size + 1, False
 
 
 def summands(complete_rows: float, variances: Matrix, half_ranges: Matrix) -> list[int]:
@@ -71,6 +74,7 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     wire.statistics.mean.extend(answer.means.tolist())
     wire.statistics.variance.extend(answer.variances.tolist())
     wire.statistics.complete_rows = answer.complete_rows
+    wire.statistics.n_values.extend(answer.n_values.tolist())
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
@@ -80,4 +84,7 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
         raise MalformedMessageError(
             f"{means.size} means and {variances.size} variances; expected {n_variables} of each, or none"
         )
-    return Answer(means, variances, float(rows[0]))
+    n_values = np.array(wire.statistics.n_values, dtype=np.uint64)
+    if n_values.size not in (0, n_variables) or (n_values > np.iinfo(np.int64).max).any():
+        raise MalformedMessageError(f"{n_values.size} counts of values; expected {n_variables} possible ones, or none")
+    return Answer(means, variances, float(rows[0]), n_values.astype(np.int64))

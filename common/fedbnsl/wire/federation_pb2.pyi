@@ -197,6 +197,7 @@ class JoinReply(_message.Message):
     GLOBAL_WEIGHTS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
+    COMPLETED_BY_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     """Opaque, drawn at random for each run."""
@@ -230,6 +231,10 @@ class JoinReply(_message.Message):
         """Of secure aggregation: all sites and their keys; absent: not yet known, or no secure aggregation."""
 
     @_builtins.property
+    def completed_by(self) -> Global___Covariances:
+        """What completes rows with gaps; absent: not yet known, or no row has one."""
+
+    @_builtins.property
     def chunk(self) -> Global___Chunk:
         """Instead of all that but `run`; the other chunks are pulled."""
 
@@ -248,11 +253,12 @@ class JoinReply(_message.Message):
         global_weights: _values_pb2.SparseMatrix | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
+        completed_by: Global___Covariances | None = ...,
         chunk: Global___Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "completed_by", b"completed_by", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "units", b"units", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "membership", b"membership", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "completed_by", b"completed_by", "consensus_dual", b"consensus_dual", "dense_consensus_dual", b"dense_consensus_dual", "dense_local_weights", b"dense_local_weights", "dual", b"dual", "global_weights", b"global_weights", "local_weights", b"local_weights", "membership", b"membership", "plan", b"plan", "plan_digest", b"plan_digest", "round", b"round", "run", b"run", "units", b"units", "variable", b"variable", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_dual: _TypeAlias = _typing.Literal["consensus_dual", "dense_consensus_dual"]  # noqa: Y015
     _WhichOneofArgType_dual: _TypeAlias = _typing.Literal["dual", b"dual"]  # noqa: Y015
@@ -360,6 +366,36 @@ class Units(_message.Message):
 Global___Units: _TypeAlias = Units  # noqa: Y015
 
 @_typing.final
+class Covariances(_message.Message):
+    """What rows with gaps are completed by, in the units of the run's columns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COVARIANCE_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def covariance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of all pairs of columns, i <= j, row by row."""
+
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of the columns; empty: every site uses its own, or none."""
+
+    def __init__(
+        self,
+        *,
+        covariance: _abc.Iterable[_builtins.float] | None = ...,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["covariance", b"covariance", "mean", b"mean"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Covariances: _TypeAlias = Covariances  # noqa: Y015
+
+@_typing.final
 class PullRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -410,6 +446,8 @@ class Task(_message.Message):
     RESIDUAL_MOMENTS_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    COMPLETION_FIELD_NUMBER: _builtins.int
+    COMPLETED_BY_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
@@ -441,6 +479,14 @@ class Task(_message.Message):
         """Who takes part in the secure aggregation."""
 
     @_builtins.property
+    def completion(self) -> Global___Covariances:
+        """What completes rows with gaps in this iteration; empty in the first one."""
+
+    @_builtins.property
+    def completed_by(self) -> Global___Covariances:
+        """What completes them in all later rounds: in the first round after the last iteration only."""
+
+    @_builtins.property
     def units(self) -> Global___Units:
         """In the first round after the statistics only: they are the same in all later ones."""
 
@@ -465,15 +511,17 @@ class Task(_message.Message):
         residual_moments: Global___ResidualMomentsTask | None = ...,
         statistics: Global___StatisticsTask | None = ...,
         keys: Global___Memberships | None = ...,
+        completion: Global___Covariances | None = ...,
+        completed_by: Global___Covariances | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -794,6 +842,7 @@ class Update(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
+    COMPLETION_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
@@ -832,6 +881,8 @@ class Update(_message.Message):
     @_builtins.property
     def masked_sum(self) -> Global___MaskedSum: ...
     @_builtins.property
+    def completion(self) -> Global___Completed: ...
+    @_builtins.property
     def chunk(self) -> Global___Chunk:
         """Instead of all that but run, site and round: a chunk of such an update."""
 
@@ -856,14 +907,15 @@ class Update(_message.Message):
         statistics: Global___Statistics | None = ...,
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
+        completion: Global___Completed | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -1040,26 +1092,72 @@ class Statistics(_message.Message):
     MEAN_FIELD_NUMBER: _builtins.int
     VARIANCE_FIELD_NUMBER: _builtins.int
     COMPLETE_ROWS_FIELD_NUMBER: _builtins.int
+    N_VALUES_FIELD_NUMBER: _builtins.int
     complete_rows: _builtins.float
-    """Rows without a missing value; in a private run a noisy number."""
+    """Rows that are used: with missing = "em" all that have a value, else those without a gap. In a private run a noisy number."""
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def n_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """With missing = "em", rows that have a value in each column; empty: all of them."""
+
     def __init__(
         self,
         *,
         mean: _abc.Iterable[_builtins.float] | None = ...,
         variance: _abc.Iterable[_builtins.float] | None = ...,
         complete_rows: _builtins.float = ...,
+        n_values: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "mean", b"mean", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "mean", b"mean", "n_values", b"n_values", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Statistics: _TypeAlias = Statistics  # noqa: Y015
+
+@_typing.final
+class Completed(_message.Message):
+    """What an iteration of EM gives at a site."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOMENT_FIELD_NUMBER: _builtins.int
+    N_PAIRS_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    LOG_LIKELIHOOD_FIELD_NUMBER: _builtins.int
+    log_likelihood: _builtins.float
+    """Of all values that are there, without constants."""
+    @_builtins.property
+    def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Mean expected products of all pairs of columns, i <= j, row by row. In the first iteration over the rows that have both."""
+
+    @_builtins.property
+    def n_pairs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Rows that have both; in the first iteration only."""
+
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Mean expected values, about the mean of the task; empty where every site uses its own means."""
+
+    def __init__(
+        self,
+        *,
+        moment: _abc.Iterable[_builtins.float] | None = ...,
+        n_pairs: _abc.Iterable[_builtins.int] | None = ...,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        log_likelihood: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_likelihood", b"log_likelihood", "mean", b"mean", "moment", b"moment", "n_pairs", b"n_pairs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Completed: _TypeAlias = Completed  # noqa: Y015
 
 @_typing.final
 class ResidualMoments(_message.Message):

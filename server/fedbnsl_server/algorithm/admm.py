@@ -11,9 +11,10 @@ from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import LARGEST_PENALTY, Plan
-from fedbnsl.protocol.messages import Membership, SiteState, Units
+from fedbnsl.protocol.messages import Covariances, Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.inference.confidence import Confidence
@@ -62,6 +63,7 @@ class AdmmState:
     # for plans that search the graph that explains them
     steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
     unused: Unused = NO_UNUSED  # which columns the result is not about
+    completion: Completion | None = None  # of rows with gaps; None: no row has one, or the plan does not use them
 
     @property
     def units(self) -> Units | None:
@@ -72,6 +74,21 @@ class AdmmState:
     def memberships(self) -> tuple[Membership, ...]:
         """All sites with their keys for secure aggregation; empty: not yet known, or none."""
         return next((one.memberships for one in self.sites.values()), ())
+
+    @property
+    def iterations(self) -> int:
+        """Rounds so far of the kind that goes on until nothing changes."""
+        return 0 if self.completion is None else self.completion.iterations
+
+    @property
+    def iterates(self) -> bool:
+        """Whether the next round is one of them."""
+        return self.completion is not None and not self.completion.done
+
+    @property
+    def completed_by(self) -> Covariances | None:
+        """What completes rows with gaps in all later rounds; None: not yet known, or no row has one."""
+        return next((one.completed_by for one in self.sites.values()), None)
 
     @property
     def message(self) -> SparseMatrix:
@@ -111,6 +128,7 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         scales=of(state.scales),
         mean_squares=of(state.mean_squares),
         unused=NO_UNUSED,
+        completion=None if state.completion is None else state.completion.over(kept),
     )
     return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales)))
 
@@ -124,6 +142,11 @@ def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str,
 def in_units(state: AdmmState, units: Units | None) -> AdmmState:
     """The state of a run whose columns have these units."""
     return replace(state, sites={site: replace(one, units=units) for site, one in state.sites.items()})
+
+
+def completed_by(state: AdmmState, told: Covariances | None) -> AdmmState:
+    """The state of a run whose sites complete rows with gaps by these in all later rounds; None: not yet."""
+    return replace(state, sites={site: replace(one, completed_by=told) for site, one in state.sites.items()})
 
 
 def with_memberships(state: AdmmState, memberships: tuple[Membership, ...]) -> AdmmState:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.largest_changes import largest_changes, withheld
 from fedbnsl.plan.plan import GraphClass, Plan
@@ -38,6 +39,7 @@ class ConsensusGraph:
     units: Units | None = None  # in which the run's columns are measured; None: in those of the tables
     drawn: EdgeDraws | None = None  # what the bootstrap has on the edges of the DAG between variables; None: no draws
     functions: Mask | None = None  # (V, V) which variables are functions of each other; None: not known
+    unknown: Mask | None = None  # (V, V) pairs that no row has a value of both of; None: no such pair
     is_tested: bool = True  # False: it is cut from W, and the search that tells directions is still to come
     largest: Matrix | None = None  # (d, d) sizes beyond which weights are withheld; None: there are none
 
@@ -59,7 +61,7 @@ class ConsensusGraph:
     @cached_property
     def _class_with_knowledge(self) -> Mask:
         known = self.mask.of_variables
-        return class_of(self.between_variables, known.allowed, known.required)
+        return class_of(self.between_variables, known.allowed, known.required, self.unknown)
 
     @property
     def class_marks(self) -> Mask:
@@ -70,6 +72,15 @@ class ConsensusGraph:
     def undecided(self) -> Mask:
         """(V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other."""
         return undecided(self.between_variables, self.class_marks, self._given, self.drawn, self.functions)
+
+    @property
+    def withdrawn(self) -> Mask:
+        """(V, V) arrows of the class that the DAG and knowledge alone give, which are shown without a direction."""
+        if self.unknown is None:
+            return self.undecided
+        known, dag = self.mask.of_variables, self.between_variables
+        whole = class_of(dag, known.allowed, known.required) if self.graph_class == "cpdag" else dag
+        return whole & ~whole.T & self.marks.T
 
     @property
     def _given(self) -> Mask:
@@ -94,7 +105,8 @@ class ConsensusGraph:
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
         found = dag & ~self.mask.of_variables.required
-        by_data, by_knowledge = found & ~cpdag(dag).T & ~cpdag(found).T, dag & ~with_knowledge.T
+        by_data = found & ~cpdag(dag, self.unknown).T & ~cpdag(found, self.unknown).T
+        by_knowledge = dag & ~with_knowledge.T
         pairs: list[list[int]] = np.argwhere(dag).tolist()
 
         def who(i: int, j: int) -> DirectedBy:
@@ -156,10 +168,18 @@ def graphs_at(state: AdmmState, thresholds: Iterable[float], plan: Plan, mask: E
     return [_acyclic_part(W, tau, plan, mask, state.units) for tau in thresholds]
 
 
+def never_together(state: AdmmState, columns: Columns) -> Mask | None:
+    """(V, V) pairs of variables that no row has a value of both of; None: no such pair, or not known."""
+    if state.completion is None or not state.completion.n_pairs:
+        return None
+    found = columns.joined(state.completion.never_together)
+    return found if found.any() else None
+
+
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
     graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units)
-    graph = replace(graph, largest=largest_changes(plan, mask.columns))
+    graph = replace(graph, largest=largest_changes(plan, mask.columns), unknown=never_together(state, mask.columns))
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
     known, used = state.confidence, mask.columns.over(state.unused.kept(mask.columns))

@@ -42,7 +42,7 @@ from fedbnsl.protocol.messages import (
 )
 from fedbnsl.protocol.plain_codec import to_wire
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.rounds.kinds import most_iterations, n_rounds
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_server.grpc_api.authentication import certificate_of
 from fedbnsl_server.grpc_api.incoming import caller, identity
@@ -95,6 +95,7 @@ class Progress:
     acyclicity: float = 0.0
     edges: int = 0
     undirected: int = 0
+    rounds: int = 0  # of the whole run, as far as known; 0: as many as the plan has
     started: float | None = None
     ended: float | None = None
 
@@ -256,7 +257,7 @@ class Servicer:
         return RunStatus(
             state="paused" if why_paused else self.progress.state,
             round=self.mailbox.round,
-            rounds=n_rounds(self.plan),
+            rounds=self.progress.rounds or n_rounds(self.plan),
             acyclicity=self.progress.acyclicity,
             edges=self.progress.edges,
             undirected=self.progress.undirected,
@@ -370,7 +371,9 @@ class Servicer:
         self._incoming.pop(site, None)
 
     def _count_up(self, request: federation.Update) -> None:
-        if request.round <= n_rounds(self.plan):  # or a site could fill the memory with rounds
+        if request.round <= n_rounds(
+            self.plan, most_iterations(self.plan)
+        ):  # or a site could fill the memory with rounds
             # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][request.round] += request.ByteSize()
 

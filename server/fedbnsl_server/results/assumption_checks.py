@@ -38,6 +38,7 @@ def assumption_checks(
     residual_variance: Matrix,
     *,
     unused: Sequence[Mapping[str, Any]] = (),
+    has_gaps: bool = False,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -51,6 +52,8 @@ def assumption_checks(
         (d,) in squared units of the tables; empty: not known, and so not tested.
     unused
         Variables that the result is not about, as result.json has them.
+    has_gaps
+        Whether EM completed rows with gaps.
     """
     contradicted: list[Note] = []
     tested: list[Note] = []
@@ -76,7 +79,7 @@ def assumption_checks(
             for one in confidence.related[confidence.exact]
         ]
     return {
-        "assumed": list(_assumed(plan)),
+        "assumed": [*_assumed(plan), *[note("missing_at_random")] * has_gaps],
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,

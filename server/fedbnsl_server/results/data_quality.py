@@ -76,7 +76,8 @@ def quality_warnings(asked: Content, updates: Mapping[str, LocalUpdate], run: Ru
 def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> Iterator[QualityWarning]:
     """What exact variances of the sites' columns show beside each other, and equal numbers of several sites."""
     if isinstance(asked, statistics.Task):
-        numbers = variances = {site: answer.variances for site, answer in answers.items()}
+        numbers = {site: answer.variances for site, answer in answers.items()}
+        variances = {site: _of_values(answer) for site, answer in answers.items()}
     elif isinstance(asked, moments.Task):
         numbers = {site: answer.moments for site, answer in answers.items()}
         if run.plan.preparation is not None:  # statistics have told it
@@ -98,11 +99,18 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
             yield QualityWarning("constant_at_a_site", tuple(constant), site)
         if len(others) + 1 < FEWEST_SITES:  # of two, nothing tells which one is odd
             continue
-        low, high = others.min(axis=0), others.max(axis=0)
+        low, high = np.fmin.reduce(others, axis=0), np.fmax.reduce(others, axis=0)
         alike = (low > 0.0) & (high <= _ALIKE**2 * low) & continuous & (one > 0.0)
         odd = np.flatnonzero(alike & ((one >= _APART**2 * high) | (one <= low / _APART**2))).tolist()
         if odd:
             yield QualityWarning("other_spread", tuple(odd), site)
+
+
+def _of_values(answer: statistics.Answer) -> Matrix:
+    """(d,) variances, NaN for a column that has no value at this site; empty where it tells none."""
+    if not answer.n_values.size or not answer.variances.size:
+        return answer.variances
+    return np.where(answer.n_values > 0, answer.variances, np.nan)
 
 
 def _are_measured(variances: Matrix, run: Run) -> bool:

@@ -162,6 +162,16 @@ class Verdict(_Part):
     few_rows: Texts = []
 
 
+class Gaps(_Part):
+    """Values that are missing, and EM, which used the rows that have gaps."""
+
+    iterations: Count
+    converged: bool
+    known_share: Number
+    values: dict[str, dict[str, Count]]
+    never_together: list[list[str]]
+
+
 class Preparation(_Part):
     """Of the columns."""
 
@@ -338,6 +348,7 @@ class Result(_Part):
     estimation: Estimation | None = None
     dropped_edges: list[Dropped]
     preparation: Preparation | None = None
+    gaps: Gaps | None = None
     warnings: Texts
     warning_codes: Texts = []
     unused: list[Unused] = []

@@ -43,6 +43,7 @@ from fedbnsl_server.results.confidence import (
     with_confidence,
 )
 from fedbnsl_server.results.data_quality import data_quality
+from fedbnsl_server.results.gaps import gaps_of, of_gaps
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.preparation import preparation_of
@@ -315,7 +316,15 @@ class RunRecorder:
             },
             "graph_class": self._plan.graph_class,
             "verdict": {
-                **assumption_checks(self._plan, columns, edges, confidence, variance, unused=self._unused),
+                **assumption_checks(
+                    self._plan,
+                    columns,
+                    edges,
+                    confidence,
+                    variance,
+                    unused=self._unused,
+                    has_gaps=state is not None and state.completion is not None,
+                ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
             },
@@ -328,6 +337,7 @@ class RunRecorder:
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
+            "gaps": gaps_of(state, columns),
             "warnings": told,
             "warning_codes": [one.code for one in told],
             "influence": self._influence,
@@ -444,6 +454,7 @@ class RunRecorder:
         state, names = self._used
         if state is None:
             return found
+        found += of_gaps(state, plan.columns(names))
         found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, plan.columns(names)))
         found += warnings.of_rare_levels(plan, names, state.units, self._rows())
         found += warnings.of_hidden_scales(plan, names, state.mean_squares)

@@ -48,6 +48,10 @@ _STANDS_OUT = (
 )
 
 _WARNINGS: Mapping[str, str] = {
+    "never_together": "{pairs:few 8}: no row has a value of both, so that whether there is an edge between "
+    "{one:?them|such a pair} is not known; none is shown, and no arrow rests on it",
+    "not_converged": "EM, which uses rows with gaps, had not converged after {iterations} iterations (a change of "
+    "{change:.1g}): compare with a run of the rows without gaps (--set preparation.missing=complete-cases)",
     "no_guarantee": "no privacy guarantee: {reason}",
     "outlier": _STANDS_OUT + f"The result may be this site's alone: {_COMPARE}run again without this site",
     "outlier_now": _STANDS_OUT + f"C{_COMPARE[1:]}`fedbnsl coordinator eject` takes it out of the run",
@@ -150,6 +154,8 @@ UNUSED: Mapping[str, str] = {
 
 _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
+    "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
+    "there, and on nothing else",
     "mean_zero": "every variable has mean zero at every site: regressions have no intercept",
     "same_network": "every site has the same network{own_means:?, with means of its own}",
     "equal_variances": f"noise variances are equal{{units:? {{units:units}}}}: {_LEFT_OPEN}it",

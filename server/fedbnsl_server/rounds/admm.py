@@ -50,7 +50,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Alg. 1, lines 5 to 8; after the last round the final search, if the plan has one."""
-    step = stage(run.plan, state.round + 1).step
+    step = stage(run.plan, state.round + 1, state.iterations).step
     sent = {site: answer.weights for site, answer in answers.items()}
     rule = run.rule(state.sites)  # over all of them: a site that sent nothing is still there with what it sent last
     after = advance_admm(state, sent, run.plan, run.mask, step=step, rule=rule, rows=run.weights(state.sites))

@@ -33,6 +33,7 @@ class Run:
     lost: tuple[Loss, ...] = ()  # sites that secure aggregation has lost
     # rows of the sites that the one name of `n_samples` stands for; empty: each stands for itself
     summed: Mapping[str, int] = field(default_factory=dict[str, int])
+    unknown: Mask | None = None  # (V, V) pairs of variables that no row has both of; None: no such pair
     # where a search says how far it is, and hears that it should end; of each round another one
     progress: Progress = UNWATCHED
 
@@ -44,7 +45,7 @@ class Run:
         """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""
         if self.plan.graph_class != "cpdag":
             return dag
-        return class_of(dag, self.mask.of_variables.allowed, self.mask.of_variables.required)
+        return class_of(dag, self.mask.of_variables.allowed, self.mask.of_variables.required, self.unknown)
 
     def prices(self, answers: Iterable[str]) -> dict[str, Price]:
         """What each site that answered pays in this private run, and so the noise of its releases."""

@@ -22,7 +22,7 @@ from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus import RobustRule
-from fedbnsl_server.algorithm.consensus_graph import graph_to_search
+from fedbnsl_server.algorithm.consensus_graph import graph_to_search, never_together
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
 from fedbnsl_server.inference.bootstrap import Draws
 from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
@@ -50,7 +50,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
         near = (state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)).support()
     else:
         near = within_two_steps(state.refitted.support())
-    if stage(run.plan, state.round + 1).step == run.plan.moments_rounds:
+    if stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds:
         near = near | forbidden_pairs(run.mask)
     return state, Task(SparseMatrix.on_support(near.astype(np.float64), near))
 
@@ -85,12 +85,16 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     near = columns.spread(
         run.mask.columns.joined(task.neighbours.support())
     )  # also where an unused column has the edge
+    state_used = over_columns(state, used)
+    unknown = never_together(state_used, columns)
+    if unknown is not None:
+        near &= ~columns.spread(unknown)
     found = _searched(
-        over_columns(state, used),
+        state_used,
         {site: S[np.ix_(used, used)] for site, S in told.items()},
         weights,
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
-        replace(run, mask=EdgeMask(run.plan.knowledge, columns)),
+        replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
@@ -105,11 +109,22 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, task: Task, run: Run) -> AdmmState:
     """The state between used columns after a search, and in the last round the numbers of confidence in its graph."""
     plan = run.plan
-    last = stage(plan, state.round + 1).step == plan.moments_rounds  # others only tell the next what to ask for
+    # Rounds before the last only tell the next what to ask for.
+    last = stage(plan, state.round + 1, state.iterations).step == plan.moments_rounds
     pooling = weights if plan.weighs_rows else np.ones(len(weights))
-    accuracies = [Accuracy(n) for n in run.free_rows(told)]  # not the weights, which a robust rule may have capped
-    accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
     pooled = np.average(list(told.values()), axis=0, weights=pooling)
+    # Not the weights, which a robust rule may have capped.
+    rows, gaps = np.array(run.free_rows(told), dtype=np.float64), state.completion
+    if gaps is not None:  # what a site's completed sums have of its own, and how many rows they are worth
+        shares = np.array([gaps.known_share_of(site) for site in told])
+        told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
+        weights, pooling, rows = weights * shares, pooling * shares, rows * shares
+    accuracies = [Accuracy(n) for n in rows.tolist()]
+    accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
+    several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
+    if gaps is not None:
+        accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share)
+        several = {} if gaps.lacks_columns else several
     if plan.graph_class == "cpdag":
         again = _class_search(told, weights, accuracy, task, run)
         best = again.found(pooled, progress=run.progress)
@@ -126,8 +141,8 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         Evidence(
             pooled,
             accuracy,
-            sites={site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)},
-            weights=pooling.tolist(),
+            sites=several,
+            weights=pooling.tolist() if several else (),
             level_variance=_level_variance(pooled, state, run),
         ),
         run.mask.columns,

@@ -19,6 +19,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.statistics import Answer, Task, as_one
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.rounds.kinds import Run
@@ -65,6 +66,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     # A column may be constant at one site, such as a level that does not occur there: `advance` looks at all sites.
     if private:
         return "" if 0.0 < answer.complete_rows <= LARGEST else "has an impossible number of complete rows"
+    if (answer.n_values > answer.complete_rows).any() or bool(answer.n_values.size) > run.plan.completes:
+        return "has counts of values that the plan has not, or more than it has rows"
     whole = answer.complete_rows >= 1.0 and answer.complete_rows == int(answer.complete_rows)
     return "" if whole and answer.complete_rows <= run.plan.max_rows else "has an impossible number of complete rows"
 
@@ -83,7 +86,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     # No more than the site said when it joined: that number is bounded by the plan, and shown.
     complete = {site: min(int(answer.complete_rows), run.n_samples[site]) for site, answer in answers.items()}
     run = replace(run, n_samples={**run.n_samples, **complete})
-    state, rows = replace(state, complete_rows=complete), run.weights(answers)
+    state = replace(state, complete_rows=complete)
+    rows: list[int] | Matrix | None = run.weights(answers)
+    values = _values(answers, run)
+    if values is not None:
+        _require_values(values, run)
+        state = replace(state, completion=Completion())
+        # A column without a value at a site has no vote there.
+        rows = values if run.plan.weighs_rows else (values > 0).astype(np.float64)
     if not preparation.needs_variances:
         d = len(run.mask.allowed)
         return in_units(state, Units(np.empty(0), np.ones(d)))
@@ -94,6 +104,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         centres = np.average(means, axis=0, weights=rows) if rule is None else rule(means)
         variances = variances + np.square(means - centres)
     mean = np.average(variances, axis=0, weights=rows)
+    if values is not None:
+        variances = np.where(values > 0, variances, mean)
     pooled = mean if rule is None else rule(variances)
     pooled = np.where(pooled > 1 / LARGEST, pooled, mean)  # a level that occurs at few sites alone
     constant = mean <= 0.0
@@ -186,6 +198,28 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
     noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
     return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]
+
+
+def _values(answers: Mapping[str, Answer], run: Run) -> Matrix | None:
+    """(P, d) rows with a value in each column, at each site; None where no row lacks one."""
+    if not any(answer.n_values.size for answer in answers.values()):
+        return None
+    told = [
+        answer.n_values if answer.n_values.size else np.full(len(run.mask.allowed), answer.complete_rows)
+        for answer in answers.values()
+    ]
+    return np.array(told, dtype=np.float64)
+
+
+def _require_values(values: Matrix, run: Run) -> None:
+    """Raise RemoteProtocolError for columns that have no value anywhere."""
+    columns = run.mask.columns
+    empty: list[int] = sorted(set(columns.variable_of[values.sum(axis=0) == 0.0].tolist()))
+    if empty:
+        raise RemoteProtocolError(
+            f"variable(s) {first_few(repr(columns.variables[v]) for v in empty)} have no value at any site",
+            remedy="Leave them out of the plan's `variables` (--columns), or correct the column maps of the sites.",
+        )
 
 
 def _preparation(run: Run) -> Preparation:

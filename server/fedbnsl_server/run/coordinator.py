@@ -302,7 +302,8 @@ class Coordinator:
         self._pause.outlast_in_thread(lambda: self._recorder.on_round(state, record))
         progress = self.servicer.progress
         progress.acyclicity, progress.edges = _shown(record.acyclicity), record.edges
-        progress.undirected = record.undirected
+        progress.undirected, progress.rounds = record.undirected, record.rounds
+        self._phases.n_rounds = record.rounds
         self._emit(
             "round over",
             round=record.round,

@@ -23,7 +23,7 @@ _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
 def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished:
     """What the sites are told when all rounds are complete."""
     graph = consensus_graph(state, plan, plan.edge_mask(variables))
-    undecided = np.flatnonzero(graph.undecided[graph.between_variables])
+    undecided = np.flatnonzero(graph.withdrawn[graph.between_variables])
     return Finished(graph.as_sparse(), draws=graph.drawn, undecided=tuple(undecided.tolist()))
 
 

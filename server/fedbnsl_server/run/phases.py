@@ -15,7 +15,7 @@ class Phases:
 
     def __init__(self, n_rounds: int) -> None:
         self.progress: Progress | None = None  # of the search that goes on; set by the thread of the rounds
-        self._n_rounds = n_rounds
+        self.n_rounds = n_rounds
         self._rounds: TimeLeft | None = None
         self._other: tuple[tuple[Progress | None, str], TimeLeft] | None = None
 
@@ -36,7 +36,7 @@ class Phases:
         else:
             if self._rounds is None:  # one from the first round to the last: a search between two is part of it
                 self._rounds = TimeLeft(ROUNDS, now)
-            return self._rounds.phase(max(t - 1, 0) / self._n_rounds if self._n_rounds else None, now)
+            return self._rounds.phase(max(t - 1, 0) / self.n_rounds if self.n_rounds else None, now)
         if self._other is None or self._other[0] != (progress, what):
             self._other = (progress, what), TimeLeft(what, now)
         return self._other[1].phase(share, now)

@@ -49,6 +49,7 @@ class RoundRecord:
     influence: Mapping[str, Influence] = field(default_factory=dict[str, Influence])
     left_out: tuple[str, ...] = ()  # contributing sites that a robust rule left out of the result whole
     undirected: int = 0  # edges without a direction, once a search has found a class of graphs
+    rounds: int = 0  # of the whole run, as far as known: EM goes on until nothing changes
     ended_in: str = ""  # the part of its search in which the operator asked for its end; empty: it is complete
 
 
@@ -83,12 +84,12 @@ def run(
     context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
-    while state.round < n_rounds(plan):
+    while state.round < n_rounds(plan, state.iterations):
         started = time.perf_counter()
         context = replace(context, n_samples={**n_samples, **state.complete_rows})
-        kind = stage(plan, state.round + 1).kind
+        kind = stage(plan, state.round + 1, state.iterations + state.iterates).kind
         state, content = kind_of(kind).ask(state, context)
-        new = KINDS[stage(plan, state.round).kind].Task.passes_on if state.round else ()
+        new = KINDS[stage(plan, state.round, state.iterations).kind].Task.passes_on if state.round else ()
         told: dict[str, Any] = {"lost": context.lost, **{name: getattr(state, name) for name in new}}
         tasks = {site: RoundTask(state.round + 1, content, site in state.contributed, **told) for site in state.sites}
         check = partial(_check, asked=content, units=state.units, run=context)
@@ -121,6 +122,7 @@ def run(
             influence=influence_of(state, known, content, seen),
             left_out=left_out(state, _answers(known), content, seen),
             ended_in=progress.ended_in,
+            rounds=n_rounds(plan, state.iterations + state.iterates),
         )
         on_round(state, record)
     return state

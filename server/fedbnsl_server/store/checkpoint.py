@@ -10,15 +10,16 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
-from fedbnsl.protocol.messages import Membership, SiteState, Units
+from fedbnsl.protocol.messages import Covariances, Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.search.private.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
-_CONFIDENCE, _RELEASE = "confidence_", "release_"
+_CONFIDENCE, _RELEASE, _COMPLETION = "confidence_", "release_", "completion_"
 # `stretch` and `apart` are of what a search makes of them.
 _OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
 _NO_STEPS = np.empty((0, 4))
@@ -50,6 +51,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
         ],
         "steps": {site: len(told) for site, told in state.steps.items()},
+        "completion": _head_of(state.completion),
     }
 
     def write(file: BinaryIO) -> None:
@@ -64,6 +66,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             unit_scales=units.scales,
             **_arrays_of(state.confidence),
             **_arrays_of_releases(state.releases),
+            **_arrays_of_completion(state),
             steps=np.concatenate([_NO_STEPS, *state.steps.values()]),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
@@ -107,7 +110,9 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         Membership(site, n_samples, *map(bytes.fromhex, parts))
         for site, n_samples, *parts in head.get("memberships", head.get("seats", []))  # the earlier name
     )
-    sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, memberships) for site in head["sites"]}
+    completion = _completion(head.get("completion"), arrays)
+    told = completion.by if completion is not None and completion.done else None
+    sites = {site: SiteState(rest.pop(0), rest.pop(0), seen, units, memberships, told) for site in head["sites"]}
     return AdmmState(
         round=int(head["round"]),
         global_weights=W,
@@ -128,11 +133,44 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         confidence=_confidence(arrays),
         releases=_releases(arrays),
         steps=_steps(head.get("steps", {}), arrays),  # as above
+        completion=completion,
     )
 
 
 def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
     return membership.certificate, membership.public_key, membership.signature
+
+
+def _head_of(completion: Completion | None) -> dict[str, Any] | None:
+    if completion is None:
+        return None
+    numbers = {name: getattr(completion, name) for name in ("log_likelihood", "change", "iterations", "done")}
+    return {**numbers, "sites": list(completion.n_pairs), "by": completion.by is not None}
+
+
+def _arrays_of_completion(state: AdmmState) -> dict[str, Any]:
+    if state.completion is None:
+        return {}
+    one = state.completion
+    arrays: dict[str, Any] = {
+        "arguments": one.arguments,
+        "values": one.values,
+        "n_pairs": np.array(list(one.n_pairs.values())),
+    }
+    if one.by is not None:
+        arrays |= {"S": one.by.S, "means": one.by.means}
+    return {_COMPLETION + name: array for name, array in arrays.items()}
+
+
+def _completion(head: dict[str, Any] | None, arrays: Mapping[str, Any]) -> Completion | None:
+    """None where the state has none, as in checkpoints of earlier versions."""
+    if head is None:
+        return None
+    sites, by = head.pop("sites"), None
+    if head.pop("by"):
+        by = Covariances(arrays[_COMPLETION + "S"], arrays[_COMPLETION + "means"])
+    n_pairs = dict(zip(sites, arrays[_COMPLETION + "n_pairs"], strict=True))
+    return Completion(n_pairs, by, arrays[_COMPLETION + "arguments"], arrays[_COMPLETION + "values"], **head)
 
 
 def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:

@@ -140,6 +140,15 @@ def _rows_left_out(run: ReportedRun) -> str:
             "A row that lacks a value counts as zeros, so that it adds nothing to what a site sends. How many rows "
             "these are, only the site knows."
         )
+    if settings.missing == "em":
+        gaps = run.result.get("gaps")
+        if not gaps:
+            return "No row lacked a value."
+        return (
+            "Rows with gaps were used: means and covariances of maximum likelihood completed their sums, in "
+            f"{gaps['iterations']} iterations of EM. It assumes that values are missing at random. Scores and "
+            f"intervals count {gaps['known_share']:.0%} of the rows."
+        )
     if settings.missing == "refuse":
         return "No row lacks a value: a site would have been refused with such a table."
     most = f"A site where that is more than {settings.missing_most:.0%} of the rows would have been refused."

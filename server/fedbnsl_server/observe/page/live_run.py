@@ -66,7 +66,8 @@ class LiveRun:
     @property
     def progress(self) -> tuple[int, int]:
         """The round in progress, and how many there are."""
-        return (0 if self._status is None else self._status.round), n_rounds(self.plan)
+        status = self._status
+        return (0, n_rounds(self.plan)) if status is None else (status.round, status.rounds)
 
     def follow(self, status: Callable[[], RunStatus], loop: asyncio.AbstractEventLoop) -> None:
         """Ask for the run's status on its event loop; only while somebody looks."""
@@ -177,7 +178,8 @@ class LiveRun:
             **shown,
             "reason": self._reason or status.reason,
             "round": status.round,
-            "stage": stage(self.plan, status.round).kind if status.round else "",
+            "rounds": status.rounds,
+            "stage": stage(self.plan, status.round, status.rounds - n_rounds(self.plan)).kind if status.round else "",
             "elapsed_s": round(status.elapsed_s, 1),
             "left_s": seconds_left(status),
             "phase": None if self.outcome or status.phase is None else asdict(status.phase),

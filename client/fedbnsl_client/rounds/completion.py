@@ -1,0 +1,32 @@
+"""An iteration of EM at a site: the expected sums of its rows, given the covariances of all sites."""
+
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from fedbnsl.protocol.covariances import upper
+from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.rounds.completion import Answer, Task
+from fedbnsl_client.losses.completed import Patterns
+from fedbnsl_client.rounds.kinds import LocalRounds, check_size
+
+
+class Rounds(LocalRounds):
+    """Answers that follow from the task and the table alone, so that a restarted site gives the same."""
+
+    def answer(self, task: RoundTask) -> Answer:
+        """Expected products; first those of the rows that have both columns, and how many these are."""
+        told, patterns = cast(Task, task.content).covariances, self._patterns
+        if told is None:
+            n_pairs = upper(patterns.pair_counts).astype(np.int64)
+            return Answer(upper(patterns.pair_products), n_pairs, np.empty(0), 0.0)
+        check_size(task, told.S)
+        check_size(task, told.means)
+        found = patterns.completed(told, own_means=self.problem.has_own_means)
+        counted_before = np.empty(0, dtype=np.int64)
+        return Answer(upper(found.moments), counted_before, found.mean_residual, found.log_likelihood)
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return self.problem.patterns

@@ -1,0 +1,117 @@
+"""An iteration of EM at the coordinator: pool the completed sums of the sites, and ask again until nothing changes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedbnsl.console.wording import first_few
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.plan.preparation import MOST_EM_ROUNDS
+from fedbnsl.protocol.covariances import symmetric_of, upper
+from fedbnsl.rounds.completion import Answer, Task
+from fedbnsl.rounds.kinds import LARGEST
+from fedbnsl_server.algorithm.admm import AdmmState, completed_by
+from fedbnsl_server.algorithm.completion import Completion, advanced, started
+from fedbnsl_server.algorithm.influence import Compared, distances, sampling_variance
+from fedbnsl_server.rounds.kinds import Run
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """The present covariances."""
+    return state, Task(_present(state).by)
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Report numbers that are missing, that were not asked for, or that no sums of rows can be."""
+    d, first = len(run.mask.allowed), task.covariances is None
+    if bool(answer.n_pairs.size) != first:
+        return "has counts of rows where they are known, or none in the first iteration"
+    shared = run.plan.preparation is not None and run.plan.preparation.intercept == "common"
+    if bool(answer.means.size) != (shared and not first):
+        return "has means where the plan has none, or none where it has them"
+    numbers = np.concatenate([answer.moments, answer.means, [answer.log_likelihood / run.plan.max_rows]])
+    S = symmetric_of(answer.moments, d)
+    squares = S.diagonal()
+    if (np.abs(numbers) > LARGEST).any() or (squares < 0.0).any():
+        return f"has a mean square below 0, or a number beyond {LARGEST:g}"
+    if first:
+        n = symmetric_of(answer.n_pairs, d)
+        return "" if (n <= np.minimum(n.diagonal(), n.diagonal()[:, None])).all() else "has impossible counts of rows"
+    return "" if (np.abs(S) <= (1.0 + 1e-6) * np.sqrt(np.outer(squares, squares))).all() else "has impossible products"
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """Another iteration, or the end of them.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If the sites fall into groups that have no variable in common.
+    """
+    before, d = _present(state), len(run.mask.allowed)
+    moments = {site: symmetric_of(answer.moments, d) for site, answer in answers.items()}
+    if task.covariances is None:
+        n_pairs = {site: symmetric_of(answer.n_pairs, d) for site, answer in answers.items()}
+        n_pairs = {site: np.minimum(n, run.n_samples[site]) for site, n in n_pairs.items()}
+        shared = run.plan.preparation is not None and run.plan.preparation.intercept == "common"
+        varies = ~np.isin(np.arange(d), state.unused.constant)
+        found = started(moments, n_pairs, np.zeros(d * shared), varies)
+        _require_links(found, run)
+        return replace(state, completion=found)
+    out = left_out(state, answers, task, run)
+    kept = [site for site in answers if site not in out]
+    weights = run.weights(kept)
+    S = np.average([moments[site] for site in kept], axis=0, weights=weights)
+    means = [answers[site].means for site in kept]
+    mean = np.average(means, axis=0, weights=weights) if means[0].size else np.empty(0)
+    last = before.iterations + 1 == MOST_EM_ROUNDS
+    log_likelihood = sum(answers[site].log_likelihood for site in kept)
+    found = advanced(before, S, mean, log_likelihood, last=last)
+    return completed_by(replace(state, completion=found), found.by if found.done else None)
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Completed moments in units of the columns' sizes; those of Gaussian columns vary by (1 + r^2) / rows around r."""
+    if task.covariances is None:
+        return []
+    d = len(run.mask.allowed)
+    size = np.sqrt(task.covariances.S.diagonal())
+    used = np.flatnonzero(upper(np.outer(size, size)) > 0.0)
+    places = np.argwhere(np.triu(np.ones((d, d), dtype=bool)))[used]
+    values = np.stack([answer.moments[used] for answer in answers.values()]) / size[places[:, 0]] / size[places[:, 1]]
+    r = np.clip(np.median(values, axis=0), -1.0, 1.0)
+    spread = np.where(places[:, 0] == places[:, 1], 2.0, 1.0 + r * r)
+    of_rows = sampling_variance(run.rows(answers))
+    return [Compared(values, spread * of_rows, places, one_vote=not run.plan.weighs_rows)]
+
+
+def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
+    """Those whose completed moments are farthest from the others', if there is a robust rule."""
+    rule = run.rule(answers)
+    if rule is None or task.covariances is None:
+        return ()
+    kept = rule.nearest(distances(compared(state, answers, task, run)[0]))
+    return tuple(site for k, site in enumerate(answers) if k not in kept)
+
+
+def _require_links(found: Completion, run: Run) -> None:
+    """Raise RemoteProtocolError if some variables are in no row with any of the others."""
+    columns = run.mask.columns
+    together = columns.joined(found.pair_rows > 0.0)
+    np.fill_diagonal(together, True)
+    reached = together[0]
+    while (more := together[reached].any(axis=0)).sum() > reached.sum():
+        reached = more
+    if not reached.all():
+        one, other = ([name for name, of_first in zip(columns.variables, reached, strict=True) if of_first == side]
+                      for side in (True, False))  # fmt: skip
+        raise RemoteProtocolError(
+            f"no row has a value both of {first_few(map(repr, one))} and of {first_few(map(repr, other))}: nothing "
+            "links these variables",
+            remedy="Learn them in two runs (--columns), or bring a table with variables of both.",
+        )
+
+
+def _present(state: AdmmState) -> Completion:
+    return Completion() if state.completion is None else state.completion

@@ -26,7 +26,7 @@ from fedbnsl.protocol.covariances import symmetric_of, upper
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
-_SHARE_OF_ERROR = float(os.environ.get("TOL", "0.05"))
+_SHARE_OF_ERROR = 0.02
 # Least eigenvalue of the first correlations: pairwise products may be far from positive.
 _LEAST_EIGENVALUE = 0.01
 # Steps that are combined.

@@ -61,10 +61,9 @@ def test_accelerated_em_ends_where_plain_em_ends(share: float) -> None:
     state = _completed(sites)
     assert state.has_converged
     assert state.by is not None
-    limit, (found, _) = _plain(sites, 1500), _step(sites, state.by)
-    L = np.linalg.inv(np.linalg.cholesky(limit))
-    error = np.abs(L @ (found - limit) @ L.T).max()
-    assert error < 0.5 / (np.sqrt(1200) * (1.0 - share))  # half of the standard error of a pair
+    best = _step(sites, Covariances(_plain(sites, 800), _NO_MEANS))[1]
+    likelihood = _step(sites, state.by)[1]
+    assert best - likelihood == pytest.approx(0.0, abs=0.05)  # an estimate one standard error away loses 0.5
 
 
 def test_acceleration_saves_iterations() -> None:

@@ -31,6 +31,7 @@ from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
+from fedbnsl_server.search.score import extended_penalty
 from fedbnsl_server.search.space import Space
 
 # A graph is better than another by more than this share of an edge's penalty: less is rounding.
@@ -126,7 +127,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share)
         several = {} if gaps.lacks_columns else several
     if plan.graph_class == "cpdag":
-        again = _class_search(told, weights, accuracy, task, run)
+        again = _class_search(told if several else {}, weights, accuracy, task, run)
         best = again.found(pooled, progress=run.progress)
         if last and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
@@ -167,13 +168,16 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     """A search among the neighbours, with the penalty that the sites choose where rows are few.
 
     Of each site no more rows count than a robust rule believes. Moments as exact as `accuracy` have the same penalty.
+    `told` is empty where a site lacks columns: it would predict with what the others have completed.
     """
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
-    penalty = edge_penalty(
-        list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
-        progress=run.progress,
-    )  # fmt: skip
+    penalty = extended_penalty(accuracy.n_samples, len(candidates))
+    if told:
+        penalty = edge_penalty(
+            list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
+            progress=run.progress,
+        )  # fmt: skip
     return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
 
 

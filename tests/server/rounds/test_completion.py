@@ -1,0 +1,94 @@
+"""What a coordinator refuses of an iteration of EM, and where it ends a run with the way on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Covariances
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.rounds.completion import Answer, Task
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.rounds import completion
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_workbench.scoring.evaluation import read_result
+from fedbnsl_workbench.simulate import simulate
+
+PLAN = Plan(
+    rounds=3, refit_rounds=0, moments_rounds=1, graph_class="cpdag", threshold=0.0, preparation={"missing": "em"}
+)
+RUN = Run(PLAN, EdgeMask(Knowledge(), ["x", "y"]), {"a": 100})
+FIRST, LATER = Task(None), Task(Covariances(np.eye(2), np.empty(0)))
+COUNTS = np.array([90, 80, 85])
+NONE = np.empty(0, dtype=np.int64)
+
+
+def answer(*moments: float, n_pairs: Matrix = NONE, means: Matrix = np.empty(0)) -> Answer:
+    return Answer(np.array(moments), n_pairs, means, 0.0)
+
+
+def test_answers_of_sums_of_rows_are_taken() -> None:
+    assert not completion.fault(answer(1.0, 0.5, 1.0, n_pairs=COUNTS), FIRST, RUN)
+    assert not completion.fault(answer(1.0, -0.9, 1.0), LATER, RUN)
+
+
+@pytest.mark.parametrize(
+    ("told", "task", "fault"),
+    [
+        (answer(1.0, 0.5, 1.0), FIRST, "counts"),
+        (answer(1.0, 0.5, 1.0, n_pairs=COUNTS), LATER, "counts"),
+        (answer(1.0, 0.5, 1.0, n_pairs=np.array([70, 80, 85])), FIRST, "impossible counts"),
+        (answer(-1.0, 0.5, 1.0), LATER, "below 0"),
+        (answer(1.0, 0.5, 1e300), LATER, "beyond"),
+        (answer(1.0, 1.5, 1.0), LATER, "impossible products"),
+        (answer(1.0, 0.5, 1.0, means=np.zeros(2)), LATER, "means"),
+    ],
+)
+def test_answers_that_no_rows_give_are_refused(told: Answer, task: Task, fault: str) -> None:
+    assert fault in completion.fault(told, task, RUN)
+
+
+def tables(*lacking: tuple[int, ...], n: int = 200, d: int = 4) -> dict[str, Dataset]:
+    """One site for each tuple of columns that it lacks: a chain x0 -> x1 -> x2 -> x3."""
+    rng, names = np.random.default_rng(1), tuple(f"x{k}" for k in range(d))
+    found = {}
+    for k, columns in enumerate(lacking):
+        X = rng.standard_normal((n, d))
+        for j in range(1, d):
+            X[:, j] += X[:, j - 1]
+        X[:, list(columns)] = np.nan
+        found[f"site-{k}"] = Dataset(names, X)
+    return found
+
+
+def play(sites: dict[str, Dataset], out: Path) -> None:
+    simulate(PLAN.with_settings(n_participants=len(sites)), sites, out)
+
+
+def test_sites_without_a_variable_in_common_are_told_so(tmp_path: Path) -> None:
+    with pytest.raises(RemoteProtocolError, match="no row has a value both of 'x0', 'x1' and of 'x2', 'x3'"):
+        play(tables((2, 3), (0, 1)), tmp_path / "run")
+
+
+def test_a_variable_without_any_value_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RemoteProtocolError, match="'x2' have no value at any site"):
+        play(tables((2,), (2, 3)), tmp_path / "run")
+
+
+def test_a_pair_that_no_site_has_together_gets_no_edge_and_is_named(tmp_path: Path) -> None:
+    play(tables((0,), (1,), (0,), (1,)), tmp_path / "run")
+    result = read_result(tmp_path / "run")
+    assert result["gaps"]["never_together"] == [["x0", "x1"]]
+    assert {"x0", "x1"} not in [{edge["source"], edge["target"]} for edge in result["edges"]]
+    assert any("x0 and x1: no row has a value of both" in text for text in result["warnings"])
+
+
+def test_a_site_that_lacks_a_column_learns_with_the_others(tmp_path: Path) -> None:
+    play(tables((0,), (3,), ()), tmp_path / "run")
+    result = read_result(tmp_path / "run")
+    pairs = {tuple(sorted((edge["source"], edge["target"]))) for edge in result["edges"]}
+    assert pairs == {("x0", "x1"), ("x1", "x2"), ("x2", "x3")}
+    assert result["gaps"]["values"]["site-0"]["x0"] == 0

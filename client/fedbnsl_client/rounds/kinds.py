@@ -144,7 +144,12 @@ class LocalProblem:
             return SecondMoments.of(self.X)
         if self.completed_by is not None:
             return SecondMoments(self.patterns.completed(self.completed_by, own_means=self.has_own_means).moments)
-        return SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
+        found = SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
+        if np.isnan(found.S).any():
+            raise RemoteProtocolError(
+                "the coordinator asks for sums of rows with gaps, and has not told what completes them"
+            )
+        return found
 
     @property
     def patterns(self) -> Patterns:

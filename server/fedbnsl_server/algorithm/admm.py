@@ -226,11 +226,11 @@ def advance_admm(
     h = acyclicity_of(told)
     seen = None if change is None else told
     sites = {
-        site: SiteState(
-            B[site],
-            before.consensus_dual.plus(rho_2, B[site], told) if site in sent else before.consensus_dual,
-            seen,
-            before.units,
+        site: replace(
+            before,
+            local_weights=B[site],
+            consensus_dual=before.consensus_dual.plus(rho_2, B[site], told) if site in sent else before.consensus_dual,
+            global_weights=seen,
         )
         for site, before in state.sites.items()
     }

@@ -14,7 +14,6 @@ Source: Dempster, Laird and Rubin (1977); Walker and Ni, Anderson acceleration f
 import math
 
 # EM ends when no covariance of whitened columns changes by more than this share of its standard error.
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -130,7 +130,8 @@ def started(products: Mapping[str, Matrix], n_pairs: Mapping[str, Matrix], means
     first = np.zeros_like(S)
     R = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     first[np.ix_(kept, kept)] = R * size * size[:, None]
-    by = Covariances(_without_partial(first, rows == 0.0, kept), means)
+    # Symmetric to the last bit, as sites get it: they are sent one triangle.
+    by = Covariances(symmetric_of(upper(_without_partial(first, rows == 0.0, kept)), len(S)), means)
     none = np.empty((0, _vector(by).size))
     return Completion(n_pairs, by, none, none, iterations=1)
 
@@ -232,7 +233,7 @@ def _without_partial(S: Matrix, apart: Mask, kept: Index) -> Matrix:
             break
     found = S.copy()
     found[np.ix_(kept, kept)] = R * size * size[:, None]
-    return found
+    return symmetric_of(upper(found), len(S))
 
 
 def _known_share(n_pairs: Matrix) -> float:

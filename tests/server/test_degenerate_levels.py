@@ -167,7 +167,7 @@ def test_levels_of_a_few_rows_are_warned_of_with_about_how_many_they_are(tmp_pat
     result = result_of(tmp_path / "run", {**cells, "k": k, "x": x}, described(k="ABC", m="ABC"))
     (warning,) = (text for text in result["warnings"] if "that is rarer" in text)
     assert warning.startswith(
-        "fewer than 10 of 870 rows have the value that is rarer at their site of 'k=C' (about 6):"
+        "fewer than 10 of 900 rows have the value that is rarer at their site of 'k=C' (about 6):"
     )
 
 

@@ -17,11 +17,12 @@ from fedbnsl.graphs.graph import has_cycle
 from fedbnsl.protocol import versions as versions_of
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.protocol.chunks import wire_bytes
-from fedbnsl.protocol.covariances import decode_covariances, encode_covariances
 from fedbnsl.protocol.matrix_codec import (
     Encoding,
+    decode_covariances,
     decode_dense,
     decode_matrix,
+    encode_covariances,
     encode_dense,
     encode_matrix,
     expect_form,

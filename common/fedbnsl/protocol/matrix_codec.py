@@ -7,7 +7,9 @@ import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.protocol import rice
-from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
+from fedbnsl.protocol.messages import Covariances
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, symmetric_of, upper
+from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import values_pb2 as values
 
 _LEAST_EXPONENT = -64  # of packed values: below, a float would not be one on the way
@@ -182,3 +184,22 @@ def finite(numbers: Iterable[float]) -> Matrix:
 def as_sent(numbers: Matrix, value_type: str) -> Matrix:
     """A vector after the rounding of `value_type`: what the other side receives."""
     return numbers.astype(np.float32).astype(np.float64) if value_type == "float32" else numbers
+
+
+def encode_covariances(told: Covariances | None) -> federation.Covariances | None:
+    """Wire form; None for None."""
+    return None if told is None else federation.Covariances(covariance=upper(told.S).tolist(), mean=told.means.tolist())
+
+
+def decode_covariances(wire: federation.Covariances, n_variables: int) -> Covariances | None:
+    """None for a message without an entry; a variance is at least 0, and 0 only of a column apart from all others."""
+    values, means = finite(wire.covariance), finite(wire.mean)
+    if not values.size and not means.size:
+        return None
+    if values.size != n_variables * (n_variables + 1) // 2 or means.size not in (0, n_variables):
+        raise MalformedMessageError(f"{values.size} covariances and {means.size} means of {n_variables} columns")
+    S = symmetric_of(values, n_variables)
+    without = S.diagonal() == 0.0
+    if (S.diagonal() < 0.0).any() or S[without].any():
+        raise MalformedMessageError("a variance below 0, or a covariance of a column without a variance")
+    return Covariances(S, means)

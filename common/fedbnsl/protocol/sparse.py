@@ -140,3 +140,15 @@ def aligned(*matrices: SparseMatrix) -> tuple[Index, Matrix]:
 def formula_bytes(n_entries: int, n_variables: int, *, indexed: bool = True) -> int:
     """Bytes of a message as the paper counts them: 8 a value, and ceil(log2(d^2) / 8) an index if it has one."""
     return n_entries * (8 + (math.ceil(math.log2(n_variables**2) / 8) if indexed else 0))
+
+
+def upper(S: Matrix) -> Matrix:
+    """(d (d + 1) / 2,) entries of a symmetric (d, d) matrix, i <= j row by row."""
+    return np.asarray(S[np.triu_indices(len(S))])
+
+
+def symmetric_of(values: Matrix | Index, d: int) -> Matrix:
+    """(d, d) symmetric matrix of such entries."""
+    S = np.zeros((d, d))
+    S[np.triu_indices(d)] = values
+    return S + np.triu(S, k=1).T

@@ -11,10 +11,9 @@ import numpy as np
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
-from fedbnsl.protocol.covariances import decode_covariances, encode_covariances, upper
-from fedbnsl.protocol.matrix_codec import Encoding, finite
+from fedbnsl.protocol.matrix_codec import Encoding, decode_covariances, encode_covariances, finite
 from fedbnsl.protocol.messages import Content, Covariances, Yields
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix, upper
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 7

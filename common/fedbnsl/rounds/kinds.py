@@ -105,10 +105,13 @@ def stage(plan: Plan, t: int, iterations: int = 0) -> Stage:
 
 
 def may_be(plan: Plan, t: int, kind: str) -> bool:
-    """Whether round t of a run may be of this kind, however many iterations it takes."""
-    last = n_rounds(plan)
-    counts = range(most_iterations(plan) + 1)
-    return any(1 <= t <= last + more and stage(plan, t, more).kind == kind for more in counts)
+    """Whether round t of a run may be of this kind, however many iterations it takes.
+
+    Raises LocalProtocolError if no run of the plan has such a round.
+    """
+    last, most = n_rounds(plan), most_iterations(plan)
+    fewest = min(max(t - last, 0), most)
+    return any(stage(plan, t, more).kind == kind for more in range(fewest, most + 1))
 
 
 def _iterations(kind: Kind, plan: Plan, found: int | None) -> int:

@@ -21,9 +21,8 @@ from typing import Self
 
 import numpy as np
 
-from fedbnsl.protocol.covariances import symmetric_of, upper
 from fedbnsl.protocol.messages import Covariances
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of, upper
 
 _SHARE_OF_ERROR = 0.02
 # Least eigenvalue of the first correlations: pairwise products may be far from positive.

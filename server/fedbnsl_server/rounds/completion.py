@@ -8,7 +8,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
-from fedbnsl.protocol.covariances import symmetric_of, upper
+from fedbnsl.protocol.sparse import symmetric_of, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState, completed_by

@@ -15,11 +15,13 @@ from fedbnsl.errors import MalformedMessageError
 from fedbnsl.protocol import codec, matrix_codec, rice
 from fedbnsl.protocol.messages import (
     Content,
+    Covariances,
     LocalUpdate,
     RoundTask,
 )
-from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, formula_bytes
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, formula_bytes, upper
 from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import completion as completion_rounds
 from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
@@ -147,11 +149,14 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         statistics_rounds.Task(),
         residual_rounds.Task(matrix, scales),
         keys_rounds.Task(MEMBERSHIPS),
+        completion_rounds.Task(None),
+        completion_rounds.Task(Covariances(np.diag(scales), scales)),
     ]
 
 
 def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
     """One of every kind, with numbers of at least 0."""
+    whole = np.arange(len(numbers) * (len(numbers) + 1) // 2)
     return [
         admm_rounds.Answer(matrix),
         refit_rounds.Answer(matrix, numbers),
@@ -160,6 +165,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
+        completion_rounds.Answer(upper(np.outer(numbers, numbers) / (1.0 + numbers @ numbers)), whole, numbers, -3.5),
     ]
 
 

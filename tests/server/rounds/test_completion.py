@@ -23,10 +23,10 @@ PLAN = Plan(
 RUN = Run(PLAN, EdgeMask(Knowledge(), ["x", "y"]), {"a": 100})
 FIRST, LATER = Task(None), Task(Covariances(np.eye(2), np.empty(0)))
 COUNTS = np.array([90, 80, 85])
-NONE = np.empty(0, dtype=np.int64)
+NONE, NO_MEANS = np.empty(0, dtype=np.int64), np.empty(0)
 
 
-def answer(*moments: float, n_pairs: Matrix = NONE, means: Matrix = np.empty(0)) -> Answer:
+def answer(*moments: float, n_pairs: Matrix = NONE, means: Matrix = NO_MEANS) -> Answer:
     return Answer(np.array(moments), n_pairs, means, 0.0)
 
 

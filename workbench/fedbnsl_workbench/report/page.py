@@ -148,7 +148,7 @@ def report_page(run: ReportedRun) -> str:
         has_intercept=has_intercept(run.plan.preparation),
         refitted=sentences.n_refits(run) > 0,
         estimate_sentence=sentences.estimate_sentence(run),
-        planned_rounds=n_rounds(run.plan, sum(one["kind"] == "completion" for one in result["rounds"])),
+        planned_rounds=n_rounds(run.plan, (result.get("gaps") or {"iterations": 0})["iterations"]),
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),

@@ -19,7 +19,6 @@ from fedbnsl.plan.dictionary import Dictionary, Kind
 from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Index, Mask
 from fedbnsl_client.data.cell_forms import is_mark
-from fedbnsl_client.data.costly_columns import costly_columns
 from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, scan
 from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_client.data.drafts.column_sums import ColumnSums
@@ -29,8 +28,7 @@ from fedbnsl_client.data.reading import MISSING
 from fedbnsl_client.data.site_files import column_map_of
 from fedbnsl_client.data.sources.csv_table import read_header, rows_of
 
-_OFTEN = 0.2  # a column that fewer rows lack is not left out for them
-_ENOUGH_COMPLETE = 0.5
+_MOSTLY_EMPTY = 0.5  # a column that a larger share of the rows lacks is left out
 _MOST_CODES = 20  # that are said on the terminal
 
 _HEAD = """\
@@ -157,13 +155,7 @@ class Draft:
         n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
         if complete < n:
             yield f"rows without a missing value in these columns: {complete:,} of {n:,}"
-            yield "  `standard` leaves the others out: those who have all values may differ from them"
-        for path, rows in self.rows.items():
-            if rows.n_complete < _ENOUGH_COMPLETE * rows.n:
-                yield (
-                    f"  {shown(path.name)}: {rows.n_complete:,} of {rows.n:,}, fewer than half: `standard` refuses it; "
-                    "take out columns that the question does not need"
-                )
+            yield "  `standard` uses the others for the values that they have; `private` counts them as zeros"
 
     def _coded(self) -> dict[str, dict[str, int]]:
         """By code of a missing value, how many cells of which columns have it; the most frequent codes first."""
@@ -249,7 +241,7 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
             gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
     measured = {name for name, found in cells.items() if found.n_numbers and not found.whole}
     guesses = _without_twins(guesses, relations, measured)
-    guesses, rows = _without_costly(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
+    guesses, rows = _without_empty(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
     guesses = _with_sums(guesses, headers)
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
     without = {name: files for name, files in without.items() if files}
@@ -322,31 +314,18 @@ def _patterns(gaps: Mapping[bytes, int], n_columns: int) -> tuple[Mask, Index]:
     return lacking, np.array(list(gaps.values()), dtype=np.int64)
 
 
-def _without_costly(
+def _without_empty(
     guesses: Mapping[str, Guess], gaps: Mapping[Path, tuple[Mask, Index]]
 ) -> tuple[dict[str, Guess], dict[Path, Rows]]:
-    """Leave out columns that many rows lack, so that half of the rows of every table are complete, as each site asks.
-
-    Where that would not help, or leave no two variables, only those go that more than half of the rows lack.
-    """
+    """Leave out columns that more than half of the rows of all tables lack: little is known of them."""
     names, used = list(guesses), np.array([found.is_used for found in guesses.values()], dtype=bool)
-    share = np.array([counts @ (lacking & used) / max(counts.sum(), 1) for lacking, counts in gaps.values()])
-    out = share.max(axis=0) > _ENOUGH_COMPLETE
-    kept = used & ~out
-    for of_table, (lacking, counts) in zip(share, gaps.values(), strict=True):
-        needed, may_go = _ENOUGH_COMPLETE * counts.sum(), np.flatnonzero(of_table >= _OFTEN).tolist()
-        kept[costly_columns(lacking & kept, counts, needed, may_go=may_go)] = False
-    rows = _complete(gaps, kept)
-    if kept.sum() < 2 or any(one.n_complete < _ENOUGH_COMPLETE * one.n for one in rows.values()):
-        kept = used & ~out
-        rows = _complete(gaps, kept)
-    marked, tables = dict(guesses), list(gaps)
+    lacks = sum((counts @ (lacking & used) for lacking, counts in gaps.values()), np.zeros(len(names)))
+    share = lacks / max(sum(int(counts.sum()) for _, counts in gaps.values()), 1)
+    kept = used & (share <= _MOSTLY_EMPTY)
+    marked = dict(guesses)
     for k in np.flatnonzero(used & ~kept).tolist():
-        worst = int(share[:, k].argmax())
-        where = f" of {shown(tables[worst].name, 60)}" if len(tables) > 1 else ""
-        reason = f"{share[worst, k]:.0%} of the rows{where} lack it, and `standard` uses rows that lack nothing"
-        marked[names[k]] = replace(marked[names[k]], left_out=reason)
-    return marked, rows
+        marked[names[k]] = replace(marked[names[k]], left_out=f"{share[k]:.0%} of the rows lack it")
+    return marked, _complete(gaps, kept)
 
 
 def _complete(gaps: Mapping[Path, tuple[Mask, Index]], kept: Mask) -> dict[Path, Rows]:

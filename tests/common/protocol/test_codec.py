@@ -19,7 +19,7 @@ from fedbnsl.protocol.messages import (
     LocalUpdate,
     RoundTask,
 )
-from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, formula_bytes, upper
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, formula_bytes
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import completion as completion_rounds
 from fedbnsl.rounds import keys as keys_rounds
@@ -165,7 +165,8 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
-        completion_rounds.Answer(upper(np.outer(numbers, numbers) / (1.0 + numbers @ numbers)), whole, numbers, -3.5),
+        completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0),
+        completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
     ]
 
 

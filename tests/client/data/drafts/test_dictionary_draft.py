@@ -475,31 +475,16 @@ def test_columns_with_many_gaps_are_left_out_so_that_half_of_the_rows_are_comple
     assert found.guesses["often"].left_out.startswith("70% of the rows lack it")
 
 
-def test_half_of_the_rows_of_every_table_are_complete_and_those_that_are_not_are_said_to_be_left_out(
-    tmp_path: Path,
-) -> None:
+def test_a_column_that_one_table_lacks_is_used_and_one_that_most_rows_lack_is_not(tmp_path: Path) -> None:
     full = {name: [f"{x:.3f}" for x in DRAWN.normal(size=100)] for name in "abc"}
-    holes = {
-        **full,
-        "b": ["" if k < 35 else x for k, x in enumerate(full["b"])],
-        "c": ["" if 30 <= k < 60 else x for k, x in enumerate(full["c"])],
-    }
-    found = draft([write(tmp_path / "one.csv", full), write(tmp_path / "two.csv", holes)])
-    assert [name for name in "abc" if found.guesses[name].is_used] == ["a", "c"], (
-        "70 % are complete over both, 40 % in one"
-    )
-    assert found.guesses["b"].left_out.startswith("35% of the rows of two.csv lack it")
+    holes = {**full, "b": [""] * 100, "c": ["" if k < 99 else x for k, x in enumerate(full["c"])]}
+    mostly = {**full, "c": ["" if k < 10 else x for k, x in enumerate(full["c"])]}
+    found = draft([write(tmp_path / "one.csv", mostly), write(tmp_path / "two.csv", holes)])
+    assert [name for name in "abc" if found.guesses[name].is_used] == ["a", "b"]
+    assert found.guesses["c"].left_out.startswith("54% of the rows lack it")
     said = "\n".join(found.said())
-    assert "170 of 200" in said
-    assert "`standard` leaves the others out: those who have all values may differ" in said
-    assert "refuses" not in said
-
-
-def test_a_table_that_stays_too_incomplete_is_named_where_no_two_variables_would_be_left(tmp_path: Path) -> None:
-    holes = {name: ["" if k % 3 == j else f"{k}.5" for k in range(99)] for j, name in enumerate("ab")}
-    found = draft([write(tmp_path / "one.csv", holes)])
-    assert all(found.guesses[name].is_used for name in "ab")
-    assert "one.csv: 33 of 99, fewer than half: `standard` refuses it" in "\n".join(found.said())
+    assert "100 of 200" in said
+    assert "`standard` uses the others for the values that they have; `private` counts them as zeros" in said
 
 
 # ---- levels --------------------------------------------------------------------------------------------------------

@@ -210,14 +210,15 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
-    """Look at a table as a run of a plan would use it, at the values that are there.
+    """Look at a table as a run of a plan would use it: at all values with EM, else at the rows without a gap.
 
     No record leaves this function.
 
     Raises DataError if the table lacks a variable of the plan.
     """
     table = table.reordered(plan.column_names or table.variables)
-    d, n = len(table.variables), table.n_samples
+    table = table if plan.completes else table.complete_cases()
+    d, n = len(table.variables), max(table.n_samples, 1)
     bounds: Matrix | None = None
     uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (

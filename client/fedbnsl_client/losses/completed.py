@@ -98,12 +98,11 @@ class Patterns:
             found[np.ix_(seen, seen)] += np.rint(np.square(rows[:, 0]).sum())
         return found
 
-    @cached_property
-    def pair_products(self) -> Matrix:
-        """(d, d) mean products over the records that have both columns, about the means of all values; else 0."""
+    def pair_products(self, *, own_means: bool) -> Matrix:
+        """(d, d) mean products over the records that have both columns, else 0; about the means of all values, or 0."""
         d, sums = self.n_columns, np.zeros((self.n_columns, self.n_columns))
         means = np.zeros(d)
-        for seen, rows in self._groups:
+        for seen, rows in self._groups if own_means else ():
             means[seen] += rows[:, 0] @ rows[:, 1 + seen]
         means /= np.maximum(self.pair_counts.diagonal(), 1.0)
         for seen, rows in self._groups:
@@ -131,7 +130,7 @@ class Patterns:
                 P = _inverse(ridged, seen) if kept is None else kept[g]
                 yield seen, rows, float(np.square(rows[:, 0]).sum()), P
 
-        mean = by.means if by.means.size else np.zeros(d)
+        mean = by.means.copy() if by.means.size else np.zeros(d)
         if own_means:
             information, sums = np.zeros((d, d)), np.zeros(d)
             for seen, rows, n, P in with_inverses():
@@ -162,7 +161,7 @@ class Patterns:
 
 def maximum_likelihood(patterns: Patterns) -> Matrix:
     """(d, d) covariances of one table by EM, about its own means; 0 for columns without variance, or without values."""
-    S = np.diag(patterns.pair_products.diagonal())
+    S = np.diag(patterns.pair_products(own_means=True).diagonal())
     for _ in range(_MOST_ITERATIONS):
         found = patterns.completed(Covariances(S, np.empty(0)), own_means=True).moments
         size = np.sqrt(np.maximum(np.diagonal(S), np.finfo(np.float64).tiny))

@@ -20,7 +20,8 @@ class Rounds(LocalRounds):
         told, patterns = cast(Task, task.content).covariances, self._patterns
         if told is None:
             n_pairs = upper(patterns.pair_counts).astype(np.int64)
-            return Answer(upper(patterns.pair_products), n_pairs, np.empty(0), 0.0)
+            products = patterns.pair_products(own_means=self.problem.has_own_means)
+            return Answer(upper(products), n_pairs, np.empty(0), 0.0)
         check_size(task, told.S)
         check_size(task, told.means)
         found = patterns.completed(told, own_means=self.problem.has_own_means)

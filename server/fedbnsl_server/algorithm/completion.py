@@ -108,6 +108,22 @@ def tolerance(n_rows: float) -> float:
     return _SHARE_OF_ERROR / math.sqrt(max(n_rows, 1.0))
 
 
+def own_share(S: Matrix, pooled: Matrix, known: float) -> float:
+    """Of the (d, d) completed moments S of a site, what share counts as its own, at least the known one.
+
+    Its own moments, pooled + (S - pooled) / share, must have no negative eigenvalue: the least one, in units of the
+    pooled moments, stays above half of that of S. It is not known where moments were not asked for: the share is 1.
+    """
+    if known == 1.0 or np.isnan(S).any():
+        return 1.0
+    size = np.sqrt(pooled.diagonal())
+    R = pooled / size / size[:, None] + _RIDGE * np.eye(len(S))
+    W = np.linalg.inv(np.linalg.cholesky(R))
+    below = float(np.linalg.eigvalsh(W @ ((S - pooled) / size / size[:, None]) @ W.T)[0])
+    longest = (1.0 - below) / (-2.0 * below) if below < 0.0 else math.inf
+    return max(known, min(1.0 / longest, 1.0))
+
+
 def started(products: Mapping[str, Matrix], n_pairs: Mapping[str, Matrix], means: Matrix, varies: Mask) -> Completion:
     """After the first iteration.
 

@@ -1,6 +1,7 @@
 """An iteration of EM at the coordinator: pool the completed sums of the sites, and ask again until nothing changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,16 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
-from fedbnsl.protocol.sparse import symmetric_of, upper
+from fedbnsl.protocol.sparse import Matrix, symmetric_of, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState, completed_by
 from fedbnsl_server.algorithm.completion import Completion, advanced, started
 from fedbnsl_server.algorithm.influence import Compared, distances, sampling_variance
 from fedbnsl_server.rounds.kinds import Run
+
+# Of eigenvalues of correlations.
+_ROUNDING = 1e-6
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -27,8 +31,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     d, first = len(run.mask.allowed), task.covariances is None
     if bool(answer.n_pairs.size) != first:
         return "has counts of rows where they are known, or none in the first iteration"
-    shared = run.plan.preparation is not None and run.plan.preparation.intercept == "common"
-    if bool(answer.means.size) != (shared and not first):
+    if bool(answer.means.size) != (_shares_means(run) and not first):
         return "has means where the plan has none, or none where it has them"
     numbers = np.concatenate([answer.moments, answer.means, [answer.log_likelihood / run.plan.max_rows]])
     S = symmetric_of(answer.moments, d)
@@ -38,7 +41,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if first:
         n = symmetric_of(answer.n_pairs, d)
         return "" if (n <= np.minimum(n.diagonal(), n.diagonal()[:, None])).all() else "has impossible counts of rows"
-    return "" if (np.abs(S) <= (1.0 + 1e-6) * np.sqrt(np.outer(squares, squares))).all() else "has impossible products"
+    if answer.means.size:  # these moments are about the means of the task
+        S = S - np.outer(answer.means, answer.means)
+    return "" if _are_covariances(S, squares) else "has impossible products"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -47,17 +52,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     Raises
     ------
     RemoteProtocolError
-        If the sites fall into groups that have no variable in common.
+        If the sites fall into groups that have no variable in common, or pairs of variables lack while a site does; or
+        if the sums are no covariances.
     """
     before, d = _present(state), len(run.mask.allowed)
     moments = {site: symmetric_of(answer.moments, d) for site, answer in answers.items()}
     if task.covariances is None:
         n_pairs = {site: symmetric_of(answer.n_pairs, d) for site, answer in answers.items()}
         n_pairs = {site: np.minimum(n, run.n_samples[site]) for site, n in n_pairs.items()}
-        shared = run.plan.preparation is not None and run.plan.preparation.intercept == "common"
+        rows = np.asarray(sum(n_pairs.values()))
+        _require_links(rows, [site for site in state.sites if site not in answers], run)
         varies = ~np.isin(np.arange(d), state.unused.constant)
-        found = started(moments, n_pairs, np.zeros(d * shared), varies)
-        _require_links(found, run)
+        with _usable():
+            found = started(moments, n_pairs, np.zeros(d * _shares_means(run)), varies)
         return replace(state, completion=found)
     out = left_out(state, answers, task, run)
     kept = [site for site in answers if site not in out]
@@ -67,7 +74,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     mean = np.average(means, axis=0, weights=weights) if means[0].size else np.empty(0)
     last = before.iterations + 1 == MOST_EM_ROUNDS
     log_likelihood = sum(answers[site].log_likelihood for site in kept)
-    found = advanced(before, S, mean, log_likelihood, last=last)
+    with _usable():
+        found = advanced(before, S, mean, log_likelihood, last=last)
     return completed_by(replace(state, completion=found), found.by if found.done else None)
 
 
@@ -95,10 +103,48 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     return tuple(site for k, site in enumerate(answers) if k not in kept)
 
 
-def _require_links(found: Completion, run: Run) -> None:
-    """Raise RemoteProtocolError if some variables are in no row with any of the others."""
+def _shares_means(run: Run) -> bool:
+    return run.plan.preparation is not None and run.plan.preparation.intercept == "common"
+
+
+def _are_covariances(S: Matrix, squares: Matrix) -> bool:
+    """Whether (d, d) S has no eigenvalue below 0, up to rounding, in units of the (d,) mean squares."""
+    size = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+    if S[squares == 0.0].any():
+        return False
+    try:
+        np.linalg.cholesky(S / size / size[:, None] + _ROUNDING * np.eye(len(S)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """Raise RemoteProtocolError where numbers turn out to be no covariances: all sites together may lack a variance."""
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            yield
+    except (np.linalg.LinAlgError, FloatingPointError):
+        raise RemoteProtocolError(
+            "the completed sums of the sites are no covariances",
+            remedy="Resume the run when all sites are there, or use the rows without gaps alone "
+            "(--set preparation.missing=complete-cases).",
+        ) from None
+
+
+def _require_links(rows: Matrix, absent: Sequence[str], run: Run) -> None:
+    """Raise RemoteProtocolError if some variables are in no row with any of the others.
+
+    Nor may a pair lack while a site that may have it does: it would count as never seen together in the whole run.
+    """
     columns = run.mask.columns
-    together = columns.joined(found.pair_rows > 0.0)
+    if absent and (rows == 0.0).any():
+        raise RemoteProtocolError(
+            f"no row of the sites that answered has both values of some pairs, and {first_few(absent)} did not answer",
+            remedy="Resume the run when all sites are there.",
+        )
+    together = columns.joined(rows > 0.0)
     np.fill_diagonal(together, True)
     reached = together[0]
     while (more := together[reached].any(axis=0)).sum() > reached.sum():

@@ -21,6 +21,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
+from fedbnsl_server.algorithm.completion import own_share
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search, never_together
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
@@ -117,7 +118,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
     # Not the weights, which a robust rule may have capped.
     rows, gaps = np.array(run.free_rows(told), dtype=np.float64), state.completion
     if gaps is not None:  # what a site's completed sums have of its own, and how many rows they are worth
-        shares = np.array([gaps.known_share_of(site) for site in told])
+        shares = np.array([own_share(S, pooled, gaps.known_share_of(site)) for site, S in told.items()])
         told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
         weights, pooling, rows = weights * shares, pooling * shares, rows * shares
     accuracies = [Accuracy(n) for n in rows.tolist()]
@@ -127,7 +128,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share)
         several = {} if gaps.lacks_columns else several
     if plan.graph_class == "cpdag":
-        again = _class_search(told if several else {}, weights, accuracy, task, run)
+        again = _class_search(told if gaps is None else {}, weights, accuracy, task, run)
         best = again.found(pooled, progress=run.progress)
         if last and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
@@ -168,7 +169,7 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     """A search among the neighbours, with the penalty that the sites choose where rows are few.
 
     Of each site no more rows count than a robust rule believes. Moments as exact as `accuracy` have the same penalty.
-    `told` is empty where a site lacks columns: it would predict with what the others have completed.
+    Sites that are left out must know nothing of the others: completed sums do, and then no site is `told`.
     """
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed

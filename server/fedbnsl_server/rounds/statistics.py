@@ -46,6 +46,8 @@ _LEAST_SHARE = 5e-4
 # A variance may as well be none, if residual moments do not tell it either, within so many standard deviations of its
 # noise: three, and means at an end of the range and the number of complete rows make each three times the variance.
 _HIDING = 3.0 * math.sqrt(3.0)
+# A site says itself how many values it has, and few excuse wide errors: no wider than with this share of its rows.
+_LEAST_SHARE_OF_VALUES = 0.01
 # Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
@@ -89,9 +91,10 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     state = replace(state, complete_rows=complete)
     rows: list[int] | Matrix | None = run.weights(answers)
     values = _values(answers, run)
+    if run.plan.completes and (values is not None or len(answers) < len(state.sites)):  # rows of others may have gaps
+        state = replace(state, completion=Completion())
     if values is not None:
         _require_values(values, run)
-        state = replace(state, completion=Completion())
         # A column without a value at a site has no vote there.
         rows = values if run.plan.weighs_rows else (values > 0).astype(np.float64)
     if not preparation.needs_variances:
@@ -101,6 +104,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     centres = np.empty(0)
     if preparation.intercept == "common":
         means = np.stack([answer.means for answer in answers.values()])
+        if values is not None:
+            means = np.where(values > 0, means, np.average(means, axis=0, weights=rows))
         centres = np.average(means, axis=0, weights=rows) if rule is None else rule(means)
         variances = variances + np.square(means - centres)
     mean = np.average(variances, axis=0, weights=rows)
@@ -133,8 +138,8 @@ def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:
         what = f"{next(iter(varying))!r} alone varies" if varying else "none of them varies"
         raise RemoteProtocolError(
             f"of {len(columns.variables)} variables {what} in the rows that are used: there is nothing to learn",
-            remedy="Rows with a missing value are left out: leave out variables that are often missing (--columns), or "
-            "bring more rows.",
+            remedy="Leave out variables that are often missing (--columns), or bring more rows."
+            + ("" if run.plan.completes else " Rows with a missing value are left out."),
         )
 
 
@@ -185,6 +190,11 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     if not variances.size:
         return []
     one = np.repeat(np.arange(len(variances[0]))[:, None], 2, axis=1)
+    n_values, share = _values(answers, run), np.ones_like(variances)
+    if n_values is not None:  # a column without a value at a site does not make it odd
+        there = np.where(n_values > 0, variances, np.nan)
+        variances = np.where(n_values > 0, variances, np.nanmedian(there, axis=0))
+        share = np.clip(n_values / counted_rows(run.rows(answers)), _LEAST_SHARE_OF_VALUES, 1.0)
     typical, indicators = np.maximum(np.median(variances, axis=0), 0.0), run.indicators
     spread = variance_of_squares(typical, indicators)
     if run.plan.privacy is None:
@@ -192,7 +202,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
             logs = np.maximum(np.log(variances), math.log(1 / LARGEST))
             of_levels = np.where(typical > 0.0, variances / typical, 0.0)  # a level need not occur at every site
         values = np.where(indicators, of_levels, logs)
-        of_sampling = spread * sampling_variance(run.rows(answers))
+        of_sampling = spread * sampling_variance(run.rows(answers)) / share
         return [Compared(values, of_sampling, one, one_vote=not run.plan.weighs_rows)]
     rows, squared = counted_rows(run.rows(answers)), run.half_ranges**2
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])

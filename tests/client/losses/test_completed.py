@@ -68,7 +68,7 @@ def test_blocks_of_rows_add_up_to_the_table() -> None:
     parts = Patterns.of(X[:7]) + Patterns.of(X[7:200]) + Patterns.of(X[200:])
     assert parts.n_samples == pytest.approx(whole.n_samples) == pytest.approx(len(X))
     np.testing.assert_array_equal(parts.pair_counts, whole.pair_counts)
-    np.testing.assert_allclose(parts.pair_products, whole.pair_products, rtol=1e-9)
+    np.testing.assert_allclose(parts.pair_products(own_means=True), whole.pair_products(own_means=True), rtol=1e-9)
     one, other = (p.completed(Covariances(S, _NO_MEANS), own_means=True) for p in (parts, whole))
     np.testing.assert_allclose(one.moments, other.moments, rtol=1e-9)
 
@@ -84,7 +84,7 @@ def test_pairs_are_counted_and_multiplied_over_the_rows_that_have_both() -> None
     np.testing.assert_array_equal(patterns.pair_counts, [[3, 2, 0], [2, 2, 0], [0, 0, 0]])
     assert patterns.n_samples == pytest.approx(3.0)  # a row without a value is none
     # About the means of all values, 3 and 4.
-    assert patterns.pair_products[0, 1] == pytest.approx(((1 - 3) * (2 - 4) + (5 - 3) * (6 - 4)) / 2)
+    assert patterns.pair_products(own_means=True)[0, 1] == pytest.approx(((1 - 3) * (2 - 4) + (5 - 3) * (6 - 4)) / 2)
 
 
 def test_without_gaps_moments_do_not_depend_on_the_covariances() -> None:
@@ -125,3 +125,9 @@ def test_covariances_of_one_table_have_the_greatest_likelihood() -> None:
         E = rng.standard_normal((3, 3))
         near = S + 0.02 * (E + E.T)
         assert patterns.completed(Covariances(near, _NO_MEANS), own_means=True).log_likelihood < best
+
+
+def test_first_products_are_about_zero_where_a_site_has_no_means_of_its_own() -> None:
+    X = np.full((30, 2), 5.0)  # constant here: about means of its own nothing would be left
+    X[:10, 1] = np.nan
+    np.testing.assert_allclose(Patterns.of(X).pair_products(own_means=False), np.full((2, 2), 25.0))

@@ -6,7 +6,7 @@ import pytest
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.completed import Patterns
-from fedbnsl_server.algorithm.completion import Completion, advanced, started, tolerance
+from fedbnsl_server.algorithm.completion import Completion, advanced, own_share, started, tolerance
 
 _NO_MEANS = np.empty(0)
 
@@ -25,7 +25,7 @@ def _sites(d: int, n: int, share: float, seed: int = 0) -> dict[str, Patterns]:
 
 def _begun(sites: dict[str, Patterns]) -> Completion:
     d = next(iter(sites.values())).n_columns
-    products = {site: one.pair_products for site, one in sites.items()}
+    products = {site: one.pair_products(own_means=True) for site, one in sites.items()}
     return started(products, {site: one.pair_counts for site, one in sites.items()}, _NO_MEANS, np.ones(d, dtype=bool))
 
 
@@ -77,7 +77,7 @@ def test_the_first_covariances_are_positive_definite_where_pairwise_ones_are_not
     X = np.random.default_rng(2).standard_normal((40, 8))
     X[np.random.default_rng(3).random(X.shape) < 0.6] = np.nan
     sites = {"a": Patterns.of(X)}
-    assert np.linalg.eigvalsh(sites["a"].pair_products)[0] < 0.0
+    assert np.linalg.eigvalsh(sites["a"].pair_products(own_means=True))[0] < 0.0
     by = _begun(sites).by
     assert by is not None
     assert np.linalg.eigvalsh(by.S)[0] > 0.0
@@ -113,7 +113,10 @@ def test_a_column_without_variance_takes_no_part() -> None:
     X[rng.random(X.shape) < 0.2] = np.nan
     sites = {"a": Patterns.of(X)}
     state = started(
-        {"a": sites["a"].pair_products}, {"a": sites["a"].pair_counts}, _NO_MEANS, np.array([True, True, False])
+        {"a": sites["a"].pair_products(own_means=True)},
+        {"a": sites["a"].pair_counts},
+        _NO_MEANS,
+        np.array([True, True, False]),
     )
     assert state.by is not None
     assert not state.by.S[2].any()
@@ -136,7 +139,9 @@ def test_shared_means_become_those_of_the_greatest_likelihood() -> None:
     X = rng.standard_normal((300, 3)) @ (rng.standard_normal((3, 3)) + 2.0 * np.eye(3))
     X[rng.random(X.shape) < 0.3] = np.nan
     patterns = Patterns.of(X)
-    state = started({"a": patterns.pair_products}, {"a": patterns.pair_counts}, np.zeros(3), np.ones(3, dtype=bool))
+    state = started(
+        {"a": patterns.pair_products(own_means=True)}, {"a": patterns.pair_counts}, np.zeros(3), np.ones(3, dtype=bool)
+    )
     while not state.done:
         assert state.by is not None
         told = patterns.completed(state.by, own_means=False)
@@ -147,3 +152,13 @@ def test_shared_means_become_those_of_the_greatest_likelihood() -> None:
     own = patterns.completed(Covariances(state.by.S, _NO_MEANS), own_means=True)
     told = patterns.completed(state.by, own_means=False)
     assert own.log_likelihood == pytest.approx(told.log_likelihood, abs=0.05)
+
+
+def test_what_a_site_has_of_its_own_stays_a_covariance_matrix() -> None:
+    pooled, rows = np.array([[1.0, 0.5], [0.5, 2.0]]), np.array([[0.1, 0.0], [0.0, 2.0]])
+    share = own_share(rows, pooled, 0.3)
+    assert 0.3 < share < 1.0
+    assert np.linalg.eigvalsh(pooled + (rows - pooled) / 0.3)[0] < 0.0
+    assert np.linalg.eigvalsh(pooled + (rows - pooled) / share)[0] > 0.0
+    assert own_share(0.9 * pooled, pooled, 0.3) == 0.3  # the known share, where that gives one
+    assert own_share(rows, pooled, 1.0) == 1.0

@@ -1,0 +1,121 @@
+"""Runs that use rows with gaps: sites that start again, come late, or lack a column; and numbers that are none."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.covariances import upper
+from fedbnsl.protocol.messages import Covariances, LocalUpdate, RoundTask, SiteState
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.rounds.completion import Answer, Task
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_server.algorithm.admm import AdmmState, initial_state
+from fedbnsl_server.rounds import completion
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
+
+D, SITES = 5, ("site-1", "site-2", "site-3")
+FEDERATION = synthesise(D, 5, 3, 300, 7)
+PLAN = Plan.load("standard").with_settings(bootstrap=0, n_participants=3)
+
+
+def with_gaps(share: float, at: Sequence[int] = (0, 1, 2)) -> dict[str, Matrix]:
+    rng = np.random.default_rng(3)
+    tables = [X.copy() for X in FEDERATION.tables]
+    for k in at:
+        tables[k][rng.random(tables[k].shape) < share] = np.nan
+    return dict(zip(SITES, tables, strict=True))
+
+
+class StartedAgain:
+    """An Exchange in which only some sites contribute to a round, each starting from what the coordinator holds."""
+
+    def __init__(self, tables: Mapping[str, Matrix], plan: Plan, present: Callable[[int], Sequence[str]]) -> None:
+        self.traffic = Traffic()
+        self._tables, self._plan, self._present = tables, plan, present
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> Mapping[str, LocalUpdate]:
+        found = {}
+        for site in self._present(next(iter(tasks.values())).round):
+            table = Dataset(FEDERATION.variables, self._tables[site])
+            found[site] = Participant(site, table, self._plan, snapshots[site]).handle(tasks[site])
+            check(found[site])
+        return found
+
+
+def played(tables: Mapping[str, Matrix], present: Callable[[int], Sequence[str]], plan: Plan = PLAN) -> AdmmState:
+    n_samples = {site: len(X) for site, X in tables.items()}
+    exchange = StartedAgain(tables, plan, present)
+    return round_loop.run(plan, FEDERATION.variables, n_samples, exchange, on_round=lambda state, record: None)
+
+
+def test_a_site_that_starts_again_in_every_round_gives_the_same_bits(tmp_path: Path) -> None:
+    tables, kept = with_gaps(0.2), []
+    data = {site: Dataset(FEDERATION.variables, X) for site, X in tables.items()}
+    result = simulate(PLAN, data, tmp_path / "run", follow=kept.append)
+    again = played(tables, lambda t: SITES)
+    assert again.iterations == result["gaps"]["iterations"] > 2
+    assert again.refitted == kept[-1].refitted
+    assert dict(again.sites) == dict(kept[-1].sites)
+
+
+def test_rows_of_a_site_that_came_after_the_statistics_may_have_gaps() -> None:
+    found = played(with_gaps(0.2, at=[2]), lambda t: SITES if t > 1 else SITES[:2], PLAN.with_settings(quorum=2))
+    assert found.completion is not None
+    assert found.completion.has_converged
+
+
+def test_a_site_that_missed_all_rounds_of_em_counts_like_the_others() -> None:
+    plan = PLAN.with_settings(quorum=2)
+    assert played(with_gaps(0.2), lambda t: SITES if not 1 < t < 10 else SITES[:2], plan).refitted is not None
+
+
+def test_pairs_that_only_an_absent_site_has_are_not_called_never_seen_together() -> None:
+    tables = with_gaps(0.0)
+    for site in SITES[:2]:
+        tables[site][:, 3] = np.nan
+    with pytest.raises(RemoteProtocolError, match="site-3 did not answer"):
+        played(tables, lambda t: SITES if t != 2 else SITES[:2], PLAN.with_settings(quorum=2))
+
+
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_a_column_that_a_site_lacks_makes_no_site_stand_out(lacking: int, tmp_path: Path) -> None:
+    tables = with_gaps(0.0)
+    for site in SITES[:lacking]:
+        tables[site][:, 3] = np.nan
+    data = {site: Dataset(FEDERATION.variables, X) for site, X in tables.items()}
+    assert simulate(PLAN, data, tmp_path / "run")["warnings"] == []
+
+
+def _run(intercept: str = "site") -> Run:
+    plan = PLAN.with_settings(preparation={"missing": "em", "intercept": intercept})
+    return Run(plan, plan.edge_mask(["x", "y", "z"]), dict.fromkeys(SITES, 100))
+
+
+def test_products_with_an_eigenvalue_below_zero_are_refused() -> None:
+    S = np.array([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])  # each pair by itself is possible
+    none = np.empty(0, dtype=np.int64)
+    task = Task(Covariances(np.eye(3), np.empty(0)))
+    assert completion.fault(Answer(upper(S), none, np.empty(0), 0.0), task, _run())
+    assert not completion.fault(Answer(upper(np.abs(S)), none, np.empty(0), 0.0), task, _run())
+    # About means of the task, a mean square is no less than the square of a mean.
+    shared = Task(Covariances(np.eye(3), np.zeros(3)))
+    assert completion.fault(Answer(upper(np.eye(3)), none, np.array([0.0, 2.0, 0.0]), 0.0), shared, _run("common"))
+    assert not completion.fault(Answer(upper(np.eye(3)), none, np.array([0.0, 0.9, 0.0]), 0.0), shared, _run("common"))
+
+
+def test_a_column_without_products_that_had_a_variance_ends_the_run_with_a_reason() -> None:
+    answer = Answer(upper(np.diag([1.0, 0.0, 1.0])), upper(np.full((3, 3), 100)), np.empty(0), 0.0)
+    assert not completion.fault(answer, Task(None), _run())
+    with pytest.raises(RemoteProtocolError, match="no covariances"):
+        completion.advance(initial_state(3, SITES), dict.fromkeys(SITES, answer), Task(None), _run())

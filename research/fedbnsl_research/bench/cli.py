@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
 @click.option("--case", "cases", multiple=True, help="Of the figure `networks`: a case, or a pattern such as 'er*'.")
-@click.option("--seeds", type=Seeds(), help="Of the figure `networks`: seeds, such as 0..9.  [default: as the case]")
+@click.option("--seeds", type=Seeds(), help="Of the figures `networks` and `missing`: seeds, such as 0..9.")
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
@@ -34,8 +34,8 @@ def bench(
 
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
     private-moments, unequal-noise, hubs, secure-aggregation, confidence, robust, honest-sites, growth, startup, tables,
-    networks, groups; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables, a
-    part of networks, secure-aggregation, confidence and private-tables need FEDBNSL_DATA.
+    networks, groups, missing; without one, all of them (about an hour on two cores). The Sachs figures, the end of
+    tables, a part of networks, secure-aggregation, confidence and private-tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -46,16 +46,18 @@ def bench(
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
-        if value and "networks" not in figures:
-            raise click.BadParameter("it goes with the figure networks", param_hint=option)
+        takers = ("networks", "missing") if option == "--seeds" else ("networks",)
+        if value and not set(takers) & set(figures):
+            raise click.BadParameter(f"it goes with the figure {' or '.join(takers)}", param_hint=option)
     if wrong := sorted(set(methods) - set(METHODS)):
         raise click.BadParameter(f"{', '.join(wrong)}: choose from {', '.join(METHODS)}", param_hint="--method")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
         try:
             with _watched(name, progress) as follow:
-                chosen = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
-                for row in FIGURES[name](**chosen if name == "networks" else {}):
+                of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
+                chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "missing": {"seeds": seeds}}
+                for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:
             if figures:

@@ -13,6 +13,7 @@ from fedbnsl_research.bench.growth import growth
 from fedbnsl_research.bench.hubs import hubs
 from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_research.bench.load import load
+from fedbnsl_research.bench.missing import missing
 from fedbnsl_research.bench.networks import networks
 from fedbnsl_research.bench.privacy import privacy
 from fedbnsl_research.bench.private_steps import private_steps
@@ -48,4 +49,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "tables": tables,
     "networks": networks,
     "groups": groups,
+    "missing": missing,
 }

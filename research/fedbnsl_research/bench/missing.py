@@ -1,0 +1,189 @@
+"""Values that sites do not have: what `standard` finds by EM with cells or whole columns missing, and what EM costs.
+
+Generated tables. Cells are missing completely at random (MCAR), or at random (MAR): a quarter of the variables are
+complete, and each of the others is missing the more often, the greater one of these is. Complete cases are the same
+plan without EM, which leaves out rows with a gap; it is refused where a site has too few rows left.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import numpy as np
+
+from fedbnsl.errors import DataError
+from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import Covariances
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.rounds import completion
+from fedbnsl_client.data.frames import site_tables
+from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.losses.completed import Patterns
+from fedbnsl_client.losses.squared import SecondMoments
+from fedbnsl_research.bench.confidence import covered
+from fedbnsl_research.bench.networks import class_found
+from fedbnsl_research.trials.harness import Row, timed
+from fedbnsl_workbench.scoring.metrics import score
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
+
+_SITES, _ROWS, _NOISE = 8, 1000, (0.5, 2.0)
+_SEEDS = {20: range(5), 50: range(1)}  # by variables
+_SHARES, _WAYS = (0.1, 0.2, 0.3), ("MCAR", "MAR")
+_OF_ABSENT, _ABSENT, _SEEDS_OF_ABSENT = 12, (0.1, 0.3, 0.5), range(10)
+_TIMED_ROWS, _TIMED_COLUMNS, _TIMED_PATTERNS, _TURNS = 10**6, 20, (30, 3000), 3
+
+
+def missing(seeds: Sequence[int] | None = None) -> Iterator[Row]:
+    """Accuracy by share and way of missing cells, by share of missing columns, and the time of an iteration of EM.
+
+    `seeds`: of the graphs, in place of the usual ones.
+    """
+    for d, usual in _SEEDS.items():
+        drawn = {seed: _drawn(d, seed) for seed in seeds or usual}
+        yield _cells(drawn, 0.0, "MCAR")
+        for way in _WAYS:
+            for share in _SHARES:
+                yield _cells(drawn, share, way)
+    drawn = {seed: _drawn(_OF_ABSENT, seed) for seed in seeds or _SEEDS_OF_ABSENT}
+    for share in (0.0, *_ABSENT):
+        yield _columns(drawn, share)
+    for n_patterns in _TIMED_PATTERNS:
+        yield _seconds(n_patterns)
+
+
+def lacking_cells(tables: Sequence[Matrix], share: float, way: str, rng: np.random.Generator) -> list[Matrix]:
+    """(n, d) tables with this share of their cells missing, NaN in the gaps."""
+    d = tables[0].shape[1]
+    order = rng.permutation(d)
+    whole, others = (order[: d // 4], order[d // 4 :]) if way == "MAR" else (order[:0], order)
+    causes = rng.choice(whole, len(others)) if whole.size else others
+    found: list[Matrix] = []
+    for X in tables:
+        rank = (np.argsort(np.argsort(X, axis=0), axis=0) + 0.5) / len(X)
+        chance = (
+            np.full((len(X), len(others)), share) if way == "MCAR" else 2.0 * share * d / len(others) * rank[:, causes]
+        )
+        gaps = np.zeros(X.shape, dtype=bool)
+        gaps[:, others] = rng.random(chance.shape) < chance
+        found.append(np.where(gaps, np.nan, X))
+    return found
+
+
+def lacking_columns(n_sites: int, d: int, share: float, rng: np.random.Generator) -> Mask:
+    """(n_sites, d) which variables a site does not have: some site has each, and each site at least two."""
+    lacks = np.arange(n_sites * d) < round(share * n_sites * d)
+    while True:
+        found = rng.permutation(lacks).reshape(n_sites, d)
+        if not found.all(axis=0).any() and ((~found).sum(axis=1) >= 2).all():
+            return found
+
+
+def _drawn(d: int, seed: int) -> SyntheticFederation:
+    return synthesise(d, d, _SITES, _ROWS, seed, noise_range=_NOISE)
+
+
+def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> Row:
+    plan = Plan.load("standard")
+    without_em = plan.with_settings(preparation={"missing": "complete-cases", "missing_most": 1.0})
+    by_em, complete, rows, counts = list[Row](), list[Row](), list[float](), np.zeros(3, dtype=np.int64)
+    for seed, one in drawn.items():
+        tables = lacking_cells(one.tables, share, way, np.random.default_rng((seed, 1)))
+        rows.append(np.mean([(~np.isnan(X)).all(axis=1).sum() for X in tables]))
+        result = _learned(plan, tables)
+        by_em.append(_judged(result, one))
+        counts += covered(result, one.W)
+        if share:
+            try:
+                complete.append(_judged(_learned(without_em, tables), one))
+            except DataError:
+                continue
+    inside, judged, edges = counts.tolist()
+    row: Row = {
+        "figure": f"{len(next(iter(drawn.values())).variables)} variables, {_SITES} x {_ROWS} rows, {share:.0%} of "
+        f"cells missing{f' ({way})' if share else ''}, graphs of seeds {_listed(drawn)}",
+        **_means(by_em, "skeleton F1", "CPDAG SHD", "rounds of EM", "MB of EM"),
+        "95 % intervals that hold": f"{inside} of {judged} ({edges} true edges)",
+    }
+    if not share:
+        return row
+    row["complete rows a site"] = round(statistics.mean(rows), 1)
+    row["complete cases refused"] = f"{len(by_em) - len(complete)} of {len(by_em)}"
+    found = _means(complete, "skeleton F1", "CPDAG SHD") if complete else {}
+    return row | {f"{name}, complete cases": value for name, value in found.items()}
+
+
+def _columns(drawn: Mapping[int, SyntheticFederation], share: float) -> Row:
+    judged = list[Row]()
+    for seed, one in drawn.items():
+        lacks = lacking_columns(_SITES, _OF_ABSENT, share, np.random.default_rng((seed, 2)))
+        tables = [np.where(gone, np.nan, X) for gone, X in zip(lacks, one.tables, strict=True)]
+        judged.append(_judged(_learned(Plan.load("standard"), tables), one))
+    return {
+        "figure": f"{_OF_ABSENT} variables, {_SITES} x {_ROWS} rows, {share:.0%} of (site, variable) missing, graphs "
+        f"of seeds {_listed(drawn)}",
+        **_means(judged, "skeleton F1", "CPDAG SHD", "pairs never together", "rounds of EM"),
+    }
+
+
+def _seconds(n_patterns: int) -> Row:
+    """Seconds of the fastest of some turns, in units of a pass that sums second moments of rows without gaps."""
+    rng = np.random.default_rng(n_patterns)
+    seen = np.ones((1, _TIMED_COLUMNS), dtype=bool)
+    while len(seen) < n_patterns:
+        seen = np.unique(np.concatenate([seen, rng.random((n_patterns, _TIMED_COLUMNS)) >= 0.2]), axis=0)
+        seen = seen[seen.any(axis=1)]
+    X = rng.standard_normal((_TIMED_ROWS, _TIMED_COLUMNS))
+    gappy = np.where(rng.permutation(seen)[:n_patterns][rng.integers(0, n_patterns, _TIMED_ROWS)], X, np.nan)
+    centre, scale, by = X.mean(axis=0), X.std(axis=0), Covariances(np.eye(_TIMED_COLUMNS), np.empty(0))
+
+    def patterns() -> Patterns:  # as a site does it once a run, in blocks of rows
+        of_blocks = sum_over_rows(gappy, lambda block: np.array([Patterns.of((block - centre) / scale)]))
+        return cast(Patterns, of_blocks[0])
+
+    found = patterns()
+    moments, grouping, step = (
+        min(timed(work)[0] for _ in range(_TURNS))
+        for work in (
+            lambda: SecondMoments.of(X, centre, scale),
+            patterns,
+            lambda: found.completed(by, own_means=True),
+        )
+    )
+    return {
+        "figure": f"time of EM at a site, {_TIMED_ROWS} rows, {_TIMED_COLUMNS} columns, {len(found.groups)} patterns",
+        "grouping rows by pattern, once / a pass of moments": float(f"{grouping / moments:.2g}"),
+        "an iteration / a pass of moments": float(f"{step / moments:.2g}"),
+        "s of a pass of moments": float(f"{moments:.2g}"),
+    }
+
+
+def _learned(plan: Plan, tables: Sequence[Matrix]) -> dict[str, Any]:
+    """What a plan finds, without the bootstrap, which takes most of the time and changes no graph."""
+    plan = plan.with_settings(n_participants=len(tables), bootstrap=0)
+    with TemporaryDirectory() as scratch:
+        return simulate(plan, site_tables(tables), Path(scratch, "run"))
+
+
+def _judged(result: Mapping[str, Any], drawn: SyntheticFederation) -> Row:
+    truth, marks = drawn.W != 0, class_found(result)
+    em = [entry for entry in result["rounds"] if entry["kind"] == completion.Task(None).kind]
+    sent = sum(way["serialised"] for entry in em for site in entry["bytes"].values() for way in site.values())
+    return {
+        "skeleton F1": score(marks, truth).skeleton_f1 or 0.0,
+        "CPDAG SHD": class_distance(marks, cpdag(truth)),
+        "rounds of EM": len(em),
+        "MB of EM": sent / 1e6,
+        "pairs never together": len((result["gaps"] or {"never_together": ()})["never_together"]),
+    }
+
+
+def _means(rows: Sequence[Row], *names: str) -> Row:
+    return {name: float(f"{statistics.mean(float(row[name]) for row in rows):.3g}") for name in names}
+
+
+def _listed(seeds: Mapping[int, object]) -> str:
+    return " ".join(map(str, seeds))

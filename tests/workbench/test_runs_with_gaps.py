@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedbnsl.protocol.covariances import upper
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.covariances import upper
 from fedbnsl.protocol.messages import Covariances, LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.completion import Answer, Task

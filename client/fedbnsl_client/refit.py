@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from fedbnsl.errors import DataError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.protocol.sparse import Mask
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.preparation import column_means, values_by_column
 from fedbnsl_client.losses.completed import Patterns, maximum_likelihood
@@ -25,6 +26,13 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
         loss = SecondMoments(maximum_likelihood(patterns))
     else:
         X = dataset.complete_cases().X
+        if len(X) < MIN_ROWS <= dataset.n_samples:
+            raise DataError(
+                f"{len(X)} of {dataset.n_samples} rows are without a missing value; a refit without an intercept "
+                f"needs {MIN_ROWS}",
+                remedy="Refit with an intercept, which uses rows with gaps, too, or leave out columns that are often "
+                "empty.",
+            )
         loss = SecondMoments.of(X, column_means(X) if intercept else None)
     weights = loss.least_squares(dag)
     size = np.sqrt(loss.S.diagonal())

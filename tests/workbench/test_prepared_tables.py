@@ -137,7 +137,7 @@ def test_rows_with_missing_values_are_left_out_and_counted(clean: Edges, tmp_pat
     with pytest.warns(DataWarning) as warned:
         tables = read_tables(write(tmp_path, 0.02), ())
     assert len(warned) == 3
-    assert re.match(r"site-1: \d+ row\(s\) are left out, which lack a value: 'X", str(warned[0].message))
+    assert re.match(r"site-1: \d+ row\(s\) lack a value: 'X", str(warned[0].message))
     for table, X in zip(tables.values(), CLEAN, strict=True):
         complete = table.complete_cases()
         assert table.n_samples == complete.n_samples + table.gaps.rows == len(X)

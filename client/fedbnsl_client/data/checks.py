@@ -22,9 +22,8 @@ _ROUNDING = 1e-5  # of values written with six digits; by chance, one column in 
 
 _ROWS_NAMED = 3
 _FEW_ROWS = (
-    "Bring more rows (of one table, `fedbnsl data split` makes fewer and larger sites) or leave out columns that are "
-    "often empty (--columns, or the data dictionary, names those to use). --min-rows lets fewer pass, but hardly "
-    "anything that so few rows show can be trusted. Nothing of the table was sent."
+    "Bring more rows (of one table, `fedbnsl data split` makes fewer and larger sites). --min-rows lets fewer pass, "
+    "but hardly anything that so few rows show can be trusted. Nothing of the table was sent."
 )
 LEAVE_OUT = (
     "Leave such a column out (--columns names those to use), or correct the table. Nothing of the table was sent."
@@ -91,9 +90,18 @@ class TableChecks:
     described
         Whether a data dictionary says what the columns are. Then one that holds a single value here, such as a level
         that does not occur at this site, is odd and not refused, and whole values are as they should be.
+    pairs
+        Positions of two columns each, of which `are_equal` can tell.
     """
 
-    def __init__(self, origin: Path | str, variables: Sequence[str], *, described: bool = False) -> None:
+    def __init__(
+        self,
+        origin: Path | str,
+        variables: Sequence[str],
+        *,
+        described: bool = False,
+        pairs: Sequence[tuple[int, int]] = (),
+    ) -> None:
         d = len(variables)
         self._origin, self._variables, self._described = origin, variables, described
         self._n_all = 0
@@ -105,6 +113,8 @@ class TableChecks:
         self._constant = np.ones(d, dtype=bool)
         # Columns that may still be twins, and the levels of those that may still be categories.
         self._content = dict.fromkeys(range(d), b"")
+        # Pairs of a variable and what it was one row before, which are compared where both have a value.
+        self._still = dict.fromkeys(pairs, True)
         self._levels = {k: np.empty(0) for k in range(d)}
 
     def count(self, block: Matrix) -> None:
@@ -135,6 +145,9 @@ class TableChecks:
         for k in np.flatnonzero(self._constant).tolist():
             self._constant[k] = (block[there[:, k], k] == self._first[k]).all()
         self._compare_columns(block)
+        for j, k in [pair for pair, equal in self._still.items() if equal]:
+            both = there[:, j] & there[:, k]
+            self._still[j, k] = bool((block[both, j] == block[both, k]).all())
         for k in list(self._levels):
             self._look_for_categories(k, block[there[:, k], k])
 
@@ -171,6 +184,7 @@ class TableChecks:
             self._sum += later._sum + later._n * shift
         self._constant &= later._constant & ((self._first == later._first) | ~both_have)
         self._n += later._n
+        self._still = {pair: equal and later._still[pair] for pair, equal in self._still.items()}
         both = self._content.keys() & later._content.keys()
         self._keep_twins({k: _digest(self._content[k], later._content[k]) for k in sorted(both)})
         levels = {
@@ -181,9 +195,8 @@ class TableChecks:
         self._levels = {k: few for k, few in levels.items() if few.size <= _CATEGORICAL_LEVELS}
 
     def are_equal(self, j: int, k: int) -> bool:
-        """Whether two columns were equal in all complete rows, and not constant."""
-        both = j in self._content and k in self._content
-        return both and self._content[j] == self._content[k] and not (self._constant[j] or self._constant[k])
+        """Whether two columns of a pair were equal wherever both have a value, and not constant."""
+        return self._still[j, k] and not (self._constant[j] or self._constant[k])
 
     def require(self, min_rows: int) -> tuple[Oddity, ...]:
         """Refuse what cannot be used, and return what is odd.
@@ -191,7 +204,7 @@ class TableChecks:
         Raises DataError by column and count.
         """
         if self._n_all < (needed := max(min_rows, 1)) or not self._n.any():
-            told = "" if self._n.any() else " without any value"
+            told = "" if self._n.any() or not self._n_all else " without any value"
             raise DataError(f"{self._origin}: {self._n_all} rows{told}; at least {needed} are needed", remedy=_FEW_ROWS)
         beyond = list(self._beyond_limits())
         problems = [*beyond, *(() if self._described else self._constant_columns())]

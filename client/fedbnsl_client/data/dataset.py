@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -72,14 +72,20 @@ class Gaps:
     by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
     first: int = 0
 
-    def said(self, *, as_zeros: bool = False) -> str:
-        """How many rows are left out, or `as_zeros` count as such, and for which variables, those with most first."""
+    def said(self, used: Literal["left out", "as zeros", "by EM", "not known"] = "left out") -> str:
+        """How many rows lack a value, how they are `used`, and for which variables, those with most first."""
         lacking = {name: k - (self.first if name.endswith(LAG) else 0) for name, k in self.by_variable.items()}
         most = sorted(((name, k) for name, k in lacking.items() if k > 0), key=lambda one: -one[1])
         names = first_few(f"{name!r} {count}" for name, count in most)
         if self.first:
             names = f"{self.first} as the first of their group" + (f"; {names}" if most else "")
-        return f"{self.rows} row(s) {'count as zeros' if as_zeros else 'are left out'}, which lack a value: {names}"
+        told = {
+            "left out": "are left out, which lack a value",
+            "as zeros": "count as zeros, which lack a value",
+            "by EM": "lack a value, and EM completes them",
+            "not known": "lack a value",
+        }
+        return f"{self.rows} row(s) {told[used]}: {names}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +128,7 @@ class Dataset:
         # Who has a dictionary means to use a plan that takes means off; a run of another one says it all the same.
         unsaid = FindingCode.MEANS_FAR_FROM_ZERO if self.dictionary else None
         said = [one.text for one in self.odd if one.finding is None or one.finding.code is not unsaid]
-        return [*([self.gaps.said()] if self.gaps.rows else []), *said]
+        return [*([self.gaps.said("not known")] if self.gaps.rows else []), *said]
 
     @classmethod
     def read(
@@ -353,7 +359,17 @@ class TablePass:
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
         self.belonging: Belonging | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
-        self._checks = TableChecks(origin, self.columns, described=bool(dictionary))
+        position = {name: k for k, name in enumerate(self.columns)}
+        self._before = {
+            name: [
+                (position[own], position[before])
+                for own, before in zip(self._columns_of(name), self._columns_of(name + LAG), strict=True)
+            ]
+            for name in (names if self._rows.lags else ())
+            if name + LAG in names
+        }
+        pairs = [pair for of in self._before.values() for pair in of]
+        self._checks = TableChecks(origin, self.columns, described=bool(dictionary), pairs=pairs)
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(self._in_table), dtype=np.int64)
         self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
@@ -507,16 +523,7 @@ class TablePass:
         """
         if self.belonging is None:
             return
-        position = {name: k for k, name in enumerate(self.columns)}
-        lagged = [name for name in self._names if name + LAG in self._names] if self._rows.lags else []
-        still = [
-            name
-            for name in lagged
-            if all(
-                self._checks.are_equal(position[own], position[before])
-                for own, before in zip(self._columns_of(name), self._columns_of(name + LAG), strict=True)
-            )
-        ]
+        still = [name for name, pairs in self._before.items() if all(self._checks.are_equal(j, k) for j, k in pairs)]
         if still:
             raise DataError(
                 f"{self._origin}: {quoted(still)}: the same in every row as in the one before, so that the two cannot "

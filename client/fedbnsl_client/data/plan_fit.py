@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
 # lies beyond its bound in so many of them, because every larger square counts as the bound.
 _NEARLY_ALL = 0.95
+# What becomes of rows with a gap.
+_LEFT_OUT, _ZEROS = "are left out, which lack a value", "count as zeros, which lack a value"
+_USED = "lack a value, and count for those that they have"
 _LOOKED_AT = 1000  # about so many records are sampled: their median is the repeated value of such a column
 
 
@@ -102,7 +106,7 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     rows, whole = table.gaps.rows - first, table.gaps.of - first
     if rows <= 0:
         return
-    found = f"of {table.gaps.of} rows, {table.gaps.said()}"
+    found = f"of {table.gaps.of} rows, {table.gaps.said(_LEFT_OUT)}"
     if preparation is None or preparation.missing == "refuse":
         raise DataError(
             f"{found}. The plan wants none to be left out",
@@ -116,6 +120,21 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
             f"or fewer than {MIN_ROWS} are left" + (f"; {advice(table.X, table.columns, needed)}" if with_gaps else ""),
             remedy="Use a plan with missing = 'em', such as standard, which uses rows with gaps, too; or leave out "
             "variables that are often empty: see docs/how-to/gaps-and-rare-levels.md.",
+        )
+
+
+def require_some_complete(table: Dataset, plan: Plan) -> None:
+    """Refuse to a private plan a site's table of which hardly a row counts: all others are zeros to it.
+
+    Call it before anything is paid for. Raises DataError by column and count; it stays at the site.
+    """
+    complete = table.n_samples - table.gaps.rows
+    if plan.privacy is not None and complete < MIN_ROWS:
+        raise DataError(
+            f"{table.n_samples} rows, {complete} of them without a missing value; at least {MIN_ROWS} are needed: "
+            f"{table.gaps.said('as zeros')}",
+            remedy="Leave out columns that are often empty, at all sites: a private run uses rows only if they lack "
+            "nothing. Nothing was paid for, and nothing of the table was sent.",
         )
 
 
@@ -143,8 +162,13 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
 
     Without privacy those without a missing value, or with EM all that have a value. A private run keeps all of them, so
     that the number of its records does not depend on what they hold; to its statistics and moments an incomplete one
+<<<<<<< HEAD
     adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: a coordinator
     would see the refusal, and nobody has paid for that.
+=======
+    adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the coordinator would see the refusal,
+    and nobody has paid for that.
+>>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
     """
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()
@@ -187,7 +211,9 @@ def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
 
 def remarks(table: Dataset, plan: Plan) -> list[str]:
     """What a person should look at before a run of the plan, of the table by itself."""
-    gaps = [table.gaps.said(as_zeros=plan.privacy is not None)] if table.gaps.rows else []
+    used: Literal["left out", "as zeros", "by EM"]
+    used = "as zeros" if plan.privacy else "by EM" if plan.completes else "left out"
+    gaps = [table.gaps.said(used)] if table.gaps.rows else []
     return [*gaps, *(one.text for one in oddities(table, plan))]
 
 
@@ -210,15 +236,27 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
+<<<<<<< HEAD
     """Look at a table as a run of a plan would use it: at all values with EM, else at the rows without a gap.
+=======
+    """Look at a table as a run of a plan would use it: at its rows without a missing value, or with EM at all values.
+>>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
 
     No record leaves this function.
 
     Raises DataError if the table lacks a variable of the plan.
     """
     table = table.reordered(plan.column_names or table.variables)
+<<<<<<< HEAD
     table = table if plan.completes else table.complete_cases()
     d, n = len(table.variables), max(table.n_samples, 1)
+=======
+    if not plan.completes:
+        table = table.complete_cases()
+        if not table.n_samples:
+            return PlanFit({}, {}, 0.0)
+    d, n = len(table.variables), table.n_samples
+>>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
     bounds: Matrix | None = None
     uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (

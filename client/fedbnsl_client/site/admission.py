@@ -19,7 +19,13 @@ from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import refuse_other_columns, refuse_other_dictionary, require_rows_here, rows_for
+from fedbnsl_client.data.plan_fit import (
+    refuse_other_columns,
+    refuse_other_dictionary,
+    require_rows_here,
+    require_some_complete,
+    rows_for,
+)
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.secure_aggregation import peers
@@ -215,7 +221,9 @@ class GuardedTable(Admission):
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
-        table = rows_for(table.reordered(variables), plan)
+        table = table.reordered(variables)
+        require_some_complete(table, plan)
+        table = rows_for(table, plan)
         if plan.privacy is None and not self._dataset.public:
             # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
             self._ledger.payments.note_unprotected(self._dataset.id, run, plan.digest())

@@ -62,7 +62,13 @@ def approve(
     """
     from fedbnsl_client.budget.approvals import Terms
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
-    from fedbnsl_client.data.plan_fit import fit_of, refuse_beyond_bounds, refuse_other_dictionary, site_lines
+    from fedbnsl_client.data.plan_fit import (
+        fit_of,
+        refuse_beyond_bounds,
+        refuse_other_dictionary,
+        require_some_complete,
+        site_lines,
+    )
     from fedbnsl_client.site import folder as site_folder
 
     def show(text: str) -> None:
@@ -78,6 +84,7 @@ def approve(
         refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
         refuse_other_dictionary(plan, site_folder.described(folder)[0])
         table = site_folder.read_table(folder, policy, dataset.id)
+        require_some_complete(table.reordered(plan.column_names or table.variables), plan)
         fit = fit_of(table, plan)
         for line in site_lines(table, plan, fit):
             show(line)

@@ -22,7 +22,7 @@ from fedbnsl.protocol.channel import require_loopback, split_address
 from fedbnsl.protocol.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary, rows_for
+from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary, require_some_complete, rows_for
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
@@ -359,9 +359,11 @@ class _Examination:
         dataset = self._policy.dataset(dataset_id)
         refuse_other_dictionary(plan, site_folder.described(self._folder, *self._described_by)[0])
         table = self._table(self._policy, dataset.id)
+        used = table.reordered(plan.column_names or table.variables)
+        require_some_complete(used, plan)
         fit = self._fit = fit_of(table, plan)
-        if plan.privacy is None:  # a private run refuses no table for what it holds
-            rows_for(table.reordered(plan.column_names or table.variables), plan)
+        if plan.privacy is None:
+            rows_for(used, plan)
         text = "; ".join(fit.lines())
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(

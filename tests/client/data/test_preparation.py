@@ -22,7 +22,16 @@ X = np.array([[0.0, 8.0], [2.0, 14.0], [4.0, 8.0], [6.0, 10.0]])
 )
 def test_a_site_tells_its_means_only_where_all_sites_share_one(intercept, means, variances):
     told = column_statistics(X, Preparation(intercept=intercept))
-    assert [numbers.tolist() for numbers in told] == [means, variances]
+    assert [numbers.tolist() for numbers in told] == [means, variances, []]
+
+
+def test_with_em_a_column_is_told_by_the_values_that_it_has():
+    gaps = np.column_stack([X, np.full(4, np.nan)])
+    gaps[3, 0] = np.nan  # leaves 0, 2, 4
+    means, variances, n_values = column_statistics(gaps, Preparation(intercept="common", missing="em"))
+    assert n_values.tolist() == [3, 4, 0]
+    assert means.tolist() == [2.0, 10.0, 0.0]
+    np.testing.assert_allclose(variances, [8.0 / 3.0, 6.0, 0.0], rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +63,7 @@ def test_the_loss_is_that_of_the_prepared_table():
 def test_means_that_are_large_beside_the_spread_cost_no_digits():
     rng = np.random.default_rng(1)
     spread, far = rng.standard_normal((50_000, 3)), np.array([1e3, 1e6, 1e9])
-    means, variances = column_statistics(spread + far, Preparation(intercept="common"))
+    means, variances, _ = column_statistics(spread + far, Preparation(intercept="common"))
     np.testing.assert_allclose(means - far, spread.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(variances, spread.var(axis=0), rtol=1e-6)
 

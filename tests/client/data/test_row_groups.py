@@ -176,7 +176,7 @@ def test_lags_put_the_row_before_beside_each_row_and_the_first_has_none(tmp_path
     np.testing.assert_array_equal(table.X, np.array(expected))
     n = len(groups(rows))
     assert (table.gaps.rows, table.gaps.first, table.gaps.of) == (n, n, len(rows))
-    assert table.gaps.said() == f"{n} row(s) are left out, which lack a value: {n} as the first of their group"
+    assert table.gaps.said() == f"{n} row(s) lack a value: {n} as the first of their group"
 
 
 def test_a_table_with_a_time_and_no_group_is_one_series(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_times_are_ordered_as_they_are_written(tmp_path: Path, cells: list[str],
 def test_first_rows_do_not_count_as_gaps_that_a_plan_refuses(tmp_path: Path) -> None:
     rows = visits(gaps=False, most=2, patients=60)
     dictionary = described(visit={"lags": 1}, sex={"fixed": True})
-    plan = Plan.load("standard").with_dictionary(dictionary, origin="here")
+    plan = Plan.load("standard", ["preparation.missing='complete-cases'"]).with_dictionary(dictionary, origin="here")
     refusing = plan.with_settings(preparation={"missing": "refuse"})
     table = read(tmp_path, rows, dictionary, min_rows=5)
     assert table.gaps.rows > table.gaps.of / 2

@@ -9,7 +9,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import moments as moments_round
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import refuse_other_columns, remarks, rows_for
+from fedbnsl_client.data.plan_fit import fit_of, refuse_other_columns, remarks, require_some_complete, rows_for
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import fault
 from private_site import private_plan
@@ -17,6 +17,7 @@ from private_site import private_plan
 X = np.random.default_rng(1).normal(size=(50, 2))
 X[:40, 0] = np.nan
 TABLE = Dataset.of_values(["a", "b"], X, origin="here", min_rows=2, warn=False)
+COMPLETE = "preparation.missing='complete-cases'"
 PRIVATE = Plan.load("private").with_settings(dictionary={"a": {"range": [-9, 9]}, "b": {"range": [-9, 9]}})
 
 
@@ -30,13 +31,41 @@ def test_a_private_run_uses_all_rows_however_many_are_incomplete() -> None:
 
 
 def test_a_run_without_privacy_uses_complete_rows_if_the_plan_leaves_enough_out() -> None:
-    allowing = Plan.load("standard", ["preparation.missing_most=0.9"])
-    assert np.array_equal(rows_for(TABLE, allowing).X, X[40:])
-    for plan in (Plan.load("standard"), Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
-        with pytest.raises(DataError, match="of 50 rows, 40"):
-            rows_for(TABLE, plan)
-    with pytest.raises(DataError, match=r"\(preparation.missing_most\)$"):  # rows that are gone tell of no variable
-        rows_for(rows_for(TABLE, allowing), Plan.load("standard"))
+    values = np.vstack([X, X[40:], X[40:]])  # 30 of 70 are complete
+    table = Dataset.of_values(["a", "b"], values, origin="here", min_rows=2, warn=False)
+    allowing = Plan.load("standard", [COMPLETE, "preparation.missing_most=0.6"])
+    assert np.array_equal(rows_for(table, allowing).X, values[40:])
+    half = Plan.load("standard", [COMPLETE])
+    for plan in (half, Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
+        with pytest.raises(DataError, match="of 70 rows, 40"):
+            rows_for(table, plan)
+    with pytest.raises(DataError, match=r"\(preparation.missing_most\), or fewer than 20 are left$"):
+        rows_for(rows_for(table, allowing), half)  # rows that are gone tell of no variable
+
+
+def test_fewer_than_20_complete_rows_are_refused_whatever_share_a_plan_allows() -> None:
+    with pytest.raises(DataError, match=r"of 50 rows, 40 .* fewer than 20 are left; without 'a' \(missing in 40\), 50"):
+        rows_for(TABLE, Plan.load("standard", [COMPLETE, "preparation.missing_most=0.9"]))
+
+
+def test_with_em_a_run_uses_every_row_that_has_a_value() -> None:
+    values = X.copy()
+    values[:3] = np.nan
+    table = Dataset.of_values(["a", "b"], values, origin="here", warn=False)
+    assert np.array_equal(rows_for(table, Plan.load("standard")).X, values[3:], equal_nan=True)
+    assert remarks(table, Plan.load("standard"))[0] == "40 row(s) lack a value, and EM completes them: 'a' 40, 'b' 3"
+
+
+def test_a_private_plan_is_not_given_a_site_s_table_with_hardly_a_complete_row() -> None:
+    with pytest.raises(
+        DataError, match="50 rows, 10 of them without a missing value; at least 20 are needed"
+    ) as caught:
+        require_some_complete(TABLE, PRIVATE)
+    assert "Nothing was paid for" in caught.value.remedy
+    require_some_complete(TABLE, Plan.load("standard"))
+    fit_of(TABLE, PRIVATE)  # of ten rows
+    empty = Dataset.of_values(["a", "b"], np.where([True, False], np.nan, X), origin="here", warn=False)
+    assert fit_of(empty, PRIVATE).lines() == []
 
 
 def test_a_plan_that_allows_fewer_gaps_says_which_variables_to_leave_out() -> None:
@@ -45,10 +74,10 @@ def test_a_plan_that_allows_fewer_gaps_says_which_variables_to_leave_out() -> No
     table = Dataset.of_values([f"v{k}" for k in range(12)], values, origin="here", warn=False, min_rows=2)
     lead = "a value: 'v11' 40, 'v0' 10, .*"
     with pytest.raises(DataError, match=rf"{lead}; without 'v11' \(missing in 40\), 40 rows are comp") as refused:
-        rows_for(table, Plan.load("standard"))
+        rows_for(table, Plan.load("standard", [COMPLETE]))
     assert "gaps-and-rare-levels.md" in refused.value.remedy
     with pytest.raises(DataError, match=f"{lead}; .* 11 of the 12 variables would have to be left out for 45 rows"):
-        rows_for(table, Plan.load("standard", ["preparation.missing_most=0.1"]))
+        rows_for(table, Plan.load("standard", [COMPLETE, "preparation.missing_most=0.1"]))
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0.0, True), (1e-14, False), (1e-12, True)])
@@ -74,7 +103,7 @@ def test_a_described_column_too_small_for_moments_is_refused_before_it_is_sent(s
 
 def test_what_happens_to_incomplete_rows_is_said_as_it_is() -> None:
     assert "40 row(s) count as zeros" in remarks(TABLE, PRIVATE)[0]
-    assert "40 row(s) are left out" in remarks(TABLE, Plan.load("standard"))[0]
+    assert "40 row(s) are left out" in remarks(TABLE, Plan.load("standard", [COMPLETE]))[0]
 
 
 def test_a_plan_with_other_columns_than_the_run_is_refused_before_it_is_paid_for() -> None:

@@ -75,7 +75,7 @@ def test_the_order_of_rows_does_not_matter_to_the_ledger_and_a_gap_does(folder: 
         admit(folder, plan())
 
 
-def test_a_run_without_privacy_uses_complete_rows_alone(folder: Path) -> None:
+def test_a_run_without_privacy_uses_complete_rows_alone_or_with_em_all(folder: Path) -> None:
     policy = folder / "policy.toml"
     text = policy.read_text(encoding="utf-8").replace("allow_non_private = false", "allow_non_private = true")
     policy.write_text(text.replace('["dp-pgcd"]', '["dp-pgcd", "pgcd"]'), encoding="utf-8")
@@ -84,9 +84,22 @@ def test_a_run_without_privacy_uses_complete_rows_alone(folder: Path) -> None:
         admit(folder, standard.with_settings(preparation=None))
     with site_folder.opened(folder) as (_, ledger):
         assert not ledger.payments.unprotected(DATASET)
-    table = admit(folder, standard)
+    assert admit(folder, standard).n_samples == 200
+    alone = standard.with_settings(preparation={"missing": "complete-cases"})
+    table = admit(folder, alone)
     assert table.n_samples == 200 - table.gaps.rows
     assert np.isfinite(table.X).all()
+
+
+def test_a_private_run_gets_no_table_with_hardly_a_complete_row(folder: Path, tmp_path: Path) -> None:
+    header, *rows = (tmp_path / "ward.csv").read_text(encoding="utf-8").splitlines()
+    empty = "\n".join([header, *("," + row.split(",", 1)[1] for row in rows), ""])
+    (tmp_path / "empty.csv").write_text(empty, encoding="utf-8")
+    words, own = write_dictionary(tmp_path / "d.toml"), write_column_map(tmp_path / "c.toml")
+    other = tmp_path / "other"
+    make_site(other, table=tmp_path / "empty.csv", dictionary=words, column_map=own)
+    with pytest.raises(DataError, match="0 of them without a missing value; at least 20 are needed"):
+        admit(other, plan())
 
 
 OTHERS = {
@@ -132,7 +145,7 @@ def test_a_public_table_is_held_to_the_plan_s_dictionary_as_well(tmp_path: Path)
     turned = COLUMNS[::-1]
     used, _ = site.admit(standard, RUN, turned)
     assert used.variables == turned
-    assert np.array_equal(used.X, table.complete_cases().X[:, ::-1])
+    assert np.array_equal(used.X, table.X[:, ::-1], equal_nan=True)
     with pytest.raises(SchemaMismatchError):
         site.admit(OTHERS["another range"], RUN, COLUMNS)
 
@@ -213,11 +226,15 @@ def test_a_refit_is_of_all_columns_of_a_variable(tmp_path: Path) -> None:
     edges = tmp_path / "edges.csv"
     edges.write_text("source,target,weight\nblood,visits,1.0\nage,crp,1.0\n", encoding="utf-8")
     table, words = write_ward(tmp_path / "ward.csv", 2, rows=400), write_dictionary(tmp_path / "d.toml")
+    data = Dataset.read(table, dictionary=dictionary(), warn=False)
+    header, *rows = table.read_text(encoding="utf-8").splitlines()
+    kept = [row for row, values in zip(rows, data.X, strict=True) if np.isfinite(values).all()]
+    table.write_text("\n".join([header, *kept, ""]), encoding="utf-8")
+    data = data.complete_cases()
     arguments = ["refit", edges, "--data", table, "--dictionary", words, "--out", tmp_path / "own", "--intercept"]
     result = CliRunner().invoke(participant, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     assert "refitted 2 edges" in result.output
-    data = Dataset.read(table, dictionary=dictionary(), warn=False).complete_cases()
     X = data.X - data.X.mean(axis=0)
     by_hand = np.linalg.lstsq(X[:, [3, 4]], X[:, 5], rcond=None)[0]
     said = read_edges(tmp_path / "own" / "edges.csv")

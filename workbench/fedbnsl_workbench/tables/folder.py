@@ -87,7 +87,7 @@ def read_tables(
     warn
         False: no warnings.
     min_rows
-        A table with fewer rows without a missing value is refused.
+        A table with fewer rows is refused.
     """
     tables: dict[str, Dataset] = {}
     unusable: list[DataError] = []

@@ -162,13 +162,8 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
 
     Without privacy those without a missing value, or with EM all that have a value. A private run keeps all of them, so
     that the number of its records does not depend on what they hold; to its statistics and moments an incomplete one
-<<<<<<< HEAD
-    adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: a coordinator
-    would see the refusal, and nobody has paid for that.
-=======
     adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the coordinator would see the refusal,
     and nobody has paid for that.
->>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
     """
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()
@@ -236,27 +231,18 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
-<<<<<<< HEAD
-    """Look at a table as a run of a plan would use it: at all values with EM, else at the rows without a gap.
-=======
     """Look at a table as a run of a plan would use it: at its rows without a missing value, or with EM at all values.
->>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
 
     No record leaves this function.
 
     Raises DataError if the table lacks a variable of the plan.
     """
     table = table.reordered(plan.column_names or table.variables)
-<<<<<<< HEAD
-    table = table if plan.completes else table.complete_cases()
-    d, n = len(table.variables), max(table.n_samples, 1)
-=======
     if not plan.completes:
         table = table.complete_cases()
         if not table.n_samples:
             return PlanFit({}, {}, 0.0)
     d, n = len(table.variables), table.n_samples
->>>>>>> 6b4b35be (Check the values that are there, and keep what private runs and lags need)
     bounds: Matrix | None = None
     uses_bounds = plan.local_solver != "noisy-covariance" and plan.preparation is None
     if (

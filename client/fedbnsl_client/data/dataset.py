@@ -82,7 +82,7 @@ class Gaps:
         told = {
             "left out": "are left out, which lack a value",
             "as zeros": "count as zeros, which lack a value",
-            "by EM": "lack a value, and EM completes them",
+            "by EM": "lack a value, and count for those that they have",
             "not known": "lack a value",
         }
         return f"{self.rows} row(s) {told[used]}: {names}"

@@ -23,9 +23,6 @@ from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
 # lies beyond its bound in so many of them, because every larger square counts as the bound.
 _NEARLY_ALL = 0.95
-# What becomes of rows with a gap.
-_LEFT_OUT, _ZEROS = "are left out, which lack a value", "count as zeros, which lack a value"
-_USED = "lack a value, and count for those that they have"
 _LOOKED_AT = 1000  # about so many records are sampled: their median is the repeated value of such a column
 
 
@@ -106,7 +103,7 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
     rows, whole = table.gaps.rows - first, table.gaps.of - first
     if rows <= 0:
         return
-    found = f"of {table.gaps.of} rows, {table.gaps.said(_LEFT_OUT)}"
+    found = f"of {table.gaps.of} rows, {table.gaps.said()}"
     if preparation is None or preparation.missing == "refuse":
         raise DataError(
             f"{found}. The plan wants none to be left out",
@@ -162,8 +159,8 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
 
     Without privacy those without a missing value, or with EM all that have a value. A private run keeps all of them, so
     that the number of its records does not depend on what they hold; to its statistics and moments an incomplete one
-    adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the coordinator would see the refusal,
-    and nobody has paid for that.
+    adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the
+    coordinator would see the refusal, and nobody has paid for that.
     """
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()

@@ -116,6 +116,8 @@ def own_share(S: Matrix, pooled: Matrix, known: float) -> float:
     """
     if known == 1.0 or np.isnan(S).any():
         return 1.0
+    varies = pooled.diagonal() > 0.0
+    pooled, S = pooled[np.ix_(varies, varies)], S[np.ix_(varies, varies)]
     size = np.sqrt(pooled.diagonal())
     R = pooled / size / size[:, None] + _RIDGE * np.eye(len(S))
     W = np.linalg.inv(np.linalg.cholesky(R))

@@ -118,9 +118,10 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
     # Not the weights, which a robust rule may have capped.
     rows, gaps = np.array(run.free_rows(told), dtype=np.float64), state.completion
     if gaps is not None:  # what a site's completed sums have of its own, and how many rows they are worth
-        shares = np.array([own_share(S, pooled, gaps.known_share_of(site)) for site, S in told.items()])
+        known = np.array([gaps.known_share_of(site) for site in told])
+        shares = np.array([own_share(S, pooled, share) for S, share in zip(told.values(), known, strict=True)])
         told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
-        weights, pooling, rows = weights * shares, pooling * shares, rows * shares
+        weights, pooling, rows = weights * shares, pooling * shares, rows * known
     accuracies = [Accuracy(n) for n in rows.tolist()]
     accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}

@@ -78,3 +78,11 @@ def test_the_site_is_told_what_is_odd_and_in_private_runs_that_nobody_else_is() 
         lines = site_lines(table, plan, fit_of(table, plan))
         assert any("'dose': means further from zero" in line for line in lines)
         assert all(("told here alone" in line) == alone for line in lines)
+
+
+def test_a_row_that_counts_as_zeros_lies_within_all_bounds() -> None:
+    X = np.zeros((40, 2)) + np.arange(2)
+    X[:10] = [np.nan, 1e6]
+    fit = fit_of(Dataset(("x", "y"), X), private_plan())  # bounds of 9
+    assert fit.beyond_any == 0.0
+    assert set(fit.beyond.values()) == {0.0}

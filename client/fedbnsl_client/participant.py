@@ -16,7 +16,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
-from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds
+from fedbnsl_client.rounds.kinds import Journal, LocalProblem, LocalRounds, local_rounds, usable_covariances
 from fedbnsl_client.secure_aggregation.attestation import Attestation
 
 
@@ -153,7 +153,7 @@ class Participant:
         """
         if told is None:
             return
-        usable = (np.abs(told.S) <= LARGEST).all() and (np.abs(told.means) <= LARGEST).all()
+        usable = usable_covariances(told, self._plan)
         if not self._plan.completes or self._problem.completed_by not in (None, told) or not usable:
             raise RemoteProtocolError("the coordinator sent covariances that this run cannot have")
         self._problem = replace(self._problem, completed_by=told)

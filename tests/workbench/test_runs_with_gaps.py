@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedbnsl.protocol.covariances import upper
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import Covariances, LocalUpdate, RoundTask, SiteState
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.messages import Covariances, LocalUpdate, RoundTask, SiteState, Units
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
@@ -119,3 +118,15 @@ def test_a_column_without_products_that_had_a_variance_ends_the_run_with_a_reaso
     assert not completion.fault(answer, Task(None), _run())
     with pytest.raises(RemoteProtocolError, match="no covariances"):
         completion.advance(initial_state(3, SITES), dict.fromkeys(SITES, answer), Task(None), _run())
+
+
+@pytest.mark.parametrize("means", [np.empty(0), np.ones(D)])
+def test_a_site_completes_nothing_by_numbers_that_are_no_covariances(means: Matrix) -> None:
+    """Nor about means where it takes off its own."""
+    S = np.eye(D)
+    S[0, 1] = S[1, 0] = 0.0 if means.size else 2.0
+    table = Dataset(FEDERATION.variables, with_gaps(0.2)["site-1"])
+    zero = SparseMatrix.zeros(D)
+    site = Participant("site-1", table, PLAN, SiteState(zero, zero, zero, Units(np.empty(0), np.ones(D))))
+    with pytest.raises(RemoteProtocolError, match="no covariances"):
+        site.handle(RoundTask(2, Task(Covariances(S, means)), contributed=False))

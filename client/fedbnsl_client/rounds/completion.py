@@ -5,11 +5,12 @@ from typing import cast
 
 import numpy as np
 
-from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.protocol.sparse import upper
+from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.losses.completed import Patterns
-from fedbnsl_client.rounds.kinds import LocalRounds, check_size
+from fedbnsl_client.rounds.kinds import LocalRounds, usable_covariances
 
 
 class Rounds(LocalRounds):
@@ -22,8 +23,8 @@ class Rounds(LocalRounds):
             n_pairs = upper(patterns.pair_counts).astype(np.int64)
             products = patterns.pair_products(own_means=self.problem.has_own_means)
             return Answer(upper(products), n_pairs, np.empty(0), 0.0)
-        check_size(task, told.S)
-        check_size(task, told.means)
+        if not usable_covariances(told, self.problem.plan):
+            raise RemoteProtocolError(f"the task of round {task.round} has numbers that are no covariances")
         found = patterns.completed(told, own_means=self.problem.has_own_means)
         counted_before = np.empty(0, dtype=np.int64)
         return Answer(upper(found.moments), counted_before, found.mean_residual, found.log_likelihood)

@@ -43,6 +43,8 @@ _KEYS_ROUND = 1
 _SETUP_SENT_IN = 2  # in runs with secure aggregation, whose rounds of sums begin with it
 # Sums of this many records on the fixed-point grid are whole numbers that float64 holds, noise included.
 _MOST_SUMMED_ROWS = 2**29
+# Of the eigenvalues of correlations that rows are completed by.
+_ROUNDING = 1e-6
 
 
 class Journal(Protocol):
@@ -264,3 +266,19 @@ def check_size(task: RoundTask, numbers: Matrix) -> None:
         raise RemoteProtocolError(
             f"the task of round {task.round} has a number beyond {LARGEST:g}, or NaN: nothing was released"
         )
+
+
+def usable_covariances(told: Covariances, plan: Plan) -> bool:
+    """Whether rows can be completed by these: positive definite but for rounding, with means where all share them."""
+    numbers = np.concatenate([told.S.ravel(), told.means])
+    shares_means = plan.preparation is not None and plan.preparation.intercept == "common"
+    if not (np.abs(numbers) <= LARGEST).all() or bool(told.means.size) != shares_means:
+        return False
+    varies = told.S.diagonal() > 0.0
+    size = np.sqrt(told.S.diagonal()[varies])
+    R = told.S[np.ix_(varies, varies)] / size / size[:, None]
+    try:
+        np.linalg.cholesky(R + _ROUNDING * np.eye(len(R)))
+    except np.linalg.LinAlgError:
+        return False
+    return True

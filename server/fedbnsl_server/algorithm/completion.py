@@ -36,6 +36,8 @@ _ROUNDING = 1e-9
 _MOST_SWEEPS, _SMALL = 50, 1e-8
 # Added to a diagonal, as a share of it: a column may be a function of others.
 _RIDGE = 1e-9
+# Of moments that were sent as float32.
+_RIDGE_OF_SENT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,7 @@ def own_share(S: Matrix, pooled: Matrix, known: float) -> float:
     varies = pooled.diagonal() > 0.0
     pooled, S = pooled[np.ix_(varies, varies)], S[np.ix_(varies, varies)]
     size = np.sqrt(pooled.diagonal())
-    R = pooled / size / size[:, None] + _RIDGE * np.eye(len(S))
+    R = pooled / size / size[:, None] + _RIDGE_OF_SENT * np.eye(len(S))
     W = np.linalg.inv(np.linalg.cholesky(R))
     below = float(np.linalg.eigvalsh(W @ ((S - pooled) / size / size[:, None]) @ W.T)[0])
     longest = (1.0 - below) / (-2.0 * below) if below < 0.0 else math.inf

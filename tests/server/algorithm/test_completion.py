@@ -162,5 +162,8 @@ def test_what_a_site_has_of_its_own_stays_a_covariance_matrix() -> None:
     assert np.linalg.eigvalsh(pooled + (rows - pooled) / share)[0] > 0.0
     assert own_share(0.9 * pooled, pooled, 0.3) == 0.3  # the known share, where that gives one
     assert own_share(rows, pooled, 1.0) == 1.0
+    # Nor does a column that is a function of others, but for the rounding of float32.
+    ends = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0 - 1e-7]])
+    assert own_share(0.9 * ends, ends, 0.3) == 0.3
     # A column without variance changes nothing.
     assert own_share(np.pad(rows, (0, 1)), np.pad(pooled, (0, 1)), 0.3) == share

@@ -41,7 +41,7 @@ def test_a_folder_is_simulated_by_its_dictionary_and_scored_between_variables(
     pairs = {frozenset(edge.split(",")[:2]) for edge in edges}
     assert pairs >= {frozenset(pair) for pair in (("age", "crp"), ("sex", "crp"), ("blood", "visits"))}
     assert "warning: site-1: " in outcome.err
-    assert "row(s) lack a value: 'age'" in outcome.err
+    assert "row(s) lack a value, and count for those that they have: 'age'" in outcome.err
     assert "[dictionary.blood]" in (tmp_path / "run" / "plan.toml").read_text(encoding="utf-8")
     again = fedbnsl("simulate", tmp_path / "run" / "plan.toml", "--data", folder, "--out", tmp_path / "again")
     assert again.code == 0, again.err

@@ -141,6 +141,7 @@ COPIED = [pd.DataFrame(np.repeat(FEDERATION.tables[0][:20], 10, axis=0), columns
 TWINS = broken("X2", FEDERATION.tables[0][:, 0])
 SPARSE = broken("X2", [*FEDERATION.tables[0][:80, 1], *[np.nan] * 120])
 MOSTLY_GAPS = broken("X2", [*FEDERATION.tables[0][:8, 1], *[np.nan] * 192])
+COMPLETE_CASES = {"settings": {"rounds": 1, "preparation": {"missing": "complete-cases"}}}
 NUMBERED = broken("X2", np.arange(200))
 DESCRIBED = {"X1": {"range": [-99, 99]}, "X2": {"levels": ["no", "yes"], "kind": "binary"}}
 WORDS = broken("X2", np.array(["?", *["no", "yes"] * 99, "maybe"], dtype=object))
@@ -153,9 +154,10 @@ TINY = broken("X2", FEDERATION.tables[0][:, 1] * 1e-14)
         (COPIED, {}, "200 of 200 records occur more than once"),
         (NUMBERED, {}, "column 'X2': whole numbers, each in one row only"),
         (TWINS, {}, "columns 'X1' and 'X2': equal in all 200 rows; leave one out"),
-        (SPARSE, {}, "without 'X2' (missing in 120), 200 rows are complete"),
+        (SPARSE, {}, "120 row(s) lack a value, and count for those that they have: 'X2' 120"),
+        (SPARSE, COMPLETE_CASES, "without 'X2' (missing in 120), 200 rows are complete"),
         (SPARSE, {"plan": "fed-sparse"}, "The plan wants none to be left out"),
-        (MOSTLY_GAPS, {}, "200 rows, 8 of them without a missing value; at least 20 are needed; without 'X2'"),
+        (MOSTLY_GAPS, COMPLETE_CASES, "or fewer than 20 are left; without 'X2' (missing in 192), 200 rows are"),
         ([np.zeros((5, 3))], {}, "5 rows; at least 20 are needed"),
         (broken("X2", TEXT), {}, "are not numbers"),
         (broken("X2", np.ones(200)), {}, "the same value in all 200 rows"),

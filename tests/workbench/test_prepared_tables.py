@@ -133,7 +133,9 @@ def write(folder: Path, missing: float) -> dict[str, Path]:
     return files
 
 
-def test_rows_with_missing_values_are_left_out_and_counted(clean: Edges, tmp_path: Path) -> None:
+def test_rows_with_missing_values_are_counted_and_a_plan_that_wants_none_refuses_them(
+    clean: Edges, tmp_path: Path
+) -> None:
     with pytest.warns(DataWarning) as warned:
         tables = read_tables(write(tmp_path, 0.02), ())
     assert len(warned) == 3
@@ -151,8 +153,9 @@ def test_rows_with_missing_values_are_left_out_and_counted(clean: Edges, tmp_pat
 
 def test_a_table_that_would_lose_most_rows_is_refused(tmp_path: Path) -> None:
     tables = read_tables(write(tmp_path, 0.1), (), warn=False)
+    complete = Plan.load("standard", ["preparation.missing='complete-cases'"])
     with pytest.raises(DataError, match="more than the 50% that the plan allows"):
-        simulate(STANDARD, tables, tmp_path / "run")
+        simulate(complete, tables, tmp_path / "run")
 
 
 SOLVERS: dict[str, dict[str, Any]] = {

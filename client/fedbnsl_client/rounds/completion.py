@@ -6,8 +6,8 @@ from typing import cast
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.protocol.sparse import upper
 from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol.sparse import upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.losses.completed import Patterns
 from fedbnsl_client.rounds.kinds import LocalRounds, usable_covariances

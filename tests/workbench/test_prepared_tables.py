@@ -133,9 +133,7 @@ def write(folder: Path, missing: float) -> dict[str, Path]:
     return files
 
 
-def test_rows_with_missing_values_are_counted_and_a_plan_that_wants_none_refuses_them(
-    clean: Edges, tmp_path: Path
-) -> None:
+def test_missing_values_are_counted_and_refused_where_a_plan_wants_none(clean: Edges, tmp_path: Path) -> None:
     with pytest.warns(DataWarning) as warned:
         tables = read_tables(write(tmp_path, 0.02), ())
     assert len(warned) == 3

@@ -125,7 +125,9 @@ def _columns(drawn: Mapping[int, SyntheticFederation], share: float) -> Row:
     return {
         "figure": f"{_OF_ABSENT} variables, {_SITES} x {_ROWS} rows, {share:.0%} of (site, variable) missing, graphs "
         f"of seeds {_listed(drawn)}",
-        **_means(judged, "skeleton F1", "CPDAG SHD", "pairs never together", "rounds of EM"),
+        **_means(
+            judged, "skeleton F1", "CPDAG SHD", "false pairs", "lost pairs", "pairs never together", "rounds of EM"
+        ),
     }
 
 
@@ -172,8 +174,11 @@ def _judged(result: Mapping[str, Any], drawn: SyntheticFederation) -> Row:
     truth, marks = drawn.W != 0, class_found(result)
     em = [entry for entry in result["rounds"] if entry["kind"] == completion.Task(None).kind]
     sent = sum(way["serialised"] for entry in em for site in entry["bytes"].values() for way in site.values())
+    more, less = (np.triu((one | one.T) & ~(other | other.T)) for one, other in ((marks, truth), (truth, marks)))
     return {
         "skeleton F1": score(marks, truth).skeleton_f1 or 0.0,
+        "false pairs": more.sum(),
+        "lost pairs": less.sum(),
         "CPDAG SHD": class_distance(marks, cpdag(truth)),
         "rounds of EM": len(em),
         "MB of EM": sent / 1e6,

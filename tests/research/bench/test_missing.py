@@ -88,6 +88,11 @@ def test_a_row_of_missing_columns_counts_pairs_that_no_site_has(few):
         apart += np.triu(~(there[:, :, None] & there[:, None]).any(axis=0)).sum()
     assert row["pairs never together"] == apart / 2 > 0
     assert bench._columns(drawn, 0.0)["pairs never together"] == 0
+    true = np.mean([np.count_nonzero(one.W) for one in drawn.values()])
+    # Of all true pairs, those that are not lost are found, and found pairs are these and the false ones.
+    found = true - row["lost pairs"]
+    assert 0 < found < true
+    assert row["skeleton F1"] == pytest.approx(2 * found / (true + found + row["false pairs"]), abs=0.1)
 
 
 def test_the_time_is_of_as_many_patterns_as_it_states(monkeypatch):

@@ -92,7 +92,7 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
     by_em, complete, rows, counts = list[Row](), list[Row](), list[float](), np.zeros(3, dtype=np.int64)
     for seed, one in drawn.items():
         tables = lacking_cells(one.tables, share, way, np.random.default_rng((seed, 1)))
-        rows.append(np.mean([(~np.isnan(X)).all(axis=1).sum() for X in tables]))
+        rows.append(float(np.mean([(~np.isnan(X)).all(axis=1).sum() for X in tables])))
         result = _learned(plan, tables)
         by_em.append(_judged(result, one))
         counts += covered(result, one.W)

@@ -85,6 +85,12 @@ class Completion:
         """How many of the rows of one site count, for the columns that it has."""
         return _known_share(self.n_pairs[site])
 
+    def widening(self, edges: Index) -> Matrix:
+        """(E,) factors of the standard errors of (E, 2) edges whose two columns are together in few of the rows."""
+        rows = self.pair_rows[edges[:, 0], edges[:, 1]]
+        shares = np.maximum(rows, 1.0) / self.pair_rows.max()
+        return np.asarray(np.sqrt(np.maximum(self.known_share / shares, 1.0)))
+
     @property
     def lacks_columns(self) -> bool:
         """Whether some site has no row with both of some columns."""
@@ -187,7 +193,7 @@ def advanced(before: Completion, S: Matrix, mean: Matrix, log_likelihood: float,
     by = new
     if len(values) > 1:
         residuals = np.stack([whiten(one) for one in values - arguments])
-        weights, *_ = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-8)
+        weights: Matrix = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-8)[0]
         mixed = _covariances(value - weights @ np.diff(values, axis=0), len(S))
         if whiten.least(mixed.S) >= _LEAST_KEPT:
             by = replace(mixed, S=_without_partial(mixed.S, apart, kept))
@@ -206,7 +212,7 @@ class _Whitening:
     def of(cls, told: Covariances, kept: Index) -> Self:
         part = told.S[np.ix_(kept, kept)]
         ridged = part + _RIDGE * np.diag(part.diagonal())
-        return cls(np.asarray(np.linalg.inv(np.linalg.cholesky(ridged))), kept, len(told.S))
+        return cls(np.asarray(np.linalg.inv(np.linalg.cholesky(ridged)), dtype=np.float64), kept, len(told.S))
 
     def __call__(self, parameters: Matrix) -> Matrix:
         told = _covariances(parameters, self.d)
@@ -237,7 +243,7 @@ def _without_partial(S: Matrix, apart: Mask, kept: Index) -> Matrix:
         return S
     size = np.sqrt(S.diagonal()[kept])
     R = S[np.ix_(kept, kept)] / size / size[:, None]
-    K = np.linalg.inv(R)
+    K = np.asarray(np.linalg.inv(R), dtype=np.float64)
     for _ in range(_MOST_SWEEPS):
         largest = 0.0
         for a, b in pairs:

@@ -1,6 +1,6 @@
 """An iteration of EM at the coordinator: pool the completed sums of the sites, and ask again until nothing changes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
-from fedbnsl.protocol.sparse import Matrix, symmetric_of, upper
+from fedbnsl.protocol.sparse import Mask, Matrix, symmetric_of, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState, completed_by
@@ -120,7 +120,7 @@ def _are_covariances(S: Matrix, squares: Matrix) -> bool:
 
 
 @contextmanager
-def _usable() -> Iterator[None]:
+def _usable() -> Generator[None]:
     """Raise RemoteProtocolError where numbers turn out to be no covariances: all sites together may lack a variance."""
     try:
         with np.errstate(divide="raise", invalid="raise"):
@@ -146,12 +146,12 @@ def _require_links(rows: Matrix, absent: Sequence[str], run: Run) -> None:
         )
     together = columns.joined(rows > 0.0)
     np.fill_diagonal(together, True)
-    reached = together[0]
+    reached: Mask = together[0]
     while (more := together[reached].any(axis=0)).sum() > reached.sum():
         reached = more
     if not reached.all():
-        one, other = ([name for name, of_first in zip(columns.variables, reached, strict=True) if of_first == side]
-                      for side in (True, False))  # fmt: skip
+        one = [name for name, is_there in zip(columns.variables, reached.tolist(), strict=True) if is_there]
+        other = [name for name in columns.variables if name not in one]
         raise RemoteProtocolError(
             f"no row has a value both of {first_few(map(repr, one))} and of {first_few(map(repr, other))}: nothing "
             "links these variables",

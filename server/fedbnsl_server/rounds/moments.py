@@ -152,6 +152,9 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
         progress=run.progress,
     )
+    if gaps is not None:
+        widened = confidence.standard_error * gaps.widening(confidence.edges)
+        confidence = replace(confidence, standard_error=widened)
     if again is not None and best is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)

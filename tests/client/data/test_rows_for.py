@@ -53,7 +53,8 @@ def test_with_em_a_run_uses_every_row_that_has_a_value() -> None:
     values[:3] = np.nan
     table = Dataset.of_values(["a", "b"], values, origin="here", warn=False)
     assert np.array_equal(rows_for(table, Plan.load("standard")).X, values[3:], equal_nan=True)
-    assert remarks(table, Plan.load("standard"))[0] == "40 row(s) lack a value, and count for those that they have: 'a' 40, 'b' 3"
+    said = remarks(table, Plan.load("standard"))[0]
+    assert said == "40 row(s) lack a value, and count for those that they have: 'a' 40, 'b' 3"
 
 
 def test_a_private_plan_is_not_given_a_site_s_table_with_hardly_a_complete_row() -> None:

@@ -167,3 +167,13 @@ def test_what_a_site_has_of_its_own_stays_a_covariance_matrix() -> None:
     assert own_share(0.9 * ends, ends, 0.3) == 0.3
     # A column without variance changes nothing.
     assert own_share(np.pad(rows, (0, 1)), np.pad(pooled, (0, 1)), 0.3) == share
+
+
+def test_errors_are_wider_where_two_columns_are_rarely_together() -> None:
+    n = np.full((4, 4), 100.0)
+    n[0, 1] = n[1, 0] = 10.0
+    told = Completion({"a": n})
+    wide, as_before = told.widening(np.array([[0, 1], [2, 3]]))
+    assert wide == pytest.approx(np.sqrt(told.known_share / 0.1))
+    assert wide > 1.5
+    assert as_before == pytest.approx(1.0)

@@ -131,7 +131,7 @@ def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     result = run(folder(tmp_path / "data", chains, {**GROUP, **LAGS, **VARIABLES}), tmp_path / "run")
     into_present = {pair for pair in edges(result) if not pair[1].endswith("@-1")}
     assert into_present == {("x@-1", "x"), ("y@-1", "y"), ("y@-1", "z"), ("x", "y")}
-    assert {site["rows_used"] for site in result["sites"].values()} == {540}
+    assert {site["rows_used"] for site in result["sites"].values()} == {600}, "EM uses the 60 first rows, too"
     with pytest.raises(SetupError, match="'x@-1': what it was one row before"):
         Network.read(tmp_path / "run").effect("x@-1", "y")
     (effect,) = Network.read(tmp_path / "run").effect("x", "y")["effects"][0]["values"]

@@ -13,14 +13,14 @@ import networkx as nx
 import numpy as np
 from rich.console import Console
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import DataError, SetupError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.frames import categories_of, dictionary_from, site_tables, table_over
 from fedbnsl_client.data.plan_fit import remarks, rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
@@ -333,8 +333,17 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         )
 
     def _complete(self, table: Dataset) -> Dataset:
-        """The rows without a missing value, over `columns_`."""
-        return rows_for(table, self._plan_used()).complete_cases().reordered(vars(self)["columns_"].tolist())
+        """The rows without a missing value, over `columns_`.
+
+        Raises DataError if the run's plan uses rows with gaps, and hardly a row is without.
+        """
+        complete = rows_for(table, self._plan_used()).complete_cases()
+        if self._plan_used().completes and complete.n_samples < min(MIN_ROWS, table.n_samples):
+            raise DataError(
+                f"{complete.n_samples} of {table.n_samples} rows are without a missing value; {MIN_ROWS} are needed",
+                remedy="Scores and a site's own weights are of rows that lack nothing.",
+            )
+        return complete.reordered(vars(self)["columns_"].tolist())
 
     def _plan_used(self) -> Plan:
         plan: Plan = vars(self)["plan_"]

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from fedbnsl.errors import DataError
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.protocol.sparse import Mask
-from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.preparation import column_means, values_by_column
 from fedbnsl_client.losses.completed import Patterns, maximum_likelihood
@@ -16,25 +15,22 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
     """Regress every variable of the table on its parents in the (d, d) DAG, whose order is the table's.
 
     Without an intercept, means count as part of what parents explain. With gaps, the moments of the table are those of
-    maximum likelihood if there is an intercept; without one, those of its rows without a gap. Of an edge with several
+    maximum likelihood. Of a family with a column that has no value here, nothing is known: NaN. Of an edge with several
     weights, that of the largest size in root mean squares of this table stands for all.
     """
     n_values = values_by_column(dataset.X)
-    if n_values is not None and intercept:
-        means = column_means(dataset.X, n_values)
-        patterns = sum_over_rows(dataset.X, lambda block: np.array([Patterns.of(block - means)]))[0]
-        loss = SecondMoments(maximum_likelihood(patterns))
+    unknown = np.zeros(len(dag), dtype=bool)
+    if n_values is None:
+        loss = SecondMoments.of(dataset.X, column_means(dataset.X) if intercept else None)
     else:
-        X = dataset.complete_cases().X
-        if len(X) < MIN_ROWS <= dataset.n_samples:
-            raise DataError(
-                f"{len(X)} of {dataset.n_samples} rows are without a missing value; a refit without an intercept "
-                f"needs {MIN_ROWS}",
-                remedy="Refit with an intercept, which uses rows with gaps, too, or leave out columns that are often "
-                "empty.",
-            )
-        loss = SecondMoments.of(X, column_means(X) if intercept else None)
+        means = column_means(dataset.X, n_values) if intercept else np.zeros(len(dag))
+        patterns = sum_over_rows(dataset.X, lambda block: np.array([Patterns.of(block - means)]))[0]
+        loss = SecondMoments(maximum_likelihood(patterns, own_means=intercept))
+        empty = n_values == 0
+        unknown = empty | dag[empty].any(axis=0)
     weights = loss.least_squares(dag)
     size = np.sqrt(loss.S.diagonal())
     sizes = np.abs(weights) * size[:, None] / np.where(size, size, 1.0)
-    return LearnedGraph(dataset.variables, dag, weights, loss.residual_variance(weights), sizes=sizes)
+    variance = np.where(unknown, np.nan, loss.residual_variance(weights))
+    weights[dag & unknown] = np.nan
+    return LearnedGraph(dataset.variables, dag, weights, variance, sizes=sizes)

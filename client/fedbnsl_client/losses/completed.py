@@ -159,11 +159,11 @@ class Patterns:
         return np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.n_columns).astype(bool)
 
 
-def maximum_likelihood(patterns: Patterns) -> Matrix:
-    """(d, d) covariances of one table by EM, about its own means; 0 for columns without variance, or without values."""
-    S = np.diag(patterns.pair_products(own_means=True).diagonal())
+def maximum_likelihood(patterns: Patterns, *, own_means: bool) -> Matrix:
+    """(d, d) second moments of one table by EM, about its own means or zero; 0 for columns without values."""
+    S = np.diag(patterns.pair_products(own_means=own_means).diagonal())
     for _ in range(_MOST_ITERATIONS):
-        found = patterns.completed(Covariances(S, np.empty(0)), own_means=True).moments
+        found = patterns.completed(Covariances(S, np.empty(0)), own_means=own_means).moments
         size = np.sqrt(np.maximum(np.diagonal(S), np.finfo(np.float64).tiny))
         change, S = float(np.abs((found - S) / size / size[:, None]).max()), found
         if change < _SMALL_CHANGE:

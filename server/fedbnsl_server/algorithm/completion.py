@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -78,12 +78,15 @@ class Completion:
 
     @property
     def known_share(self) -> float:
-        """How many of the rows of all sites count in scores and intervals."""
-        return _known_share(self.pair_rows)
+        """How many of the rows of all sites count in scores and intervals.
+
+        Where sites lack whole columns, pairs differ most in their rows: then as many as the pair with the fewest has.
+        """
+        return _known_share(self.pair_rows, of_least=self.lacks_columns)
 
     def known_share_of(self, site: str) -> float:
-        """How many of the rows of one site count, for the columns that it has."""
-        return _known_share(self.n_pairs[site])
+        """How many of the rows of one site count, for the columns that it has; if it has not said, as of all sites."""
+        return _known_share(self.n_pairs.get(site, self.pair_rows))
 
     def widening(self, edges: Index) -> Matrix:
         """(E,) factors of the standard errors of (E, 2) edges whose two columns are together in few of the rows."""
@@ -193,7 +196,8 @@ def advanced(before: Completion, S: Matrix, mean: Matrix, log_likelihood: float,
     by = new
     if len(values) > 1:
         residuals = np.stack([whiten(one) for one in values - arguments])
-        weights: Matrix = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-8)[0]
+        steps: Any = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-8)
+        weights = cast(Matrix, steps[0])
         mixed = _covariances(value - weights @ np.diff(values, axis=0), len(S))
         if whiten.least(mixed.S) >= _LEAST_KEPT:
             by = replace(mixed, S=_without_partial(mixed.S, apart, kept))
@@ -253,7 +257,7 @@ def _without_partial(S: Matrix, apart: Mask, kept: Index) -> Matrix:
                 R[a, b] += by
                 R[b, a] += by
                 inner = K[np.ix_([a, b], [a, b])] + np.array([[0.0, 1.0 / by], [1.0 / by, 0.0]])
-                K -= K[:, [a, b]] @ np.linalg.solve(inner, K[[a, b]])
+                K = np.asarray(K - K[:, [a, b]] @ np.linalg.solve(inner, K[[a, b]]), dtype=np.float64)
         if largest <= _SMALL:
             break
     found = S.copy()
@@ -261,10 +265,15 @@ def _without_partial(S: Matrix, apart: Mask, kept: Index) -> Matrix:
     return symmetric_of(upper(found), len(S))
 
 
-def _known_share(n_pairs: Matrix) -> float:
+def _known_share(n_pairs: Matrix, *, of_least: bool = False) -> float:
     """Of the rows, from (d, d) counts of those that have both of two columns: the share that has three of them, about.
 
-    An edge at a child that has another parent, too, is known from rows that have all three.
+    An edge at a child that has another parent, too, is known from rows that have all three. `of_least`: of the pair
+    with the fewest rows, in place of the harmonic mean over pairs.
     """
     told = n_pairs[np.triu(n_pairs > 0.0, k=1)]
-    return float(np.mean(n_pairs.max() / told) ** -1.5) if told.size else 1.0
+    if not told.size:
+        return 1.0
+    most = float(n_pairs.max())
+    mean = 1.0 / float(np.mean(most / told))
+    return (float(told.min()) / most if of_least else mean) * math.sqrt(mean)

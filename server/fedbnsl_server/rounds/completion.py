@@ -146,9 +146,9 @@ def _require_links(rows: Matrix, absent: Sequence[str], run: Run) -> None:
         )
     together = columns.joined(rows > 0.0)
     np.fill_diagonal(together, True)
-    reached: Mask = together[0]
+    reached: Mask = np.asarray(together[0])
     while (more := together[reached].any(axis=0)).sum() > reached.sum():
-        reached = more
+        reached = np.asarray(more)
     if not reached.all():
         one = [name for name, is_there in zip(columns.variables, reached.tolist(), strict=True) if is_there]
         other = [name for name in columns.variables if name not in one]

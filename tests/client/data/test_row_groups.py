@@ -176,7 +176,7 @@ def test_lags_put_the_row_before_beside_each_row_and_the_first_has_none(tmp_path
     np.testing.assert_array_equal(table.X, np.array(expected))
     n = len(groups(rows))
     assert (table.gaps.rows, table.gaps.first, table.gaps.of) == (n, n, len(rows))
-    assert table.gaps.said() == f"{n} row(s) lack a value: {n} as the first of their group"
+    assert table.gaps.said() == f"{n} row(s) are left out, which lack a value: {n} as the first of their group"
 
 
 def test_a_table_with_a_time_and_no_group_is_one_series(tmp_path: Path) -> None:

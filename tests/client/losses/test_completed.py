@@ -118,7 +118,7 @@ def test_inverses_that_do_not_fit_in_memory_are_computed_twice(monkeypatch: pyte
 def test_covariances_of_one_table_have_the_greatest_likelihood() -> None:
     X, _ = _table(200, 3, 0.3)
     patterns = Patterns.of(X)
-    S = maximum_likelihood(patterns)
+    S = maximum_likelihood(patterns, own_means=True)
     best = patterns.completed(Covariances(S, _NO_MEANS), own_means=True).log_likelihood
     rng = np.random.default_rng(1)
     for _ in range(10):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.graphs.formats import edges_csv
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.refit import personalise
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.scoring.evaluation import read_result
@@ -92,3 +94,13 @@ def test_a_site_that_lacks_a_column_learns_with_the_others(tmp_path: Path) -> No
     pairs = {tuple(sorted((edge["source"], edge["target"]))) for edge in result["edges"]}
     assert pairs == {("x0", "x1"), ("x1", "x2"), ("x2", "x3")}
     assert result["gaps"]["values"]["site-0"]["x0"] == 0
+
+
+def test_a_site_s_own_weights_are_not_known_where_it_lacks_a_column() -> None:
+    (table,) = tables((0,)).values()
+    dag = np.diag(np.ones(3, dtype=bool), 1)
+    own = personalise(table, dag, intercept=True)
+    assert np.isnan(own.weights[0, 1])
+    assert np.isnan(own.residual_variance[[0, 1]]).all()
+    assert own.weights[2, 3] == pytest.approx(1.0, abs=0.2)
+    assert "nan" not in edges_csv(own.joined(table.columns)).lower()

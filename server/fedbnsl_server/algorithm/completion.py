@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Self
 
 import numpy as np
 
@@ -196,8 +196,8 @@ def advanced(before: Completion, S: Matrix, mean: Matrix, log_likelihood: float,
     by = new
     if len(values) > 1:
         residuals = np.stack([whiten(one) for one in values - arguments])
-        steps: Any = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-8)
-        weights = cast(Matrix, steps[0])
+        steps = np.diff(residuals, axis=0).T
+        weights: Matrix = np.asarray(np.linalg.lstsq(steps, residuals[-1], rcond=1e-8)[0], dtype=np.float64)
         mixed = _covariances(value - weights @ np.diff(values, axis=0), len(S))
         if whiten.least(mixed.S) >= _LEAST_KEPT:
             by = replace(mixed, S=_without_partial(mixed.S, apart, kept))

@@ -216,5 +216,7 @@ def test_show_says_how_tables_are_prepared_and_by_which_dictionary(fedbnsl, tmp_
     assert "1 continuous, 1 binary" in shown
     assert "dictionary.age.range [0.0, 110.0] required --dictionary" in shown
     plain = " ".join(fedbnsl("plan", "show", "standard").out.split())
-    assert "rows with a missing value are left out, at most 50% of them" in plain
+    assert "rows with a missing value are used: their sums are completed by the covariances of all sites" in plain
+    complete = fedbnsl("plan", "show", "standard", "--set", "preparation.missing=complete-cases").out
+    assert "rows with a missing value are left out, at most 50% of them" in " ".join(complete.split())
     assert "prepared:" not in fedbnsl("plan", "show", "lean").out

@@ -57,6 +57,8 @@ def in_short(result: Mapping[str, Any]) -> str:
         rows = "tables with missing values refused"
     elif used is not None:
         rows = f"rows used {used:,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
+        if gaps := result.get("gaps"):
+            rows += f", by EM: gaps leave {gaps['known_share']:.0%} of their worth"
     else:
         rows = "rows used are known at the sites alone" if result["privacy"] else "rows used are not known"
     return f"{off[settings['intercept']]}, {by[settings['scale']]}; {rows}"

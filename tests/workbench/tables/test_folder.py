@@ -156,7 +156,7 @@ def test_rows_that_gaps_cost_are_told_with_the_columns_to_leave_out(tmp_path):
         complete(tmp_path)
     with pytest.warns(DataWarning) as told:
         assert tables_for(Plan.load("standard"), site_files(tmp_path))["site-1"].n_samples == 40
-    assert any("EM completes them: 'often' 30, 'once' 1" in str(one.message) for one in told)
+    assert any("count for those that they have: 'often' 30, 'once' 1" in str(one.message) for one in told)
     write(tmp_path / "site-1.csv", [["a", "b"], *([str(k), str(k * k % 7)] for k in range(12))])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)

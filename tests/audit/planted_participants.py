@@ -77,7 +77,7 @@ moments_computed_before_they_are_paid = changed_participant(
     f"        {_RELEASE}",
 )
 any_kind_in_any_round = changed_participant(
-    "any_kind_in_any_round", "if stage(self._plan, task.round).kind != kind:", "if False:"
+    "any_kind_in_any_round", "if not may_be(self._plan, task.round, kind):", "if False:"
 )
 moments_without_scales = changed_rounds(
     "moments_without_scales", residual_moments, ("if scales.shape != (d,) or", "if scales.shape == (d,) and")

@@ -158,13 +158,13 @@ def test_a_run_can_be_paused_started_again_stopped_and_removed(federated: Federa
     for site in SITES:
         federated.start_agent(site)
     federated.await_rounds("run", 2)
-    assert "run: interrupted" in federated.command("coordinator", "runs", "pause", federated.runs, "run")
-    assert "wanted: pause" in federated.command("coordinator", "runs", "list", federated.runs)
+    assert "run: paused" in federated.command("coordinator", "runs", "pause", federated.runs, "run")
+    assert "paused" in federated.command("coordinator", "runs", "list", federated.runs)
     reached = federated.rounds_of("run")
     federated.command("coordinator", "runs", "start", federated.runs, place)
     federated.await_rounds("run", reached + 3)
     federated.command("coordinator", "runs", "stop", federated.runs, "run")
-    assert federated.state("run") == "interrupted"
+    assert federated.state("run") == "stopped"
     assert "nothing to remove" in federated.command(
         "coordinator", "runs", "remove", federated.runs, "--older-than=1", "--yes"
     )

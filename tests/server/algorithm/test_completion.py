@@ -61,7 +61,7 @@ def test_accelerated_em_ends_where_plain_em_ends(share: float) -> None:
     state = _completed(sites)
     assert state.has_converged
     assert state.by is not None
-    best = _step(sites, Covariances(_plain(sites, 800), _NO_MEANS))[1]
+    best = _step(sites, Covariances(_plain(sites, 250), _NO_MEANS))[1]
     likelihood = _step(sites, state.by)[1]
     assert best - likelihood == pytest.approx(0.0, abs=0.05)  # an estimate one standard error away loses 0.5
 

@@ -11,7 +11,7 @@ from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
-from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.rounds.kinds import most_iterations, n_rounds
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
@@ -56,8 +56,19 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
         if not dataset.public:
             lines.append("no privacy: once it has run, no private run can use this table any more, whatever its budget")
         if plan.preparation is not None:
-            lines.append("no privacy: it tells how many rows are complete, and the exact variance of every column")
-        lines.append("no privacy: it tells which columns have means far from zero, and which look like categories")
+            used = "have a value, in each column too" if plan.completes else "are complete"
+            lines.append(f"no privacy: it tells how many rows {used}, and the exact variance of every column")
+        if plan.completes:
+            lines.append(
+                "no privacy: if any site lacks a value, it sends for all pairs of columns their mean product and how "
+                f"many rows have both, and then, in up to {most_iterations(plan)} rounds, the mean products expected "
+                "under the covariances of all sites, and how likely its values are under them"
+            )
+        lines.append(
+            "no privacy: it tells which columns have means far from zero, look like categories or row numbers, or hold "
+            "what looks like a code of a missing value; whether many records have an equal one; and, where rows of a "
+            "group count as independent, how many groups there are"
+        )
         if plan.moments_rounds:
             pairs = "neighbouring variables, of those with a common neighbour, and of those that knowledge keeps apart"
             if plan.moments_rounds > 1:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.preparation import MOST_EM_ROUNDS
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.protocol.messages import FindingCode
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
@@ -111,3 +113,28 @@ def test_who_approves_a_run_without_privacy_reads_which_mean_products_it_sends(n
     (line,) = (one for one in approval_lines(Plan.load(name), DATA, ledger) if "exact second moments" in one)
     assert ("mean products of all pairs of columns" in line) == (name == "standard")
     assert "of those that knowledge keeps apart" in line
+
+
+def test_what_leaves_where_rows_with_gaps_are_used_is_said(ledger: Ledger) -> None:
+    """Counts of values and of pairs, and likelihoods, of all pairs of columns, however many these are."""
+    said = "\n".join(approval_lines(Plan.load("standard"), DATA, ledger))
+    assert "how many rows have a value, in each column too" in said
+    assert "for all pairs of columns their mean product and how many rows have both" in said
+    assert f"in up to {MOST_EM_ROUNDS} rounds" in said
+    assert "how likely its values are" in said
+    complete = Plan.load("standard", ["preparation.missing='complete-cases'"])
+    assert "how many rows have both" not in "\n".join(approval_lines(complete, DATA, ledger))
+
+
+def test_every_warning_about_a_table_that_leaves_the_site_is_said(ledger: Ledger) -> None:
+    said = "\n".join(approval_lines(Plan.load("standard"), DATA, ledger))
+    told = {
+        FindingCode.MEANS_FAR_FROM_ZERO: "means far from zero",
+        FindingCode.LOOKS_CATEGORICAL: "look like categories",
+        FindingCode.NUMBERS_ROWS: "row numbers",
+        FindingCode.LOOKS_LIKE_A_CODE: "a code of a missing value",
+        FindingCode.COPIED_RECORDS: "many records have an equal one",
+        FindingCode.ROWS_OF_GROUPS: "how many groups",
+    }
+    assert set(told) == set(FindingCode)
+    assert all(words in said for words in told.values())

@@ -20,6 +20,7 @@ All of this works on what the sites sent, in private runs on what they released:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -53,6 +54,23 @@ class Compared:
     variables: Index
     one_vote: bool  # whether the result takes a site of few rows as seriously as any other one
     counted: Index | None = None  # (P,) how many numbers a site's mean square is over; None: all K
+
+    @classmethod
+    def of_products(
+        cls, moments: Matrix, places: Index, of_squares: Matrix, rows: Sequence[int], *, one_vote: bool
+    ) -> Self:
+        """Mean products of pairs of columns of size 1: around a mean product r they vary by (1 + r^2) / rows.
+
+        Parameters
+        ----------
+        moments
+            (P, K) of the pairs at (K, 2) `places`, in units of the columns' sizes.
+        of_squares
+            (d,) rows times the variance of a column's mean square.
+        """
+        r = np.clip(np.median(moments, axis=0), -1.0, 1.0)
+        spread = np.where(places[:, 0] == places[:, 1], of_squares[places[:, 0]], 1.0 + r * r)
+        return cls(moments, spread * sampling_variance(rows), places, one_vote)
 
 
 @dataclass(frozen=True)

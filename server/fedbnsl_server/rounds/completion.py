@@ -14,8 +14,9 @@ from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState, completed_by
 from fedbnsl_server.algorithm.completion import Completion, advanced, started
-from fedbnsl_server.algorithm.influence import Compared, distances, sampling_variance
+from fedbnsl_server.algorithm.influence import Compared, distances, pairs
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.moments import spread_of_squares
 
 # Of eigenvalues of correlations.
 _ROUNDING = 1e-6
@@ -83,15 +84,12 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     """Completed moments in units of the columns' sizes; those of Gaussian columns vary by (1 + r^2) / rows around r."""
     if task.covariances is None:
         return []
-    d = len(run.mask.allowed)
     size = np.sqrt(task.covariances.S.diagonal())
-    used = np.flatnonzero(upper(np.outer(size, size)) > 0.0)
-    places = np.argwhere(np.triu(np.ones((d, d), dtype=bool)))[used]
-    values = np.stack([answer.moments[used] for answer in answers.values()]) / size[places[:, 0]] / size[places[:, 1]]
-    r = np.clip(np.median(values, axis=0), -1.0, 1.0)
-    spread = np.where(places[:, 0] == places[:, 1], 2.0, 1.0 + r * r)
-    of_rows = sampling_variance(run.rows(answers))
-    return [Compared(values, spread * of_rows, places, one_vote=not run.plan.weighs_rows)]
+    of_sizes = upper(np.outer(size, size))
+    used, places = of_sizes > 0.0, pairs(np.triu(np.ones((len(size), len(size)), dtype=bool)))
+    values = np.stack([answer.moments[used] for answer in answers.values()]) / of_sizes[used]
+    of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
+    return [Compared.of_products(values, places[used], of_squares, run.rows(answers), one_vote=one_vote)]
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.completion import own_share
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search, never_together
-from fedbnsl_server.algorithm.influence import Compared, distances, pairs, sampling_variance, variance_of_squares
+from fedbnsl_server.algorithm.influence import Compared, distances, pairs, variance_of_squares
 from fedbnsl_server.inference.bootstrap import Draws
 from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
@@ -286,10 +286,8 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     size = np.sqrt(np.median(moments[:, of_one], axis=0))
     size[size == 0.0] = 1.0  # a level that occurs at few sites
     values = moments / size[places[:, 0]] / size[places[:, 1]]
-    r = np.clip(np.median(values, axis=0), -1.0, 1.0)
-    of_rows = sampling_variance(run.rows(answers))
-    spread = np.where(of_one, _spread_of_squares(state, run)[places[:, 0]], 1.0 + r * r)
-    return [Compared(values, spread * of_rows, places, one_vote=not run.plan.weighs_rows)]
+    of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
+    return [Compared.of_products(values, places, of_squares, run.rows(answers), one_vote=one_vote)]
 
 
 def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
@@ -300,7 +298,7 @@ def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
     return np.where(run.indicators, squares, np.nan)
 
 
-def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:
+def spread_of_squares(state: AdmmState, run: Run) -> Matrix:
     """(d,) n times the variance of a mean square in units of its size."""
     indicators = run.indicators
     if state.units is None or not indicators.any():

@@ -9,11 +9,12 @@ from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.formats import edges_csv
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import Covariances
+from fedbnsl.protocol.messages import Covariances, Units
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
+from fedbnsl_server.algorithm.admm import in_units, initial_state
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.scoring.evaluation import read_result
@@ -104,3 +105,15 @@ def test_a_site_s_own_weights_are_not_known_where_it_lacks_a_column() -> None:
     assert np.isnan(own.residual_variance[[0, 1]]).all()
     assert own.weights[2, 3] == pytest.approx(1.0, abs=0.2)
     assert "nan" not in edges_csv(own.joined(table.columns)).lower()
+
+
+def test_rare_levels_may_vary_between_sites_as_much_as_in_a_round_of_moments() -> None:
+    plan = PLAN.with_settings(dictionary={"x": {"kind": "binary", "levels": ["no", "yes"]}, "y": {}})
+    run = Run(plan, EdgeMask(Knowledge(), ["x", "y"]), {"a": 100, "b": 100, "c": 100})
+    scales = np.array([np.sqrt(0.01 * 0.99), 1.0])
+    state = in_units(initial_state(2, list(run.n_samples)), Units(NO_MEANS, scales))
+    answers = {site: answer(1.0, 0.2, 1.0) for site in run.n_samples}
+    (found,) = completion.compared(state, answers, LATER, run)
+    of_x, _, of_y = found.variances[0].tolist()
+    assert of_y == pytest.approx(0.02)
+    assert of_x > 10 * of_y

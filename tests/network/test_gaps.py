@@ -36,11 +36,7 @@ def tables(whole: dict[str, Dataset]) -> dict[str, Dataset]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for intercept, plan in PLANS.items():
-        found[intercept] = tmp_path_factory.mktemp("gaps") / "run"
-        simulate(plan, tables, found[intercept])
-    return found
+    return test_prepared_runs.simulated(PLANS, tables, tmp_path_factory.mktemp("gaps"))
 
 
 @each_plan

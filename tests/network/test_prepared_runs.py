@@ -1,11 +1,13 @@
 """Runs on prepared columns over gRPC: whoever is killed or begins anew, the units and the bits stay the same."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedbnsl.errors import DivergenceError
+from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
@@ -39,13 +41,16 @@ def tables() -> dict[str, Dataset]:
     return {site: table(n) for site, n in zip(test_resume.SITES, (40, 160, 320), strict=True)}
 
 
+def simulated(plans: Mapping[str, Plan], tables: dict[str, Dataset], folder: Path) -> dict[str, Path]:
+    """The runs of some plans in this process."""
+    for name, plan in plans.items():
+        simulate(plan, tables, folder / name)
+    return {name: folder / name for name in plans}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tables: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for intercept, plan in PLANS.items():
-        found[intercept] = tmp_path_factory.mktemp("prepared") / "run"
-        simulate(plan, tables, found[intercept])
-    return found
+    return simulated(PLANS, tables, tmp_path_factory.mktemp("prepared"))
 
 
 @each_plan

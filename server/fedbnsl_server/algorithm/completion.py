@@ -2,8 +2,8 @@
 
 Each round the sites complete the sums of their rows by the present covariances S (the E step), and the pooled sums are
 the next S (the M step). The start are products over the rows that have both columns. Anderson acceleration combines the
-last few steps, by least squares of whitened residuals. A combination that lowers the likelihood,
-or is nearly singular, gives way to the plain step.
+last few steps, by least squares of whitened residuals. After one that lowered the likelihood it begins again from plain
+steps; one that is nearly singular gives way to the plain step.
 
 Pairs of columns that no row has together do not enter the likelihood: of all covariances that they may have, these get
 the ones with zero partial correlations (maximum entropy; Dempster 1972).
@@ -12,8 +12,6 @@ Source: Dempster, Laird and Rubin (1977); Walker and Ni, Anderson acceleration f
 """
 
 import math
-
-# EM ends when no covariance of whitened columns changes by more than this share of its standard error.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +22,7 @@ import numpy as np
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of, upper
 
+# EM ends when no covariance of whitened columns changes by more than this share of its standard error.
 _SHARE_OF_ERROR = 0.02
 # Least eigenvalue of the first correlations: pairwise products may be far from positive.
 _LEAST_EIGENVALUE = 0.01

@@ -12,6 +12,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
@@ -38,7 +39,7 @@ def assumption_checks(
     residual_variance: Matrix,
     *,
     unused: Sequence[Mapping[str, Any]] = (),
-    has_gaps: bool = False,
+    completion: Completion | None = None,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -52,8 +53,8 @@ def assumption_checks(
         (d,) in squared units of the tables; empty: not known, and so not tested.
     unused
         Variables that the result is not about, as result.json has them.
-    has_gaps
-        Whether EM completed rows with gaps.
+    completion
+        Of rows with gaps, by EM; None: no row has one, or none was used.
     """
     contradicted: list[Note] = []
     tested: list[Note] = []
@@ -63,7 +64,7 @@ def assumption_checks(
         equal_variances, known = plan.graph_class == "dag-equal-variance", residual_variance.size > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
-            *_tests_between_sites(columns, confidence),
+            *_tests_between_sites(columns, confidence, completion),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
         ):
@@ -79,7 +80,7 @@ def assumption_checks(
             for one in confidence.related[confidence.exact]
         ]
     return {
-        "assumed": [*_assumed(plan), *[note("missing_at_random")] * has_gaps],
+        "assumed": [*_assumed(plan), *[note("missing_at_random")] * (completion is not None)],
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,
@@ -140,13 +141,17 @@ def _tests_of_residuals(
     yield True, note("tests_residuals", hidden=hidden, one=len(hidden) == 1, least=least)
 
 
-def _tests_between_sites(columns: Columns, confidence: Confidence) -> Iterator[tuple[bool, Note]]:
+def _tests_between_sites(
+    columns: Columns, confidence: Confidence, completion: Completion | None
+) -> Iterator[tuple[bool, Note]]:
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
     told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     several = len(confidence.sites) > 1
     untested = [name for name in named if name not in tested] if several else []
-    why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
+    lacks = completion is not None and completion.lacks_columns
+    unknown = note("sites_lack_columns" if lacks else "no_moments_of_sites")
+    why = note("too_few_events", functions=confidence.related.size) if several else unknown
     if tested:
         yield True, note("tests_sites", untested=untested, why=why)
     elif named:

@@ -323,7 +323,7 @@ class RunRecorder:
                     confidence,
                     variance,
                     unused=self._unused,
-                    has_gaps=state is not None and state.completion is not None,
+                    completion=None if state is None else state.completion,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),

@@ -171,6 +171,7 @@ _CHECKS: Mapping[str, str] = {
     "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
     "hides {hidden:quoted 4}}",
     "sites_untested": "whether the sites' coefficients differ: {why}",
+    "sites_lack_columns": "some site has no row with both values of some pairs",
     "no_moments_of_sites": "the coordinator has no moments of several sites to compare",
     "too_few_events": "too few rows of a site are expected to have the rarer value{functions:?, or a variable is a "
     "function of others}",

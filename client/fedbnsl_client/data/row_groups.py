@@ -263,8 +263,8 @@ def _means(blocks: Iterable[Matrix]) -> Iterator[Matrix]:
 def _deviations(block: Matrix) -> Matrix:
     """Records of whole groups: forward orthogonal deviations of complete rows; others keep their gaps.
 
-    An incomplete row has a record of its own, so that it is counted and can be left out: its values less the means of
-    the group's complete rows.
+    An incomplete row has a record of its own, to be completed or left out: its values less the means of the group's m
+    complete rows, times sqrt(m / (m + 1)), which has the same variance and no correlation with the records of these.
     """
     X = block[:, KEYS:]
     whole = ~np.isnan(X).any(axis=1)
@@ -283,8 +283,9 @@ def _deviations(block: Matrix) -> Matrix:
     deviations = np.sqrt(k[left] / (k[left] + 1.0)) * (centred[left] - later[left] / k[left])
     place = {float(keys[start]): g for g, start in enumerate(starts.tolist())}
     of_group = [place.get(key) for key in block[~whole, GROUP].tolist()]
-    about = np.array([np.full(X.shape[1], np.nan) if g is None else means[g] for g in of_group])
-    return np.concatenate([deviations, others - about.reshape(others.shape)])
+    about = np.array([np.full(X.shape[1], np.nan) if g is None else means[g] for g in of_group]).reshape(others.shape)
+    m = np.array([1.0 if g is None else float(ends[g] - starts[g]) for g in of_group])[:, None]
+    return np.concatenate([deviations, np.sqrt(m / (m + 1.0)) * (others - about)])
 
 
 def _cumulated(X: Matrix, starts: Index, group: Index) -> Matrix:

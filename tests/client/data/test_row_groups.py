@@ -151,6 +151,22 @@ def test_within_has_the_moments_of_deviations_and_a_record_for_each_of_their_deg
     assert (used.gaps.rows, used.gaps.of) == (lacking, used.n_samples + lacking)
 
 
+def test_within_an_incomplete_row_varies_as_the_deviations_do(tmp_path: Path) -> None:
+    """EM uses it: less the mean of m complete rows alone it would vary by 1 + 1 / m times as much."""
+    rows = visits()
+    table = read(tmp_path, rows, described(patient={"within": "within"}))
+    expected = []
+    for of in groups(rows).values():
+        X = np.array(of, dtype=np.float64)
+        lacks = np.isnan(X).any(axis=1)
+        m = int((~lacks).sum())
+        if m:
+            expected += list(np.sqrt(m / (m + 1)) * (X[lacks] - X[~lacks].mean(axis=0)))
+    found = table.X[np.isnan(table.X).any(axis=1) & ~np.isnan(table.X).all(axis=1)]
+    assert len(found) > 3
+    np.testing.assert_allclose(sorted(map(tuple, np.nan_to_num(found))), sorted(map(tuple, np.nan_to_num(expected))))
+
+
 # ---- rows ----------------------------------------------------------------------------------------------------------
 
 

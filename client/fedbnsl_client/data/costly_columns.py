@@ -1,7 +1,6 @@
 """Which columns to leave out so that enough rows are without a missing value."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from fedbnsl_client.data.mapped_array import row_blocks
 _MOST_LEFT_OUT = 8  # beyond, a list of variables to leave out is no advice
 
 
-def costly_columns(lacking: Mask, counts: Index, needed: float, *, may_go: Sequence[int] | None = None) -> list[int]:
+def costly_columns(lacking: Mask, counts: Index, needed: float) -> list[int]:
     """Positions of few columns without which at least `needed` rows are complete, the costliest first.
 
     Found greedily, so that there may be fewer: the column that most incomplete rows lack goes first, and one that turns
@@ -25,18 +24,14 @@ def costly_columns(lacking: Mask, counts: Index, needed: float, *, may_go: Seque
         (p, V) which values are missing, one row for each pattern that occurs.
     counts
         (p,) how many rows of the table have each pattern.
-    may_go
-        Positions that may be left out; None: all. If that is not enough, all of these that cost a row are.
     """
-    free = np.zeros(lacking.shape[1], dtype=bool)
-    free[range(lacking.shape[1]) if may_go is None else list(may_go)] = True
     kept, out = np.ones(lacking.shape[1], dtype=bool), list[int]()
 
     def complete() -> int:
         return int(counts[~lacking[:, kept].any(axis=1)].sum())
 
     while complete() < needed:
-        costs = np.where(free & kept, counts @ lacking, 0)
+        costs = np.where(kept, counts @ lacking, 0)
         if not costs.any():
             break
         out.append(int(costs.argmax()))

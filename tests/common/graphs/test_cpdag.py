@@ -103,3 +103,22 @@ def test_the_distance_counts_a_pair_once_whatever_its_marks() -> None:
     chain, collider = np.zeros((2, 3, 3), dtype=bool)
     chain[[0, 1], [1, 2]] = collider[[0, 2], [1, 1]] = True
     assert class_distance(cpdag(chain), cpdag(collider)) == 2
+
+
+def test_no_direction_rests_on_a_pair_of_which_nobody_knows_whether_it_is_adjacent() -> None:
+    """a -> c <- b, c -> d: neither the v-structure nor what follows from it, if a and b may be adjacent."""
+    a, b, c, d = range(4)
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[[a, b, c], [c, c, d]] = True
+    unknown = np.zeros_like(dag)
+    unknown[a, b] = unknown[b, a] = True
+    assert np.array_equal(cpdag(dag), dag)
+    assert np.array_equal(cpdag(dag, unknown), dag | dag.T)
+    # Rule 1: with a known collider a -> c <- b, c -> d follows unless a and b are both perhaps adjacent to d.
+    unknown[:] = False
+    unknown[[a, d, b, d], [d, a, d, b]] = True
+    found = cpdag(dag, unknown)
+    assert found[a, c]
+    assert not found[c, a]
+    assert found[c, d]
+    assert found[d, c]

@@ -1,5 +1,6 @@
 """What a coordinator refuses of an iteration of EM, and where it ends a run with the way on."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,13 @@ from fedbnsl.protocol.messages import Covariances, Units
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.join_run import _learned
-from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import personalise
 from fedbnsl_server.algorithm.admm import in_units, initial_state
-from fedbnsl_server.algorithm.consensus_graph import consensus_graph
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.run.end_notice import end_of
 from fedbnsl_workbench.scoring.evaluation import read_result
 from fedbnsl_workbench.simulate import simulate
-from plain_sites import PlainSites, states_of_run
 
 PLAN = Plan(
     rounds=3, refit_rounds=0, moments_rounds=1, graph_class="cpdag", threshold=0.0, preparation={"missing": "em"}
@@ -125,21 +122,16 @@ def test_rare_levels_may_vary_between_sites_as_much_as_in_a_round_of_moments() -
     assert of_x > 10 * of_y
 
 
-def test_sites_show_no_arrow_that_rests_on_a_pair_never_seen_together() -> None:
-    """x0 -> x2 <- x1: the class of the DAG alone has both arrows, and that is what a site would make of it."""
-    rng, names = np.random.default_rng(3), ("x0", "x1", "x2")
-    sites = {}
-    for k in range(4):
-        X = rng.standard_normal((400, 3))
-        X[:, 2] += X[:, 0] + X[:, 1]
-        X[:, k % 2] = np.nan
-        sites[f"site-{k}"] = Dataset(names, X)
-    plan = PLAN.with_settings(n_participants=4)
-    exchange = PlainSites(sites, lambda site, snapshot: Participant(site, sites[site], plan, snapshot))
-    state = states_of_run(plan, exchange, variables=names, n_samples=dict.fromkeys(sites, 400))[-1]
-    graph, end = consensus_graph(state, plan, plan.edge_mask(names)), end_of(state, plan, names)
-    assert graph.between_variables.sum() == 2
-    assert np.array_equal(graph.marks, graph.marks.T)
+def test_sites_are_told_which_arrows_rest_on_a_pair_never_seen_together() -> None:
+    """x -> z <- y: the class of the DAG alone has both arrows, and that is what a site would make of it."""
+    names = ("x", "y", "z")
+    dag, unknown = np.zeros((3, 3), dtype=bool), np.zeros((3, 3), dtype=bool)
+    dag[[0, 1], 2] = True
+    unknown[0, 1] = unknown[1, 0] = True
+    known = ConsensusGraph(dag, dag * 1.0, (), EdgeMask(Knowledge(), names), "cpdag")
+    assert not known.withdrawn.any()
+    graph = replace(known, unknown=unknown)
+    assert np.array_equal(graph.marks, dag | dag.T)
     assert set(graph.directed_by.values()) == {"nobody"}
-    learned = _learned(end.graph, end, sites["site-0"], plan, state.units)
-    assert learned.joined(sites["site-0"].columns).undirected.sum() == 2
+    assert np.array_equal(graph.withdrawn, dag)
+    assert not replace(graph, graph_class="dag-equal-variance").withdrawn.any()

@@ -11,14 +11,16 @@ from fedbnsl.graphs.formats import edges_csv
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Covariances, Units
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
 from fedbnsl_server.algorithm.admm import in_units, initial_state
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.run.end_notice import end_of
 from fedbnsl_workbench.scoring.evaluation import read_result
 from fedbnsl_workbench.simulate import simulate
 
@@ -135,3 +137,8 @@ def test_sites_are_told_which_arrows_rest_on_a_pair_never_seen_together() -> Non
     assert set(graph.directed_by.values()) == {"nobody"}
     assert np.array_equal(graph.withdrawn, dag)
     assert not replace(graph, graph_class="dag-equal-variance").withdrawn.any()
+    n_pairs = np.full((3, 3), 100.0)
+    n_pairs[unknown] = 0.0
+    weights = SparseMatrix.from_dense(dag * 1.0)
+    end = replace(initial_state(3, ["a"]), refitted=weights, completion=Completion({"a": n_pairs}))
+    assert end_of(end, PLAN, names).undecided == (0, 1)

@@ -6,7 +6,7 @@ from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.data.preparation import column_means, values_by_column
+from fedbnsl_client.data.preparation import means_and_counts
 from fedbnsl_client.losses.completed import Patterns, maximum_likelihood
 from fedbnsl_client.losses.squared import SecondMoments
 
@@ -18,15 +18,15 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
     maximum likelihood. Of a family with a column that has no value here, nothing is known: NaN. Of an edge with several
     weights, that of the largest size in root mean squares of this table stands for all.
     """
-    n_values = values_by_column(dataset.X)
+    own_means, counts = means_and_counts(dataset.X)
     unknown = np.zeros(len(dag), dtype=bool)
-    if n_values is None:
-        loss = SecondMoments.of(dataset.X, column_means(dataset.X) if intercept else None)
+    if (counts == dataset.n_samples).all():
+        loss = SecondMoments.of(dataset.X, own_means if intercept else None)
     else:
-        means = column_means(dataset.X, n_values) if intercept else np.zeros(len(dag))
+        means = own_means if intercept else np.zeros(len(dag))
         patterns = sum_over_rows(dataset.X, lambda block: np.array([Patterns.of(block - means)]))[0]
         loss = SecondMoments(maximum_likelihood(patterns, own_means=intercept))
-        empty = n_values == 0
+        empty = counts == 0
         unknown = empty | dag[empty].any(axis=0)
     weights = loss.least_squares(dag)
     size = np.sqrt(loss.S.diagonal())

@@ -8,6 +8,7 @@ through numbers that were released. An exact mean would void the guarantee: one 
 A record with a missing value counts as zeros.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -55,20 +56,26 @@ class NoisyColumns(NamedTuple):
         return cls(rows, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
 
 
-def column_means(X: Matrix, n_values: Index | None = None) -> Matrix:
-    """(d,) means of an (n, d) table, corrected once: a plain sum loses digits where means are large.
-
-    `n_values`: (d,) values of each column, where it has gaps; the mean of none is 0.
-    """
-    total, n = (np.sum, len(X)) if n_values is None else (np.nansum, np.maximum(n_values, 1))
-    means = np.asarray(sum_over_rows(X, lambda X: total(X, axis=0)) / n)
-    return np.asarray(means + sum_over_rows(X, lambda X: total(X - means, axis=0)) / n)
+def column_means(X: Matrix) -> Matrix:
+    """(d,) means of the values that an (n, d) table has; 0 for a column without one."""
+    return means_and_counts(X)[0]
 
 
-def values_by_column(X: Matrix) -> Index | None:
-    """(d,) how many rows of an (n, d) table have a value in each column; None: all."""
-    counts = np.asarray(sum_over_rows(X, lambda X: (~np.isnan(X)).sum(axis=0)))
-    return None if (counts == len(X)).all() else counts
+def means_and_counts(X: Matrix) -> tuple[Matrix, Index]:
+    """(d,) means, corrected once, for a plain sum loses digits where means are large; and (d,) counts of values."""
+    means, counts = _mean_of_values(X, lambda block: block)
+    return means + _mean_of_values(X, lambda block: block - means)[0], counts
+
+
+def _mean_of_values(X: Matrix, f: Callable[[Matrix], Matrix]) -> tuple[Matrix, Index]:
+    """(d,) mean of f over the values of each column, and how many these are: one pass, the bits of a plain sum."""
+
+    def sums(block: Matrix) -> Matrix:
+        found = f(block)
+        return np.stack([np.nansum(found, axis=0), (~np.isnan(found)).sum(axis=0)])
+
+    total, counts = sum_over_rows(X, sums)
+    return np.asarray(total / np.maximum(counts, 1.0)), counts.astype(np.int64)
 
 
 def has_intercept(preparation: Preparation | None) -> bool:
@@ -91,14 +98,14 @@ def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matr
     n_values
         (d,) rows with a value in each column; empty where no value is missing.
     """
-    n_values = values_by_column(X) if preparation.missing == "em" else None
-    told = np.empty(0, dtype=np.int64) if n_values is None else n_values
+    centre = np.zeros(X.shape[1])
+    if preparation.needs_variances and preparation.intercept != "none":
+        centre = column_means(X)
+    variances, counts = _mean_of_values(X, lambda block: np.square(block - centre))
+    n_values = np.empty(0, dtype=np.int64) if (counts == len(X)).all() else counts
     if not preparation.needs_variances:
-        return np.empty(0), np.empty(0), told
-    total, n = (np.sum, len(X)) if n_values is None else (np.nansum, np.maximum(n_values, 1))
-    centre = np.zeros(X.shape[1]) if preparation.intercept == "none" else column_means(X, n_values)
-    variances = np.asarray(sum_over_rows(X, lambda X: total(np.square(X - centre), axis=0)) / n)
-    return (centre if preparation.intercept == "common" else np.empty(0)), variances, told
+        return np.empty(0), np.empty(0), n_values
+    return (centre if preparation.intercept == "common" else np.empty(0)), variances, n_values
 
 
 def prepared(X: Matrix, preparation: Preparation, units: Units | None, noisy: NoisyColumns | None = None) -> Prepared:
@@ -110,7 +117,7 @@ def prepared(X: Matrix, preparation: Preparation, units: Units | None, noisy: No
     if noisy is not None:
         centre = noisy.means
     elif preparation.intercept == "site":
-        centre = column_means(X, values_by_column(X) if preparation.missing == "em" else None)
+        centre = column_means(X)
     else:
         centre = units.centres if units is not None and units.centres.size else np.zeros(d)
     return Prepared(centre, np.ones(d) if units is None else units.scales)

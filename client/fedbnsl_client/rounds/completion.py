@@ -1,6 +1,5 @@
 """An iteration of EM at a site: the expected sums of its rows, given the covariances of all sites."""
 
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -9,7 +8,6 @@ from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.protocol.sparse import upper
 from fedbnsl.rounds.completion import Answer, Task
-from fedbnsl_client.losses.completed import Patterns
 from fedbnsl_client.rounds.kinds import LocalRounds, usable_covariances
 
 
@@ -18,7 +16,7 @@ class Rounds(LocalRounds):
 
     def answer(self, task: RoundTask) -> Answer:
         """Expected products; first those of the rows that have both columns, and how many these are."""
-        told, patterns = cast(Task, task.content).covariances, self._patterns
+        told, patterns = cast(Task, task.content).covariances, self.problem.patterns
         if told is None:
             n_pairs = upper(patterns.pair_counts).astype(np.int64)
             products = patterns.pair_products(own_means=self.problem.has_own_means)
@@ -28,7 +26,3 @@ class Rounds(LocalRounds):
         found = patterns.completed(told, own_means=self.problem.has_own_means)
         counted_before = np.empty(0, dtype=np.int64)
         return Answer(upper(found.moments), counted_before, found.mean_residual, found.log_likelihood)
-
-    @cached_property
-    def _patterns(self) -> Patterns:
-        return self.problem.patterns

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -85,6 +85,8 @@ class LocalProblem:
     memberships: tuple[Membership, ...] = ()
     lost: tuple[Loss, ...] = ()  # sites that the sums go on without
     completed_by: Covariances | None = None  # what completes rows with gaps; None: not yet known, or no row has one
+    # The rows by their gaps, in the run's units, once they were grouped: that takes longer than all rounds of EM.
+    grouped: list[Patterns] = field(default_factory=list[Patterns])
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""
@@ -159,9 +161,11 @@ class LocalProblem:
         preparation = self.plan.preparation
         if preparation is None:
             raise LocalProtocolError("only plans with [preparation] complete rows with gaps")
-        by = prepared(self.X, preparation, self.units)
-        of_blocks = sum_over_rows(self.X, lambda block: np.array([Patterns.of((block - by.centre) / by.scale)]))
-        return cast(Patterns, of_blocks[0])
+        if not self.grouped:
+            by = prepared(self.X, preparation, self.units)
+            found = sum_over_rows(self.X, lambda block: np.array([Patterns.of((block - by.centre) / by.scale)]))
+            self.grouped.append(cast(Patterns, found[0]))
+        return self.grouped[0]
 
     @property
     def has_own_means(self) -> bool:

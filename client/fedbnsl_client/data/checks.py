@@ -217,7 +217,8 @@ class TableChecks:
 
     def _odd(self) -> tuple[Oddity, ...]:
         means = np.nan_to_num(self._first) + self._sum / np.maximum(self._n, 1)
-        far = np.flatnonzero(means**2 > self._spread() ** 2).tolist()
+        # beyond rounding: parts of a table join to other last bits than the whole table has
+        far = np.flatnonzero(np.abs(means) > (1.0 + _ROUNDING) * self._spread()).tolist()
         odd: list[Oddity] = []
         if far:
             names = quoted([self._variables[k] for k in far])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import DataError
@@ -51,6 +51,7 @@ tables = st.lists(st.tuples(cells, cells, cells, cells), max_size=12).map(lambda
 
 
 @given(tables, st.lists(st.integers(0, 12), max_size=3), st.sampled_from([NO_DICTIONARY, DESCRIBED]))
+@example(np.array([[0.0, 0.0, 0.0, level] for level in (2, 1, 1, 1, 2, 2)]), [1], DESCRIBED)  # |mean of d| = its spread
 @settings(max_examples=300, deadline=None)
 @pytest.mark.long
 def test_parts_of_a_table_join_to_what_the_whole_table_gives(

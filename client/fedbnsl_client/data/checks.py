@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -92,6 +92,8 @@ class TableChecks:
         that does not occur at this site, is odd and not refused, and whole values are as they should be.
     pairs
         Positions of two columns each, of which `are_equal` can tell.
+    absent
+        Positions of columns that are known to have no value.
     """
 
     def __init__(
@@ -101,9 +103,10 @@ class TableChecks:
         *,
         described: bool = False,
         pairs: Sequence[tuple[int, int]] = (),
+        absent: Collection[int] = (),
     ) -> None:
         d = len(variables)
-        self._origin, self._variables, self._described = origin, variables, described
+        self._origin, self._variables, self._described, self._absent = origin, variables, described, absent
         self._n_all = 0
         self._n = np.zeros(d, dtype=np.int64)  # values of each column
         self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(2))
@@ -260,7 +263,7 @@ class TableChecks:
 
     def _empty_columns(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):
-            if not self._n[k]:
+            if not self._n[k] and k not in self._absent:
                 yield f"column {name!r}: no value in any row"
 
     def _constant_columns(self) -> Iterator[str]:

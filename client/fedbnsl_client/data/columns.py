@@ -11,7 +11,8 @@ from fedbnsl_client.data.checks import quoted
 
 _NAMES_SHOWN = 20
 _NAME_OR_MAP = (
-    'Say in columns.toml what the column is called here: [variable] column = "name". Nothing of the table was sent.'
+    'Say in columns.toml what the column is called here: [variable] column = "name"; or, if this site does not have '
+    "the variable: [variable] absent = true. Nothing of the table was sent."
 )
 
 

@@ -28,9 +28,9 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
 from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, rows_with_values, zeros_for_gaps
-from fedbnsl_client.data.dataset import MIN_ROWS, Dataset, TablePass, chosen_columns
+from fedbnsl_client.data.dataset import MIN_ROWS, ChosenColumns, Dataset, TablePass, chosen_columns
 from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
-from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading
+from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
 from fedbnsl_client.data.repeats import NOT_COMPARED
 from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
 from fedbnsl_client.data.sources.parquet_table import File, ParquetTable, batches_of, files_of, is_parquet, opened
@@ -62,22 +62,21 @@ class Recipe:
 
     Attributes
     ----------
-    header, chosen, readings, names, dictionary
+    header, chosen, dictionary
         As in `Dataset.read`.
     steps
         What is done with a block of rows then, in this order.
     """
 
     header: Sequence[str]
-    chosen: Sequence[int]
-    readings: Sequence[Reading]
-    names: Sequence[str]
+    chosen: ChosenColumns
     dictionary: Dictionary
     steps: tuple[Callable[[Matrix], Matrix], ...] = ()
 
     def table_pass(self, origin: str, min_rows: int = MIN_ROWS) -> TablePass:
         """What turns codes into values, and counts them."""
-        return TablePass(origin, self.names, self.dictionary, min_rows=min_rows)
+        chosen = self.chosen
+        return TablePass(origin, chosen.names, self.dictionary, min_rows=min_rows, absent=chosen.absent)
 
     def codes(self, part: Part, found: CellProblems) -> Iterator[Matrix]:
         """(rows, V) codes of a part.
@@ -86,10 +85,12 @@ class Recipe:
         """
         _require_same(part)
         yield from codes_of_batches(
-            chain.from_iterable(batches_of(chunk.file, self.header, self.chosen, chunk.row_groups) for chunk in part),
+            chain.from_iterable(
+                batches_of(chunk.file, self.header, self.chosen.positions, chunk.row_groups) for chunk in part
+            ),
             found,
-            self.chosen,
-            self.readings,
+            self.chosen.positions,
+            self.chosen.readings,
         )
         _require_same(part)
 
@@ -319,8 +320,8 @@ def read(
         )
     source = ParquetTable(path)
     header = source.header()
-    names, chosen, readings = chosen_columns(source.origin, header, columns, dictionary, mapping)
-    recipe, parts = Recipe(header, chosen, readings, names, dictionary), parts_of(path)
+    chosen = chosen_columns(source.origin, header, columns, dictionary, mapping)
+    recipe, parts = Recipe(header, chosen, dictionary), parts_of(path)
     table, problems, n = recipe.table_pass(source.origin, min_rows), CellProblems(header, "data row"), 0
     counting = partial(_counted, recipe=recipe, origin=source.origin, min_rows=min_rows)
     for of_part, found, n_rows in cluster.each(counting, parts):
@@ -334,7 +335,7 @@ def read(
     # All that works on a table needs its shape and sums over its rows; what needs more says so.
     X = cast(Matrix, rows)
     odd = (*table.odd(), Oddity(None, NOT_COMPARED))
-    return Dataset(table.columns, X, odd, table.gaps, table.dictionary)
+    return Dataset(table.columns, X, odd, table.gaps, table.dictionary, table.absent)
 
 
 def parts_of(path: Path) -> list[Part]:

@@ -4,10 +4,10 @@ Every refusal names the column and the number of rows, for the people at the sit
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -105,6 +105,8 @@ class Dataset:
         The rows of X with a missing value, or those that `complete_cases` has left out.
     dictionary
         What the variables are; empty: every column is a number.
+    absent
+        Variables that the site does not have, as its operator says; X has no value of them.
     """
 
     variables: tuple[str, ...]
@@ -112,6 +114,7 @@ class Dataset:
     odd: tuple[Oddity, ...] = ()
     gaps: Gaps = Gaps()
     dictionary: Dictionary = NO_DICTIONARY
+    absent: tuple[str, ...] = ()
 
     @property
     def n_samples(self) -> int:
@@ -170,15 +173,16 @@ class Dataset:
                 )
             source = source_of(path, named=bool(columns or dictionary))
             header = source.header()
-            names, chosen, reading = chosen_columns(source.origin, header, columns, dictionary, mapping)
-            table = TablePass(source.origin, names, dictionary, min_rows=min_rows)
-            codes = source.codes(header, chosen, reading)
-            X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times_of(reading))
+            chosen = chosen_columns(source.origin, header, columns, dictionary, mapping)
+            table = TablePass(source.origin, chosen.names, dictionary, min_rows=min_rows, absent=chosen.absent)
+            codes = source.codes(header, chosen.positions, chosen.readings)
+            times = times_of(chosen.readings)
+            X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times)
             odd = table.odd()
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = cls(table.columns, X, odd, table.gaps, table.dictionary)._with_repeats()
+        data = cls(table.columns, X, odd, table.gaps, table.dictionary, table.absent)._with_repeats()
         return data._said() if warn else data
 
     @classmethod
@@ -281,6 +285,7 @@ class Dataset:
             if self.gaps.rows and self.n_samples == self.gaps.of
             else self.gaps,
             dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
+            absent=tuple(name for name in self.absent if name in columns.variables),
         )
 
     def _with_repeats(self) -> Self:
@@ -316,21 +321,52 @@ class Dataset:
         return self
 
 
+class ChosenColumns(NamedTuple):
+    """Which columns of a table are read, and how.
+
+    Attributes
+    ----------
+    names
+        V names of the variables to use.
+    positions
+        Of the columns in the header: those of the variables that are not absent, and behind them those that tell which
+        rows belong together.
+    readings
+        How the cells of each become codes.
+    absent
+        The variables that the table does not have.
+    """
+
+    names: tuple[str, ...]
+    positions: Sequence[int]
+    readings: Sequence[Reading]
+    absent: frozenset[str] = frozenset()
+
+
 def chosen_columns(
     origin: str, header: Sequence[str], columns: Sequence[str], dictionary: Dictionary, mapping: ColumnMap
-) -> tuple[tuple[str, ...], list[int], list[Reading]]:
-    """The V variables to use, the positions of their columns, and how the cells become codes; see `Dataset.read`.
+) -> ChosenColumns:
+    """The columns to use, see `Dataset.read`.
 
-    Behind the variables' columns are those that tell which rows belong together.
+    Raises DataError if the table lacks one that is not said to be absent, or has one that is.
     """
     if not dictionary:
         chosen = choose(origin, header, columns)
-        return tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen)
+        return ChosenColumns(tuple(header[k] for k in chosen), chosen, [Reading()] * len(chosen))
     _refuse_unknown(columns, dictionary)
     names = dictionary.of_run(columns)
-    here = [*dictionary.present(names), *dictionary.rows.keys]
+    present = [name for name in dictionary.present(names) if name not in mapping.absent]
+    here = [*present, *dictionary.rows.keys]
     read = readings(dictionary, mapping, here)
-    return names, choose(origin, header, here, {name: mapping.column_of(name) for name in here}), read
+    if there := [name for name in mapping.absent if name in header]:
+        raise DataError(
+            f"{origin}: columns.toml calls {quoted(sorted(there))} absent, and the table has such a column",
+            remedy="Take out absent = true to use it, or leave the column out of the table.",
+        )
+    if not present:
+        raise DataError(f"{origin}: columns.toml calls every variable absent, and nothing is left to learn from")
+    positions = choose(origin, header, here, {name: mapping.column_of(name) for name in here})
+    return ChosenColumns(names, positions, read, mapping.absent)
 
 
 def times_of(readings: Sequence[Reading]) -> TimeReading | None:
@@ -350,13 +386,25 @@ class TablePass:
         What errors call the table.
     names
         V names of variables.
+    absent
+        Those of which there are no codes: all their values are missing.
     """
 
-    def __init__(self, origin: str, names: Sequence[str], dictionary: Dictionary, *, min_rows: int) -> None:
+    def __init__(
+        self,
+        origin: str,
+        names: Sequence[str],
+        dictionary: Dictionary,
+        *,
+        min_rows: int,
+        absent: Set[str] = frozenset(),
+    ) -> None:
         self._origin, self._names, self._min_rows = origin, names, min_rows
         self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
         self._rows = dictionary.rows
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
+        self._read = [name for name in self._in_table if name not in absent]
+        self.absent = tuple(name for name in names if absent and absent & {*dictionary.present([name])})
         self.belonging: Belonging | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
         position = {name: k for k, name in enumerate(self.columns)}
@@ -369,7 +417,8 @@ class TablePass:
             if name + LAG in names
         }
         pairs = [pair for of in self._before.values() for pair in of]
-        self._checks = TableChecks(origin, self.columns, described=bool(dictionary), pairs=pairs)
+        lacking = [position[own] for name in self.absent for own in self._columns_of(name)]
+        self._checks = TableChecks(origin, self.columns, described=bool(dictionary), pairs=pairs, absent=lacking)
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(self._in_table), dtype=np.int64)
         self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
@@ -425,9 +474,9 @@ class TablePass:
         """(rows, KEYS + d) values of the table's own columns behind what tells which rows belong together."""
         keys = np.zeros((len(codes), KEYS))
         for k, name in enumerate(self._rows.keys):
-            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._in_table) + k]
+            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._read) + k]
         keys[:, ROW] = np.arange(self._n, self._n + len(codes))
-        X = np.hstack([keys, self.values(codes[:, : len(self._in_table)])])
+        X = np.hstack([keys, self.values(codes[:, : len(self._read)])])
         self._n += len(codes)
         return X
 
@@ -447,8 +496,10 @@ class TablePass:
         if not self.dictionary:
             return codes
         columns: list[Matrix] = []
+        codes_of: dict[str, Matrix] = dict(zip(self._read, codes.T, strict=True))
+        nothing: Matrix = np.full(len(codes), np.nan)
         for k, name in enumerate(self._in_table):
-            entry, cells = self.dictionary[name], codes[:, k]
+            entry, cells = self.dictionary[name], codes_of.get(name, nothing)
             outside = entry.outside(cells)
             if entry.range is not None:
                 self._outside[k] += int(outside.sum())
@@ -507,13 +558,13 @@ class TablePass:
             if not outside:
                 raise
             raise DataError(f"{refusal}; {text}", remedy=refusal.remedy) from None  # perhaps in another unit
-        absent = [
+        unseen = [
             f"variable {name!r}: its first level, {self.dictionary[name].levels[0]!r}, which the others are compared "
             "with, is in no row here. If no site has it, put another one first in the data dictionary"
             for name, rows in self._first_level.items()
-            if not rows
+            if not rows and name not in self.absent
         ]
-        told = (Oddity(None, one) for one in [*([text] if outside else []), *absent])
+        told = (Oddity(None, one) for one in [*([text] if outside else []), *unseen])
         return (*odd, *told, *self._of_belonging())
 
     def _of_belonging(self) -> Iterator[Oddity]:

@@ -120,11 +120,27 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
         )
 
 
+def require_present(table: Dataset, plan: Plan) -> None:
+    """Refuse a table without some variables to a plan that uses complete rows: it would have none.
+
+    Which are absent is public, as a site's operator says it. Raises DataError with the way on.
+    """
+    if table.absent and not plan.completes:
+        raise DataError(
+            f"this site does not have {first_few(map(repr, table.absent))} (absent in its columns.toml), and the plan "
+            "uses rows without a missing value only",
+            remedy="Ask the coordinator's operator for a plan that uses rows with gaps ([preparation] missing = 'em', "
+            "without [privacy], such as standard), or for one whose `variables` leave it out at all sites.",
+        )
+
+
 def require_some_complete(table: Dataset, plan: Plan) -> None:
     """Refuse to a private plan a site's table of which hardly a row counts: all others are zeros to it.
 
-    Call it before anything is paid for. Raises DataError by column and count; it stays at the site.
+    Call it before anything is paid for. Raises DataError by column and count; it stays at the site. Also as
+    `require_present`.
     """
+    require_present(table, plan)
     complete = table.n_samples - table.gaps.rows
     if plan.privacy is not None and complete < MIN_ROWS:
         raise DataError(
@@ -155,13 +171,14 @@ def require_sizes(table: Dataset) -> None:
 
 
 def rows_for(table: Dataset, plan: Plan) -> Dataset:
-    """The rows that a run of a plan uses, or a refusal as of `require_complete` and `require_sizes`.
+    """The rows that a run of a plan uses, or a refusal as of `require_present`, `require_complete`, `require_sizes`.
 
     Without privacy those without a missing value, or with EM all that have a value. A private run keeps all of them, so
     that the number of its records does not depend on what they hold; to its statistics and moments an incomplete one
     adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the
     coordinator would see the refusal, and nobody has paid for that.
     """
+    require_present(table, plan)
     if plan.privacy is not None:
         return table if plan.preparation is not None else table.with_zeros()
     if plan.completes:

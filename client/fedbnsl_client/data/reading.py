@@ -9,6 +9,8 @@ What differs at a site is in its `columns.toml`, which stays there:
     missing = ["-9", "unknown"]       # in this column
     [sex]
     levels = { f = "weiblich", m = "maennlich" }   # spellings here; several: f = ["w", "weiblich"]
+    [crp]
+    absent = true                     # the table has no such column: a gap in every row
 """
 
 import math
@@ -44,6 +46,9 @@ class SiteColumn(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    absent: bool = Field(
+        default=False, description="true: the table does not have this variable, which counts as missing in every row"
+    )
     column: str = Field(default="", description="name of the column here; empty: that of the variable")
     factor: Annotated[Real, Field(gt=0)] = Field(
         default=1.0, description="a value here times this is in the dictionary's unit"
@@ -55,6 +60,14 @@ class SiteColumn(BaseModel):
     format: str = Field(
         default="", description="of a time: how it is written here, as in '%d.%m.%Y'; empty: ISO 8601, or a number"
     )
+
+    @model_validator(mode="after")
+    def _nothing_of_an_absent_column(self) -> Self:
+        if self.absent and self.model_copy(update={"absent": False}) != SiteColumn():
+            raise ValueError(
+                "absent = true stands alone: a variable that is not there has no column, unit or spellings"
+            )
+        return self
 
 
 class ColumnMap(BaseModel):
@@ -101,7 +114,8 @@ class ColumnMap(BaseModel):
     def check(self, dictionary: Dictionary) -> None:
         """Refuse what does not fit the dictionary.
 
-        Raises DataError for an unknown variable, levels that the dictionary lacks, or a factor on levels; by name.
+        Raises DataError for an unknown variable, levels that the dictionary lacks, a factor on levels, or no column
+        that tells which rows belong together; by name.
         """
         for name, here in self.root.items():
             if name not in dictionary.root:
@@ -116,8 +130,18 @@ class ColumnMap(BaseModel):
                 raise DataError(f"columns.toml: {name!r} has levels, and so no factor")
             if not entry.is_variable and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} is of kind {entry.kind}, and so has no factor")
+            if here.absent and not entry.is_variable:
+                raise DataError(
+                    f"columns.toml: {name!r} tells which rows belong together, and cannot be absent: give each row a "
+                    "number of its own in such a column if no rows do"
+                )
             if here.format and entry.kind != "time":
                 raise DataError(f"columns.toml: {name!r} is not of kind time, and so has no format")
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The variables that the table does not have."""
+        return frozenset(name for name, here in self.root.items() if here.absent)
 
     def column_of(self, variable: str) -> str:
         """What a variable's column is called here."""

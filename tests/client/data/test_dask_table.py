@@ -177,6 +177,18 @@ def test_columns_and_complete_rows_are_chosen_by_the_workers(cluster: Cluster, w
     assert 0 < here.gaps.rows < here.n_samples
 
 
+def test_workers_read_an_absent_column_as_empty(cluster: Cluster, ward: Path) -> None:
+    wider = Dictionary.model_validate({**WARD.model_dump(), "bmi": {"range": [10, 80]}})
+    lacking = ColumnMap.model_validate({**HERE.root, "bmi": {"absent": True}})
+    there = read(cluster, ward, dictionary=wider, mapping=lacking)
+    here = Dataset.read(ward, dictionary=wider, mapping=lacking, warn=False)
+    assert there.absent == here.absent == ("bmi",)
+    assert there.gaps == here.gaps
+    for data in (here, there):
+        values = sum_over_rows(data.X, lambda rows: (~np.isnan(rows)).sum(axis=0))
+        assert values[data.variables.index("bmi")] == 0 < values[0]
+
+
 def test_what_a_table_is_like_under_a_plan_is_counted_by_the_workers(cluster: Cluster, folder: Path) -> None:
     plan = private_plan(privacy={"feature_bounds": [1.0]})
     here, there = fit_of(Dataset.read(folder), plan), fit_of(read(cluster, folder), plan)

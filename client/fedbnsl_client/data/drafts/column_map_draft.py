@@ -90,7 +90,8 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
         column = name if name in header else _alike(name, header)
         if column is None:
             asks[name] = [
-                f'no column is called so here: column = "...", one of {first_few(map(repr, header), most=20)}'
+                f'no column is called so here: column = "...", one of {first_few(map(repr, header), most=20)}; or, if '
+                "this site does not have it: absent = true"
             ]
             continue
         here: dict[str, Any] = {} if column == name else {"column": column}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_products_with_an_eigenvalue_below_zero_are_refused() -> None:
 
 
 def test_a_column_without_products_that_had_a_variance_ends_the_run_with_a_reason() -> None:
-    answer = Answer(upper(np.diag([1.0, 0.0, 1.0])), upper(np.full((3, 3), 100)), np.empty(0), 0.0)
+    answer = Answer(upper(np.diag([1.0, 0.0, 1.0])), upper(np.full((3, 3), 100)), np.empty(0), 0.0, np.zeros((3, 3)))
     assert not completion.fault(answer, Task(None), _run())
     with pytest.raises(RemoteProtocolError, match="no covariances"):
         completion.advance(initial_state(3, SITES), dict.fromkeys(SITES, answer), Task(None), _run())
@@ -130,3 +131,27 @@ def test_a_site_completes_nothing_by_numbers_that_are_no_covariances(means: Matr
     site = Participant("site-1", table, PLAN, SiteState(zero, zero, zero, Units(np.empty(0), np.ones(D))))
     with pytest.raises(RemoteProtocolError, match="no covariances"):
         site.handle(RoundTask(2, Task(Covariances(S, means)), contributed=False))
+
+
+def test_the_result_says_what_complete_cases_would_have_been(tmp_path: Path) -> None:
+    def said(name: str, tables: Mapping[str, Matrix]) -> tuple[Any, str]:
+        result = simulate(PLAN, {site: Dataset(FEDERATION.variables, X) for site, X in tables.items()}, tmp_path / name)
+        assert result["gaps"]["complete_rows"] == sum((~np.isnan(X)).all(axis=1).sum() for X in tables.values())
+        (words,) = result["verdict"]["complete_cases"]
+        return result["gaps"]["differ"], words
+
+    differ, words = said("at random", with_gaps(0.1))
+    assert differ == {}
+    assert "no biased sample" in words
+    old = {site: X.copy() for site, X in zip(SITES, FEDERATION.tables, strict=True)}
+    for X in old.values():
+        X[X[:, 0] > X[:, 0].mean(), 3] = np.nan
+    differ, words = said("by another", old)
+    assert next(iter(differ)) == FEDERATION.variables[3]
+    assert differ[FEDERATION.variables[3]][0] == FEDERATION.variables[0]
+    assert "a biased sample: beyond chance, rows without 'X4' differ in 'X1'" in words
+    few = {site: X.copy() for site, X in zip(SITES, FEDERATION.tables, strict=True)}
+    few["site-1"][:5, 2] = np.nan
+    differ, words = said("few", few)
+    assert differ == {}
+    assert "895 of 900 rows; whether these are a biased sample was not tested, as no site has 10 rows" in words

@@ -61,7 +61,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
         if plan.completes:
             lines.append(
                 "no privacy: if any site lacks a value, it sends for all pairs of columns their mean product and how "
-                f"many rows have both, and then, in up to {most_iterations(plan)} rounds, the mean products expected "
+                "many rows have both, how the mean of one differs between rows with and without the other, and how "
+                f"many rows are complete; then, in up to {most_iterations(plan)} rounds, the mean products expected "
                 "under the covariances of all sites, and how likely its values are under them"
             )
         lines.append(

@@ -100,15 +100,41 @@ class Patterns:
 
     def pair_products(self, *, own_means: bool) -> Matrix:
         """(d, d) mean products over the records that have both columns, else 0; about the means of all values, or 0."""
-        d, sums = self.n_columns, np.zeros((self.n_columns, self.n_columns))
-        means = np.zeros(d)
-        for seen, rows in self._groups if own_means else ():
-            means[seen] += rows[:, 0] @ rows[:, 1 + seen]
-        means /= np.maximum(self.pair_counts.diagonal(), 1.0)
-        for seen, rows in self._groups:
-            x = rows[:, 1 + seen] - np.outer(rows[:, 0], means[seen])
+        sums = np.zeros((self.n_columns, self.n_columns))
+        for seen, _, x in self._about(self._means if own_means else np.zeros(self.n_columns)):
             sums[np.ix_(seen, seen)] += x.T @ x
         return np.asarray(sums / np.maximum(self.pair_counts, 1.0))
+
+    def mean_differences(self, least: int) -> Matrix:
+        """(d, d) [j, k] by how many standard errors the mean of k is larger in rows with column j than without.
+
+        A standard error is the larger one of that from the variance of all rows and that from the variances of the two
+        groups (Welch): few rows with an odd value are no evidence.
+
+        Parameters
+        ----------
+        least
+            Rows with k that have j, and that lack it; where either are fewer, the difference is 0.
+        """
+        with_j = np.zeros((3, self.n_columns, self.n_columns))  # their count, sum and sum of squares
+        for seen, rows, x in self._about(self._means):
+            told = np.stack([np.full(len(seen), np.square(rows[:, 0]).sum()), rows[:, 0] @ x, np.square(x).sum(axis=0)])
+            with_j[:, seen[:, None], seen] += told[:, None, :]
+        whole = np.diagonal(with_j, axis1=1, axis2=2)
+        groups = np.stack([with_j, whole[:, None, :] - with_j])
+        n, means, squares = groups[:, 0], *(groups[:, 1:] / np.maximum(groups[:, :1], 1.0)).swapaxes(0, 1)
+        own = ((squares - means**2) / np.maximum(n - 1.0, 1.0)).sum(axis=0)
+        of_all = whole[2] / np.maximum(whole[0], 1.0) * (1.0 / np.maximum(n, 1.0)).sum(axis=0)
+        error = np.sqrt(np.maximum(own, of_all))
+        varies = whole[2] > _RIDGE * (whole[2] + whole[0] * self._means**2)  # less is rounding
+        tested = (n.min(axis=0) >= least - 0.5) & varies
+        return np.asarray(np.where(tested, means[0] - means[1], 0.0) / np.where(tested, error, 1.0))
+
+    @property
+    def complete_rows(self) -> int:
+        """Records without a gap."""
+        n = sum(float(np.square(rows[:, 0]).sum()) for seen, rows in self._groups if len(seen) == self.n_columns)
+        return round(n)
 
     def completed(self, by: Covariances, *, own_means: bool) -> Completed:
         """The E step.
@@ -148,6 +174,19 @@ class Patterns:
         moments = S + S @ (A / self.n_samples) @ S
         residual = S @ gradient / self.n_samples if by.means.size else np.empty(0)
         return Completed(np.asarray(moments + moments.T) / 2.0, residual, log_likelihood)
+
+    @cached_property
+    def _means(self) -> Matrix:
+        """(d,) of all values of each column; 0 where it has none."""
+        sums = np.zeros(self.n_columns)
+        for seen, rows in self._groups:
+            sums[seen] += rows[:, 0] @ rows[:, 1 + seen]
+        return np.asarray(sums / np.maximum(self.pair_counts.diagonal(), 1.0))
+
+    def _about(self, means: Matrix) -> Iterator[tuple[Index, Matrix, Matrix]]:
+        """The columns that each group has, its rows, and what they have of these columns about (d,) means."""
+        for seen, rows in self._groups:
+            yield seen, rows, rows[:, 1 + seen] - np.outer(rows[:, 0], means[seen])
 
     @cached_property
     def _groups(self) -> list[tuple[Index, Matrix]]:

@@ -4,7 +4,7 @@ The first iteration has no covariances yet: the sites send the products of the r
 such round where no row has a gap, and none after the last that changed anything.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,8 +18,14 @@ from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 7
 NUMBERS = "completed second moments"
-RELEASES = "mean products of pairs of variables, and how many rows have both"
+RELEASES = (
+    "mean products of pairs of variables, how many rows have both, and how means differ between rows with and without "
+    "a value"
+)
 YIELDS = Yields.SETUP
+
+LEAST_ROWS = 10
+"""Means are compared where at least so many rows have a value, and as many lack it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +55,15 @@ class Answer(Content):
     """(d,) mean expected values about the task's means; empty where sites use their own, or none."""
     log_likelihood: float
     """Of all values that are there, without constants; 0 in the first iteration."""
+    differences: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    """(d, d) [j, k] by how many standard errors the mean of column k is larger in rows that have column j than in those
+    that lack it; 0 where fewer than `LEAST_ROWS` do either; (0, 0) after the first iteration."""
+    complete_rows: int = 0
+    """Rows without a gap; 0 after the first iteration."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
-        return self.moments.size + self.n_pairs.size + self.means.size + 1, False
+        return self.moments.size + self.n_pairs.size + self.means.size + self.differences.size + 2, False
 
 
 def n_rounds(plan: Plan) -> int:
@@ -77,6 +88,8 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     wire.completion.n_pairs.extend(answer.n_pairs.tolist())
     wire.completion.mean.extend(answer.means.tolist())
     wire.completion.log_likelihood = answer.log_likelihood
+    wire.completion.mean_difference.extend(answer.differences.ravel().tolist())
+    wire.completion.complete_rows = answer.complete_rows
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
@@ -89,5 +102,14 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     n_pairs = np.array(told.n_pairs, dtype=np.uint64)
     if (n_pairs > np.iinfo(np.int64).max).any():
         raise MalformedMessageError("a count of rows beyond what a table can have")
-    log_likelihood = float(finite([told.log_likelihood])[0])
-    return Answer(finite(told.moment), n_pairs.astype(np.int64), finite(told.mean), log_likelihood)
+    if len(told.mean_difference) != (n_variables**2 if len(told.n_pairs) else 0):
+        raise MalformedMessageError(f"{len(told.mean_difference)} differences of means for {n_variables} columns")
+    log_likelihood, side = float(finite([told.log_likelihood])[0]), n_variables if len(told.n_pairs) else 0
+    return Answer(
+        finite(told.moment),
+        n_pairs.astype(np.int64),
+        finite(told.mean),
+        log_likelihood,
+        finite(told.mean_difference).reshape(side, side),
+        told.complete_rows,
+    )

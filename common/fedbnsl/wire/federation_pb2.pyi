@@ -1129,8 +1129,12 @@ class Completed(_message.Message):
     N_PAIRS_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
     LOG_LIKELIHOOD_FIELD_NUMBER: _builtins.int
+    MEAN_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    COMPLETE_ROWS_FIELD_NUMBER: _builtins.int
     log_likelihood: _builtins.float
     """Of all values that are there, without constants."""
+    complete_rows: _builtins.int
+    """Rows without a gap."""
     @_builtins.property
     def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Mean expected products of all pairs of columns, i <= j, row by row. In the first iteration over the rows that have both."""
@@ -1143,6 +1147,12 @@ class Completed(_message.Message):
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Mean expected values, about the mean of the task; empty where every site uses its own means."""
 
+    @_builtins.property
+    def mean_difference(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """By how many standard errors the mean of column k is larger in rows that have column j than in those that lack it, for
+        all j and k, row by row; 0 where few rows have it or lack it. In the first iteration only, like the next.
+        """
+
     def __init__(
         self,
         *,
@@ -1150,10 +1160,12 @@ class Completed(_message.Message):
         n_pairs: _abc.Iterable[_builtins.int] | None = ...,
         mean: _abc.Iterable[_builtins.float] | None = ...,
         log_likelihood: _builtins.float = ...,
+        mean_difference: _abc.Iterable[_builtins.float] | None = ...,
+        complete_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_likelihood", b"log_likelihood", "mean", b"mean", "moment", b"moment", "n_pairs", b"n_pairs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "log_likelihood", b"log_likelihood", "mean", b"mean", "mean_difference", b"mean_difference", "moment", b"moment", "n_pairs", b"n_pairs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

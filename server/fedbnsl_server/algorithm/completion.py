@@ -59,6 +59,11 @@ class Completion:
         How many there were.
     done
         Whether it has ended.
+    differences
+        By site, (d, d) [j, k] by how many standard errors the mean of column k is larger in rows that have column j
+        than in those that lack it.
+    complete_rows
+        Rows of all sites without a gap.
     """
 
     n_pairs: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
@@ -69,6 +74,8 @@ class Completion:
     change: float = math.inf
     iterations: int = 0
     done: bool = False
+    differences: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
+    complete_rows: int = 0
 
     @cached_property
     def pair_rows(self) -> Matrix:
@@ -105,7 +112,10 @@ class Completion:
 
     def over(self, kept: Index) -> Self:
         """What it says of some of the columns, for the search and the result."""
-        return replace(self, n_pairs={site: n[np.ix_(kept, kept)] for site, n in self.n_pairs.items()})
+        n_pairs, differences = (
+            {site: one[np.ix_(kept, kept)] for site, one in told.items()} for told in (self.n_pairs, self.differences)
+        )
+        return replace(self, n_pairs=n_pairs, differences=differences)
 
     @property
     def has_converged(self) -> bool:

@@ -160,6 +160,7 @@ class Verdict(_Part):
     incomplete: Texts = []
     not_testable: Texts = ["common causes that no table has"]
     few_rows: Texts = []
+    complete_cases: Texts = []
 
 
 class Gaps(_Part):
@@ -170,6 +171,8 @@ class Gaps(_Part):
     known_share: Number
     values: dict[str, dict[str, Count]]
     never_together: list[list[str]]
+    complete_rows: Count | None = None
+    differ: dict[str, Texts] = {}
 
 
 class Preparation(_Part):

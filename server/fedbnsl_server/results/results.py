@@ -43,7 +43,7 @@ from fedbnsl_server.results.confidence import (
     with_confidence,
 )
 from fedbnsl_server.results.data_quality import data_quality
-from fedbnsl_server.results.gaps import gaps_of, of_gaps
+from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.preparation import preparation_of
@@ -327,6 +327,7 @@ class RunRecorder:
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
+                "complete_cases": complete_cases(state, self._plan, columns),
             },
             "edges": edges,
             "rarely_drawn": rarely_drawn(confidence, columns),
@@ -337,7 +338,7 @@ class RunRecorder:
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
-            "gaps": gaps_of(state, columns),
+            "gaps": gaps_of(state, self._plan, columns),
             "warnings": told,
             "warning_codes": [one.code for one in told],
             "influence": self._influence,

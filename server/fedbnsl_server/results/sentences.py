@@ -18,6 +18,7 @@ from string import Formatter
 from typing import Any, cast
 
 from fedbnsl.console.wording import counted, first_few
+from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
 from fedbnsl_server.inference.draws import FEW_DRAWS
 
@@ -156,6 +157,15 @@ _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
+    "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "
+    "biased sample was not tested, as {groups:?rows of a group are not independent"
+    f"|no site has {LEAST_ROWS} rows with a value and as many without}}",
+    "complete_cases_alike": "complete cases would have been {complete:,} of {rows:,} rows, and as far as means show, "
+    "no biased sample: of {tests:counted mean|means} compared between rows with and without another value, none "
+    "differs beyond chance",
+    "complete_cases_biased": "complete cases would have been {complete:,} of {rows:,} rows, and a biased sample: "
+    "beyond chance, {differ:few 3}",
+    "rows_differ": "rows without {name!r} differ in {others:quoted 2}",
     "mean_zero": "every variable has mean zero at every site: regressions have no intercept",
     "same_network": "every site has the same network{own_means:?, with means of its own}",
     "equal_variances": f"noise variances are equal{{units:? {{units:units}}}}: {_LEFT_OPEN}it",
@@ -292,7 +302,7 @@ def whole(text: str) -> str:
 
 
 def checks_in_words(verdict: Mapping[str, Any]) -> str:
-    """What of the assumptions was tested and not contradicted, and what was not tested or cannot be."""
+    """What of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
     tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
     held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])
     parts = [f"Tested: {'; '.join(tested)}.{held}" if tested else "Whether the data contradict it was not tested."]
@@ -302,6 +312,7 @@ def checks_in_words(verdict: Mapping[str, Any]) -> str:
         parts.append(f"Not tested: {'; '.join(not_tested)}.")
     if tested != []:
         parts.append(f"Not testable: {'; '.join(not_testable)}.")
+    parts += map(whole, verdict["complete_cases"])
     return " ".join(parts)
 
 

@@ -20,6 +20,8 @@ from fedbnsl_server.rounds.moments import spread_of_squares
 
 # Of eigenvalues of correlations.
 _ROUNDING = 1e-6
+# Of squared differences of means in units of their standard errors, which are at most the number of rows.
+_ROUNDED_UP = 1.0 + 1e-6
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -40,8 +42,12 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if (np.abs(numbers) > LARGEST).any() or (squares < 0.0).any():
         return f"has a mean square below 0, or a number beyond {LARGEST:g}"
     if first:
-        n = symmetric_of(answer.n_pairs, d)
-        return "" if (n <= np.minimum(n.diagonal(), n.diagonal()[:, None])).all() else "has impossible counts of rows"
+        n, z = symmetric_of(answer.n_pairs, d), answer.differences
+        most = np.minimum(n.diagonal(), n.diagonal()[:, None])
+        if (n > most).any() or answer.complete_rows > n.min():
+            return "has impossible counts of rows"
+        possible = z.shape == n.shape and bool((z**2 <= _ROUNDED_UP * n.diagonal()).all())
+        return "" if possible else "has impossible differences of means"
     if answer.means.size:  # these moments are about the means of the task
         S = S - np.outer(answer.means, answer.means)
     return "" if _are_covariances(S, squares) else "has impossible products"
@@ -66,7 +72,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         varies = ~np.isin(np.arange(d), state.unused.constant)
         with _usable():
             found = started(moments, n_pairs, np.zeros(d * _shares_means(run)), varies)
-        return replace(state, completion=found)
+        differences = {site: answer.differences for site, answer in answers.items()}
+        complete_rows = sum(answer.complete_rows for answer in answers.values())
+        return replace(state, completion=replace(found, differences=differences, complete_rows=complete_rows))
     out = left_out(state, answers, task, run)
     kept = [site for site in answers if site not in out]
     weights = run.weights(kept)

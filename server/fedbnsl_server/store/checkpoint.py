@@ -22,6 +22,7 @@ _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE, _COMPLETION = "confidence_", "release_", "completion_"
 # `stretch` and `apart` are of what a search makes of them.
 _OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
+_NUMBERS_OF_COMPLETION = ("log_likelihood", "change", "iterations", "done", "complete_rows")
 _NO_STEPS = np.empty((0, 4))
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")
 
@@ -144,7 +145,7 @@ def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:
     if completion is None:
         return None
-    numbers = {name: getattr(completion, name) for name in ("log_likelihood", "change", "iterations", "done")}
+    numbers = {name: getattr(completion, name) for name in _NUMBERS_OF_COMPLETION}
     return {**numbers, "sites": list(completion.n_pairs), "by": completion.by is not None}
 
 
@@ -156,6 +157,7 @@ def _arrays_of_completion(state: AdmmState) -> dict[str, Any]:
         "arguments": one.arguments,
         "values": one.values,
         "n_pairs": np.array(list(one.n_pairs.values())),
+        "differences": np.array(list(one.differences.values())),
     }
     if one.by is not None:
         arrays |= {"S": one.by.S, "means": one.by.means}
@@ -170,7 +172,15 @@ def _completion(head: dict[str, Any] | None, arrays: Mapping[str, Any]) -> Compl
     if head.pop("by"):
         by = Covariances(arrays[_COMPLETION + "S"], arrays[_COMPLETION + "means"])
     n_pairs = dict(zip(sites, arrays[_COMPLETION + "n_pairs"], strict=True))
-    return Completion(n_pairs, by, arrays[_COMPLETION + "arguments"], arrays[_COMPLETION + "values"], **head)
+    told: Matrix = arrays.get(_COMPLETION + "differences", np.empty(0))  # checkpoints of earlier versions have none
+    return Completion(
+        n_pairs,
+        by,
+        arrays[_COMPLETION + "arguments"],
+        arrays[_COMPLETION + "values"],
+        differences=dict(zip(sites, told, strict=True)) if len(told) else {},
+        **head,
+    )
 
 
 def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:

@@ -131,3 +131,30 @@ def test_first_products_are_about_zero_where_a_site_has_no_means_of_its_own() ->
     X = np.full((30, 2), 5.0)  # constant here: about means of its own nothing would be left
     X[:10, 1] = np.nan
     np.testing.assert_allclose(Patterns.of(X).pair_products(own_means=False), np.full((2, 2), 25.0))
+
+
+def test_differences_of_means_are_those_of_rows_with_and_without_a_column_in_the_larger_standard_error() -> None:
+    X, _ = _table(400, 3, 0.2)
+    X = X + 5.0
+    X[~np.isnan(X[:, 0]), 2] *= 3.0  # the variances differ between the two groups
+    found = Patterns.of(X).mean_differences(10)
+    for j in range(3):
+        for k in range(3):
+            values, has = X[~np.isnan(X[:, k]), k], ~np.isnan(X[~np.isnan(X[:, k]), j])
+            one, other = values[has], values[~has]
+            if j == k:
+                assert found[j, k] == 0.0
+                continue
+            welch = one.var() / (len(one) - 1) + other.var() / (len(other) - 1)
+            pooled = values.var() * (1.0 / len(one) + 1.0 / len(other))
+            assert found[j, k] == pytest.approx((one.mean() - other.mean()) / np.sqrt(max(welch, pooled)))
+    n_without = int(np.isnan(X[~np.isnan(X[:, 1]), 0]).sum())
+    assert Patterns.of(X).mean_differences(n_without)[0, 1] != 0.0
+    assert Patterns.of(X).mean_differences(n_without + 1)[0, 1] == 0.0
+    assert Patterns.of(X).complete_rows == (~np.isnan(X).any(axis=1)).sum()
+
+
+def test_a_column_of_one_value_has_no_differences_of_means() -> None:
+    X, _ = _table(200, 3, 0.2)
+    X[~np.isnan(X[:, 1]), 1] = 0.1
+    assert not Patterns.of(X).mean_differences(1)[:, 1].any()

@@ -165,7 +165,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         statistics_rounds.Answer(numbers, np.abs(numbers), 12.5),
         residual_rounds.Answer(numbers, b"a digest"),
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
-        completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0),
+        completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0, np.tile(-numbers, (len(numbers), 1)), 7),
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
     ]
 

@@ -29,12 +29,12 @@ PLAN = Plan(
 )
 RUN = Run(PLAN, EdgeMask(Knowledge(), ["x", "y"]), {"a": 100})
 FIRST, LATER = Task(None), Task(Covariances(np.eye(2), np.empty(0)))
-COUNTS = np.array([90, 80, 85])
+COUNTS, ALIKE = np.array([90, 80, 85]), np.zeros((2, 2))
 NONE, NO_MEANS = np.empty(0, dtype=np.int64), np.empty(0)
 
 
 def answer(*moments: float, n_pairs: Matrix = NONE, means: Matrix = NO_MEANS) -> Answer:
-    return Answer(np.array(moments), n_pairs, means, 0.0)
+    return Answer(np.array(moments), n_pairs, means, 0.0, ALIKE if n_pairs.size else ALIKE[:0, :0])
 
 
 def test_answers_of_sums_of_rows_are_taken() -> None:
@@ -42,9 +42,15 @@ def test_answers_of_sums_of_rows_are_taken() -> None:
     assert not completion.fault(answer(1.0, -0.9, 1.0), LATER, RUN)
 
 
+FIRST_ANSWER = answer(1.0, 0.5, 1.0, n_pairs=COUNTS)
+
+
 @pytest.mark.parametrize(
     ("told", "task", "fault"),
     [
+        (replace(FIRST_ANSWER, complete_rows=81), FIRST, "impossible counts"),
+        (replace(FIRST_ANSWER, differences=np.array([[0.0, 9.3], [0.0, 0.0]])), FIRST, "impossible differences"),
+        (replace(FIRST_ANSWER, differences=ALIKE[:0, :0]), FIRST, "impossible differences"),
         (answer(1.0, 0.5, 1.0), FIRST, "counts"),
         (answer(1.0, 0.5, 1.0, n_pairs=COUNTS), LATER, "counts"),
         (answer(1.0, 0.5, 1.0, n_pairs=np.array([70, 80, 85])), FIRST, "impossible counts"),

@@ -1,0 +1,37 @@
+"""Whether values are missing completely at random (MCAR), so that rows without a gap are a sample like all rows.
+
+The mean of a column is compared between rows that have another variable and rows that lack it: a site tells by how many
+standard errors z they differ. Under MCAR z is about standard normal. For each pair, two numbers are tested: the sum of
+z over the sites, for a reason that they share, and the sum of z^2, for reasons that differ between them. The smaller
+p-value counts twice, and Holm's correction is over all pairs.
+
+Little's test (1988) compares the means of all columns by pattern of gaps. Where nearly every row has a pattern of its
+own, its statistic is far from chi-square; and it does not tell which variables differ.
+"""
+
+import numpy as np
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.rounds.completion import LEAST_ROWS
+from fedbnsl_server.algorithm.completion import Completion
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, tails
+
+
+def differences_of_means(told: Completion, columns: Columns) -> tuple[Index, Matrix]:
+    """(K, 2) pairs of a variable that some rows lack and a column of another one, and (K,) adjusted p-values.
+
+    Pairs are left out where no site has `LEAST_ROWS` rows on either side.
+    """
+    first, apart = [int(own[0]) for own in columns.members()], ~columns.within()
+    sites, total, squares = np.zeros((3, len(first), len(apart)))
+    for site, z in told.differences.items():
+        n = told.n_pairs[site]
+        tested = (apart & (np.minimum(n, n.diagonal() - n) >= LEAST_ROWS))[first]
+        sites += tested
+        total += np.where(tested, z[first], 0.0)
+        squares += np.where(tested, z[first] ** 2, 0.0)
+    pairs = np.argwhere(sites > 0.0)
+    at = tuple(pairs.T)
+    shared, differing = tails(total[at] / np.sqrt(sites[at])), chi_square_tails(squares[at], sites[at].astype(np.int64))
+    return pairs, holm(2.0 * np.minimum(shared, differing))

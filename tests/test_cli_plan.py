@@ -69,7 +69,7 @@ def test_shown_is_what_differs_from_the_defaults_and_who_says_so(fedbnsl):
 
 def test_all_settings_are_shown_with_their_units_and_defaults(fedbnsl):
     settings = shown(fedbnsl, "lean", "--all")["settings"]
-    tables = {"knowledge", "dictionary", "preparation", "privacy"}
+    tables = {"absent", "knowledge", "dictionary", "preparation", "privacy"}
     assert {name for name in settings if "." not in name} == set(Plan.model_fields) - tables
     assert {name for name in settings if "." in name} == {
         "knowledge.required", "knowledge.forbidden", "knowledge.tiers"

@@ -132,11 +132,14 @@ def _model(model: type[BaseModel], table: str) -> Iterator[str]:
         default = "" if field.is_required() else f", default `{_shown(field.get_default(call_default_factory=True))}`"
         yield f"`{table}{name}`\n: {_plain(field.description or '')}  \n  *{_plain(_kind(field))}{default}*\n"
     for name, nested in inner.items():
-        if issubclass(nested, RootModel):  # tables by names that are free
-            name, nested = f"{name}.VARIABLE", _nested(nested.model_fields["root"].annotation) or nested
+        settings: type[BaseModel] | None = nested
+        if issubclass(nested, RootModel):  # its names are free: of tables, or of values that its text explains
+            settings = _nested(nested.model_fields["root"].annotation)
+            name, nested = (f"{name}.VARIABLE", settings) if settings else (name, nested)
         yield f"\n## [{name}]\n"
-        yield from _paragraphs(nested.__doc__ or "")
-        yield from _model(nested, "" if table else f"{name}.")
+        yield from _paragraphs((nested.__doc__ or "").partition("Examples\n")[0])
+        if settings is not None:
+            yield from _model(settings, "" if table else f"{name}.")
 
 
 def _nested(annotation: Any) -> type[BaseModel] | None:

@@ -18,7 +18,7 @@ from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LOADING, LocalUpdate, RoundTask, RunStatus, SiteProgress, SiteState
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_client.data.plan_fit import refuse_other_absent, rows_for
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.noise import Randbelow
@@ -151,6 +151,7 @@ def simulate(
     used: dict[str, Dataset] = {}
     for site, table in tables.items():
         try:
+            refuse_other_absent(plan, site, table.absent)
             used[site] = rows_for(table, plan)
         except DataError as error:
             raise DataError(f"{site}: {error}", remedy=error.remedy) from None

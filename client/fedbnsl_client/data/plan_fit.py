@@ -1,7 +1,7 @@
 """How well a table fits a plan. Only people at the site may see this: never send it or write it to a shared log."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,6 +117,22 @@ def require_complete(table: Dataset, preparation: Preparation | None) -> None:
             f"or fewer than {MIN_ROWS} are left" + (f"; {advice(table.X, table.columns, needed)}" if with_gaps else ""),
             remedy="Use a plan with missing = 'em', such as standard, which uses rows with gaps, too; or leave out "
             "variables that are often empty: see docs/how-to/gaps-and-rare-levels.md.",
+        )
+
+
+def refuse_other_absent(plan: Plan, site: str, absent: Collection[str]) -> None:
+    """Refuse a plan that says what sites lack, and of this site something else than its `columns.toml`.
+
+    `absent`: variables that this site says it does not have. Raises SchemaMismatchError before a record is read.
+    """
+    used = plan.in_tables or {*absent, *plan.absent.of(site)}
+    here, there = ([name for name in used if name in said] for said in (absent, plan.absent.of(site)))
+    if plan.absent and here != there:
+        said = [first_few(map(repr, names)) or "nothing" for names in (there, here)]
+        raise SchemaMismatchError(
+            f"the plan calls {said[0]} absent at {site} ([absent]), and this site's columns.toml {said[1]}",
+            remedy="No record was used. Correct columns.toml (absent = true under the variable's name), or ask the "
+            "coordinator's operator for a plan that says it as it is.",
         )
 
 

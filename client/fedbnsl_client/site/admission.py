@@ -20,6 +20,7 @@ from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import (
+    refuse_other_absent,
     refuse_other_columns,
     refuse_other_dictionary,
     require_rows_here,
@@ -110,10 +111,12 @@ class PublicTable(Admission):
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.
 
-        Raises SchemaMismatchError if the plan has another data dictionary; DataError if rows have missing values that
-        the plan does not take, or the plan needs rows that are elsewhere.
+        Raises SchemaMismatchError if the plan has another data dictionary, or says that other variables are absent at
+        this site; DataError if rows have missing values that the plan does not take, or the plan needs rows that are
+        elsewhere.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        refuse_other_absent(plan, self.site, self._dataset.absent)
         refuse_other_columns(plan, variables)
         require_rows_here(self._dataset, plan)
         return rows_for(self._dataset.reordered(variables), plan), Unaccounted()
@@ -145,7 +148,8 @@ class GuardedTable(Admission):
         registered = ledger.registrations.find(self._dataset.id)
         if registered is None:
             raise not_registered(folder, self._dataset.id)
-        self.dictionary, _ = site_folder.described(folder)
+        self.dictionary, mapping = site_folder.described(folder)
+        self._absent = mapping.absent
         used = columns
         if self.dictionary and columns and all(name in self.dictionary for name in columns):
             used = [column.name for column in self.dictionary.columns(columns)]
@@ -195,10 +199,12 @@ class GuardedTable(Admission):
         """See `Admission.admit`.
 
         Raises PolicyRefusal, BudgetExhaustedError or SchemaMismatchError before a record is read; the last one also if
-        the plan has another data dictionary; DataError or LedgerError if the table cannot be read, or is not the one
-        that was registered, or another process of this site takes part in the run.
+        the plan has another data dictionary, or says that other variables are absent here; DataError or LedgerError if
+        the table cannot be read, or is not the one that was registered, or another process of this site takes part in
+        the run.
         """
         refuse_other_dictionary(plan, self.dictionary)
+        refuse_other_absent(plan, self.site, self._absent)
         refuse_other_columns(plan, variables)
         self._ledger.payments.take_run(run)
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=self._is_approved(plan))

@@ -65,6 +65,7 @@ def approve(
     from fedbnsl_client.data.plan_fit import (
         fit_of,
         refuse_beyond_bounds,
+        refuse_other_absent,
         refuse_other_dictionary,
         require_some_complete,
         site_lines,
@@ -82,7 +83,9 @@ def approve(
         for line in approval_lines(plan, dataset, ledger, every=every):
             show(line)
         refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
-        refuse_other_dictionary(plan, site_folder.described(folder)[0])
+        dictionary, mapping = site_folder.described(folder)
+        refuse_other_dictionary(plan, dictionary)
+        refuse_other_absent(plan, policy.site, mapping.absent)
         table = site_folder.read_table(folder, policy, dataset.id)
         require_some_complete(table.reordered(plan.column_names or table.variables), plan)
         fit = fit_of(table, plan)

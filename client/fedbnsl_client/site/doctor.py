@@ -22,7 +22,14 @@ from fedbnsl.protocol.channel import require_loopback, split_address
 from fedbnsl.protocol.messages import PROTOCOL_VERSION, RunStatus
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.plan_fit import PlanFit, fit_of, refuse_other_dictionary, require_some_complete, rows_for
+from fedbnsl_client.data.plan_fit import (
+    PlanFit,
+    fit_of,
+    refuse_other_absent,
+    refuse_other_dictionary,
+    require_some_complete,
+    rows_for,
+)
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
@@ -357,14 +364,16 @@ class _Examination:
         if self._policy is None:
             raise _NotTriedError("no policy here, or it cannot be read: no table is known")
         dataset = self._policy.dataset(dataset_id)
-        refuse_other_dictionary(plan, site_folder.described(self._folder, *self._described_by)[0])
+        dictionary, mapping = site_folder.described(self._folder, *self._described_by)
+        refuse_other_dictionary(plan, dictionary)
+        refuse_other_absent(plan, self._policy.site, mapping.absent)
         table = self._table(self._policy, dataset.id)
         used = table.reordered(plan.column_names or table.variables)
         require_some_complete(used, plan)
         fit = self._fit = fit_of(table, plan)
         if plan.privacy is None:
             rows_for(used, plan)
-        text = "; ".join(fit.lines())
+        text = "; ".join([*plan.absent.lines(plan.n_participants), *fit.lines()])
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(
                 text,

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from fedbnsl.console.shown import steers_terminal
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError
+from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
@@ -215,6 +216,10 @@ class Plan(BaseModel):
         "every column is a number",
     )
 
+    absent: Absent = Field(
+        default=Absent(), description="which variables some sites do not have; empty: each site's columns.toml says it"
+    )
+
     # What is known before
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
 
@@ -269,7 +274,7 @@ class Plan(BaseModel):
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             lines.append(f"data dictionary {self.dictionary.digest()[:8]}: {counted}")
             lines += [self.dictionary.rows.in_words()] if self.dictionary.rows else []
-        return lines
+        return [*lines, *self.absent.lines(self.n_participants)]
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -277,6 +282,13 @@ class Plan(BaseModel):
         if not self.dictionary:
             return self.variables
         return tuple(column.name for column in self.dictionary.columns(self.variables))
+
+    @property
+    def in_tables(self) -> tuple[str, ...]:
+        """What the variables of a run are called in the sites' tables; empty: not known yet."""
+        if not self.dictionary:
+            return self.variables
+        return self.dictionary.present(self.variables or self.dictionary.variables)
 
     def columns(self, names: Sequence[str]) -> Columns:
         """A run's columns in the order of its matrices, and the variables that they belong to."""
@@ -438,6 +450,10 @@ class Plan(BaseModel):
             elif isinstance(value, BaseModel):
                 tables[key,] = value
         for path, table in tables.items():
+            if isinstance(table, Absent):
+                if table:
+                    yield path, table, table.fields
+                continue
             fields = type(table).model_fields.items()
             yield path, table, {k: info for k, info in fields if not isinstance(getattr(table, k), BaseModel | None)}
 
@@ -465,6 +481,8 @@ class Plan(BaseModel):
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
         content = {**self.model_dump(mode="json"), "dictionary": self.dictionary.content()}
+        if not self.absent:  # approvals and checkpoints of earlier versions hold digests without it
+            del content["absent"]
         if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
             first = {new: old for old, new in _RENAMED.items()}
             content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}
@@ -531,6 +549,10 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
     unknown = [repr(name) for name in plan.variables if name not in plan.dictionary]
     if plan.dictionary and unknown:
         yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"
+    if fault := next(plan.absent.faults(plan.n_participants, plan.sites, plan.in_tables), None):
+        yield "absent", fault
+    if plan.absent and not plan.completes:
+        yield "absent", "empty unless EM completes rows with gaps: [preparation] missing = 'em', without [privacy]"
     if not all(map(is_site_name, plan.sites)):
         yield "sites", SITE_NAME_RULE
     if plan.sites and len(plan.sites) != plan.n_participants:

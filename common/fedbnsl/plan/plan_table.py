@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Unit
 
@@ -30,7 +31,10 @@ def shown_settings(plan: Plan, given_by: Mapping[str, str]) -> Iterator[ShownSet
     """Every setting that has a value, in the order of a plan's file; one that is not in `given_by` has its default."""
     for path, model, fields in plan.sections():
         values = model.model_dump(mode="json")
-        defaults = type(model).model_construct().model_dump(mode="json", warnings=False)
+        if isinstance(model, Absent):  # its settings are the names of sites
+            defaults: dict[str, Any] = {site: [] for site in values}
+        else:
+            defaults = type(model).model_construct().model_dump(mode="json", warnings=False)
         for key, info in fields.items():
             name = ".".join((*path, key))
             unit = next((entry.name for entry in info.metadata if isinstance(entry, Unit)), "")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.console.shown import shown
 from fedbnsl.errors import LocalProtocolError, PlanError
+from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import _GONE, PRIVATE_SOLVERS, Plan
@@ -87,6 +88,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
         {"x": {"range": [0.0, 1.0]}, "y": {}},
         {"x": {"kind": "nominal", "levels": ["a", "b", "c"]}, "y": {"kind": "count", "unit": "days"}},
     ],
+    "absent": [],
     "knowledge": [
         {"required": [["x", "y"]]},
         {"forbidden": [["x", "y"]]},
@@ -158,6 +160,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("rpc_timeout_s", 0.0, "greater than 0"),
     ("preparation", 3, "should be a table"),
     ("dictionary", 3, "should be a table"),
+    ("absent", 3, "should be a table"),
     ("knowledge", 3, "should be a table"),
 ]
 IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
@@ -225,13 +228,13 @@ def test_a_plan_survives_its_own_toml(plan: Plan) -> None:
 
 def test_the_toml_names_every_setting_and_says_what_each_means() -> None:
     text = Plan().to_toml()
-    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy", "preparation", "dictionary"}, (
+    assert set(tomllib.loads(text)) == set(Plan.model_fields) - {"privacy", "preparation", "dictionary", "absent"}, (
         "what is absent is no table"
     )
     assert set(tomllib.loads(text)["knowledge"]) == set(Knowledge.model_fields)
     for field in (*Plan.model_fields.values(), *Knowledge.model_fields.values()):
         assert field.description
-        if field.annotation not in (Knowledge, Privacy | None, Preparation | None, Dictionary):
+        if field.annotation not in (Knowledge, Privacy | None, Preparation | None, Dictionary, Absent):
             assert f"# {field.description}" in text
 
 
@@ -359,7 +362,9 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
     before = {name.replace("secure_aggregation", "secure_sum"): value for name, value in now.items()}
     assert before.keys() != now.keys()
     assert plan.with_settings(privacy=before) == plan
-    settings = json.dumps({**plan.model_dump(mode="json"), "privacy": before}, sort_keys=True, separators=(",", ":"))
+    settings = json.dumps(
+        {**plan.model_dump(mode="json", exclude={"absent"}), "privacy": before}, sort_keys=True, separators=(",", ":")
+    )
     assert plan.digest() == hashlib.sha256(settings.encode()).digest(), "what older sites approved, and runs go on with"
     for both in ({**now, "secure_sum": False}, {"secure_sum": False, **now}):
         with pytest.raises(PlanError, match=r"privacy\.secure_sum = False: no such setting"):

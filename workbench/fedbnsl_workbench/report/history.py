@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.messages import Yields
 from fedbnsl.rounds.kinds import KINDS
@@ -34,6 +35,8 @@ def settings(run: ReportedRun) -> list[Row]:
             if plain := [name for name, entry in said.items() if not entry]:
                 rows.append(_row(key, f"as numbers, with nothing else said: {', '.join(plain)}", info))
             rows += [_row(f"{key}.{name}", _shown(entry), info) for name, entry in said.items() if entry]
+        elif isinstance(value, Absent):
+            rows += [_row(f"{key}.{site}", _shown(names), info) for site, names in value.root.items()]
         elif isinstance(value, BaseModel):
             for inner, inner_info in type(value).model_fields.items():
                 rows.append(_setting(f"{key}.{inner}", getattr(value, inner), inner_info))

@@ -1,12 +1,17 @@
 """Second moments of a table with gaps, completed by a covariance matrix S: the E step of EM. Pure mathematics.
 
-Let o be the columns that a record has, and P the (d, d) matrix with the inverse of S_oo in these rows and columns and
-zeros elsewhere. The expected record is mu + S P (x - mu), with zeros for x - mu in the gaps; what is left uncertain has
-the covariance S - S P S. The expected second moments about mu, summed over n records, are then
+Let o be the columns that a record has, m its gaps, K the inverse of S, and P the (d, d) matrix with the inverse of S_oo
+in its rows and columns o and zeros elsewhere. The expected record is mu + S P (x - mu), with zeros for x - mu in the
+gaps; what is left uncertain has the covariance S - S P S. The expected second moments about mu, summed over n records,
+are then
 
     n S + S A S    with    A = sum of P (x - mu) (x - mu)' P - P,
 
 and A is twice the gradient of the log-likelihood by S. The site's own means mu maximise this likelihood, given S.
+
+Where records have fewer gaps than values, the inverse V of K_mm is the shorter way: the expected gaps about mu are
+-V K_mo (x - mu)_o with the covariance V. With x* the expected record and V in the rows and columns m, zeros elsewhere,
+P (x - mu) is K (x* - mu) and P is K - K V K, so that S A S is the sum of (x* - mu) (x* - mu)' + V - S.
 
 Of the records with one pattern of gaps, only the sums of 1, x and x x' count. So an iteration costs one inverse for
 each pattern, however many records have it.
@@ -14,18 +19,22 @@ each pattern, however many records have it.
 Source: Dempster, Laird and Rubin (1977); Little and Rubin, Statistical Analysis with Missing Data, chapter 11.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from fedbnsl.protocol.messages import Covariances
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_client.data.mapped_array import BLOCK_BYTES
+from fedbnsl_client.losses.pattern_groups import Batch, PatternGroups
 
-# Inverses are kept between the two passes of an iteration up to so many bytes; beyond they are computed twice.
+# Inverses are kept between the two passes of an iteration up to so many bytes; the others are computed twice.
 _KEPT_BYTES = 256 * 2**20
+# Groups are merged up to so many bytes; beyond, they lie in files.
+_PART_BYTES = 8 * BLOCK_BYTES
 # Of EM within one table, and the change of a correlation below which it ends.
 _MOST_ITERATIONS, _SMALL_CHANGE = 1000, 1e-6
 # Added to the diagonal of S, as a share of it: a column may be a function of others.
@@ -57,52 +66,52 @@ class Patterns:
 
     Attributes
     ----------
-    groups
-        By the packed bits of a pattern: (k, 1 + d) rows whose products with each other add up to those of the records
-        (1, x), with zeros in the gaps. A group has at most 1 + d of them, or as many as it has records.
+    parts
+        A pattern may be in several of them.
     n_columns
         d.
     """
 
-    groups: Mapping[bytes, Matrix]
+    parts: tuple[PatternGroups, ...]
     n_columns: int
 
     @classmethod
     def of(cls, X: Matrix) -> Self:
         """Those of an (n, d) table, NaN in the gaps; records without any value are left out."""
-        seen = ~np.isnan(X)
-        rows = np.column_stack([np.ones(len(X)), np.where(seen, X, 0.0)])
-        packed = np.packbits(seen, axis=1)
-        keys, group = np.unique(packed, axis=0, return_inverse=True)
-        order, ends = np.argsort(group.ravel(), kind="stable"), np.cumsum(np.bincount(group.ravel()))
-        found = zip(keys, np.split(order, ends[:-1]), strict=True)
-        return cls({key.tobytes(): _compressed(rows[which]) for key, which in found if key.any()}, X.shape[1])
+        return cls((PatternGroups.of(X),), X.shape[1])
 
     def __add__(self, other: Self) -> Self:
         """Those of both tables together."""
-        groups = dict(self.groups)
-        for key, rows in other.groups.items():
-            groups[key] = _compressed(np.concatenate([groups[key], rows])) if key in groups else rows
-        return type(self)(dict(sorted(groups.items())), self.n_columns)
+        *done, last = self.parts
+        for part in other.parts:
+            if last.rows.nbytes + part.rows.nbytes <= _PART_BYTES:
+                last += part
+            else:
+                done.append(last.in_file())
+                last = part
+        return type(self)((*done, last), self.n_columns)
 
     @cached_property
     def n_samples(self) -> float:
         """Records."""
-        return float(sum(np.square(rows[:, 0]).sum() for rows in self.groups.values()))
+        return float(sum(part.n.sum() for part in self.parts))
 
     @cached_property
     def pair_counts(self) -> Matrix:
         """(d, d) records that have both columns."""
         found = np.zeros((self.n_columns, self.n_columns))
-        for seen, rows in self._groups:
-            found[np.ix_(seen, seen)] += np.rint(np.square(rows[:, 0]).sum())
+        for part in self.parts:
+            for first, last, _ in part.blocks():
+                seen = part.seen(first, last).astype(np.float64)
+                found += (seen * part.n[first:last, None]).T @ seen
         return found
 
     def pair_products(self, *, own_means: bool) -> Matrix:
         """(d, d) mean products over the records that have both columns, else 0; about the means of all values, or 0."""
         sums = np.zeros((self.n_columns, self.n_columns))
-        for seen, _, x in self._about(self._means if own_means else np.zeros(self.n_columns)):
-            sums[np.ix_(seen, seen)] += x.T @ x
+        for batch in self._batches():
+            x = batch.about(self._means if own_means else np.zeros(self.n_columns)).reshape(-1, self.n_columns)
+            sums += x.T @ x
         return np.asarray(sums / np.maximum(self.pair_counts, 1.0))
 
     def mean_differences(self, least: int) -> Matrix:
@@ -117,9 +126,11 @@ class Patterns:
             Rows with k that have j, and that lack it; where either are fewer, the difference is 0.
         """
         with_j = np.zeros((3, self.n_columns, self.n_columns))  # their count, sum and sum of squares
-        for seen, rows, x in self._about(self._means):
-            told = np.stack([np.full(len(seen), np.square(rows[:, 0]).sum()), rows[:, 0] @ x, np.square(x).sum(axis=0)])
-            with_j[:, seen[:, None], seen] += told[:, None, :]
+        for batch in self._batches():
+            x, seen = batch.about(self._means), np.zeros((len(batch.n), self.n_columns))
+            np.put_along_axis(seen, batch.seen, 1.0, axis=1)
+            sums = np.einsum("kr,krd->kd", batch.rows[..., 0], x)
+            with_j += seen.T @ np.stack([batch.n[:, None] * seen, sums, np.square(x).sum(axis=1)])
         whole = np.diagonal(with_j, axis1=1, axis2=2)
         groups = np.stack([with_j, whole[:, None, :] - with_j])
         n, means, squares = groups[:, 0], *(groups[:, 1:] / np.maximum(groups[:, :1], 1.0)).swapaxes(0, 1)
@@ -133,8 +144,7 @@ class Patterns:
     @property
     def complete_rows(self) -> int:
         """Records without a gap."""
-        n = sum(float(np.square(rows[:, 0]).sum()) for seen, rows in self._groups if len(seen) == self.n_columns)
-        return round(n)
+        return round(sum(float(part.n[part.seen().all(axis=1)].sum()) for part in self.parts))
 
     def completed(self, by: Covariances, *, own_means: bool) -> Completed:
         """The E step.
@@ -144,58 +154,121 @@ class Patterns:
         own_means
             Whether moments are about means of the site's own; else about those of `by`, or zero.
         """
-        S, d = by.S, self.n_columns
-        varies, ridged = S.diagonal() > 0.0, S + _RIDGE * np.diag(S.diagonal())
-        groups = [(seen[varies[seen]], rows) for seen, rows in self._groups]
-        kept: list[Matrix] | None = None
-        if 8 * sum(len(seen) ** 2 for seen, _ in groups) <= _KEPT_BYTES:
-            kept = [_inverse(ridged, seen) for seen, _ in groups]
-
-        def with_inverses() -> Iterator[tuple[Index, Matrix, float, Matrix]]:
-            for g, (seen, rows) in enumerate(groups):
-                P = _inverse(ridged, seen) if kept is None else kept[g]
-                yield seen, rows, float(np.square(rows[:, 0]).sum()), P
-
-        mean = by.means.copy() if by.means.size else np.zeros(d)
+        S, varies = by.S, np.flatnonzero(by.S.diagonal() > 0.0)
+        model, v = _Model.of(S[np.ix_(varies, varies)]), len(varies)
+        K, inverses, free_bytes = model.K, list[Matrix | None](), _KEPT_BYTES
+        information, uncertain, n_by_gaps, log_likelihood = np.zeros((v, v)), np.zeros((v, v)), 0.0, 0.0
+        weighted, expected = np.zeros(v), np.zeros(v)
+        for batch in self._batches(varies):
+            inverse, log_determinants = model.inverses(batch)
+            free_bytes -= inverse.nbytes
+            inverses.append(inverse if free_bytes >= 0 else None)
+            log_likelihood += 0.5 * float(batch.n @ log_determinants)
+            sums = (batch.rows[..., :1] * batch.rows[..., 1:]).sum(axis=1, keepdims=True) if own_means else None
+            if batch.has_few_gaps:
+                n_by_gaps += float(batch.n.sum())
+                _add(uncertain, batch.gaps, batch.n[:, None, None] * inverse)
+                if sums is not None:
+                    expected += model.expected(batch, sums, inverse).sum(axis=(0, 1))
+            else:
+                _add(information, batch.seen, batch.n[:, None, None] * inverse)
+                if sums is not None:
+                    weighted += model.weighted(batch, sums, inverse).sum(axis=(0, 1))
+        mean = by.means[varies] if by.means.size else np.zeros(v)
         if own_means:
-            information, sums = np.zeros((d, d)), np.zeros(d)
-            for seen, rows, n, P in with_inverses():
-                information[np.ix_(seen, seen)] += n * P
-                sums[seen] += P @ (rows[:, 0] @ rows[:, 1 + seen])
-            known = np.flatnonzero(information.diagonal() > 0.0)
-            mean[known] = np.linalg.solve(information[np.ix_(known, known)], sums[known])
-        A, gradient, log_likelihood = np.zeros((d, d)), np.zeros(d), 0.0
-        for seen, rows, n, P in with_inverses():
-            x = rows[:, 1 + seen] - np.outer(rows[:, 0], mean[seen])
-            z = x @ P
-            A[np.ix_(seen, seen)] += z.T @ z - n * P
-            gradient[seen] += rows[:, 0] @ z
-            log_likelihood += 0.5 * (n * float(np.linalg.slogdet(P)[1]) - float((z * x).sum()))
-        moments = S + S @ (A / self.n_samples) @ S
-        residual = S @ gradient / self.n_samples if by.means.size else np.empty(0)
+            total = information + n_by_gaps * K - K @ uncertain @ K
+            known = np.flatnonzero(total.diagonal() > 0.0)
+            mean[known] = np.linalg.solve(total[np.ix_(known, known)], (weighted + K @ expected)[known])
+        products, squares = np.zeros((v, v)), np.zeros((v, v))
+        weighted, expected = np.zeros(v), np.zeros(v)
+        for batch, kept in zip(self._batches(varies), inverses, strict=True):
+            inverse = model.inverses(batch)[0] if kept is None else kept
+            x, ones = batch.about(mean), batch.rows[..., 0].ravel()
+            if batch.has_few_gaps:
+                whole = model.expected(batch, x, inverse).reshape(-1, v)
+                squares += whole.T @ whole
+                expected += ones @ whole
+            else:
+                z = model.weighted(batch, x, inverse).reshape(-1, v)
+                products += z.T @ z
+                weighted += ones @ z
+                log_likelihood -= 0.5 * float((z * x.reshape(-1, v)).sum())
+        log_likelihood -= 0.5 * float((K * squares).sum())
+        # S K is the identity but for the ridge: the product itself would lose digits.
+        by_S, by_SK = S[:, varies], np.eye(len(S))[:, varies]
+        by_SK[varies] -= model.ridge[:, None] * K
+        changes = by_S @ (products - information) @ by_S.T
+        changes += by_SK @ (squares + uncertain - n_by_gaps * model.S) @ by_SK.T
+        moments = S + changes / self.n_samples
+        residual = (by_S @ weighted + by_SK @ expected) / self.n_samples if by.means.size else np.empty(0)
         return Completed(np.asarray(moments + moments.T) / 2.0, residual, log_likelihood)
 
     @cached_property
     def _means(self) -> Matrix:
         """(d,) of all values of each column; 0 where it has none."""
-        sums = np.zeros(self.n_columns)
-        for seen, rows in self._groups:
-            sums[seen] += rows[:, 0] @ rows[:, 1 + seen]
+        sums = sum(np.einsum("kr,krd->d", batch.rows[..., 0], batch.rows[..., 1:]) for batch in self._batches())
         return np.asarray(sums / np.maximum(self.pair_counts.diagonal(), 1.0))
 
-    def _about(self, means: Matrix) -> Iterator[tuple[Index, Matrix, Matrix]]:
-        """The columns that each group has, its rows, and what they have of these columns about (d,) means."""
-        for seen, rows in self._groups:
-            yield seen, rows, rows[:, 1 + seen] - np.outer(rows[:, 0], means[seen])
+    def _batches(self, columns: Index | None = None) -> Iterator[Batch]:
+        """All groups, restricted to some columns."""
+        for part in self.parts:
+            yield from part.batches(np.arange(self.n_columns) if columns is None else columns)
 
-    @cached_property
-    def _groups(self) -> list[tuple[Index, Matrix]]:
-        """The columns that the records of each group have, and its rows."""
-        return [(np.flatnonzero(self.seen(key)), rows) for key, rows in self.groups.items()]
 
-    def seen(self, key: bytes) -> Mask:
-        """(d,) the columns that a pattern has."""
-        return np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=self.n_columns).astype(bool)
+class _Model(NamedTuple):
+    """What completes rows.
+
+    Attributes
+    ----------
+    S, K
+        (v, v) covariances with the ridge, and their inverse.
+    ridge
+        (v,)
+    log_determinant
+        Of K.
+    """
+
+    S: Matrix
+    K: Matrix
+    ridge: Matrix
+    log_determinant: float
+
+    @classmethod
+    def of(cls, S: Matrix) -> Self:
+        ridge = _RIDGE * S.diagonal()
+        ridged = S + np.diag(ridge)
+        K = np.linalg.inv(ridged)
+        return cls(ridged, np.asarray(K + K.T) / 2.0, ridge, float(np.linalg.slogdet(K)[1]))
+
+    def inverses(self, batch: Batch) -> tuple[Matrix, Matrix]:
+        """V or P of each group, without the zeros, and the logarithm of the determinant of P."""
+        of, columns, add = (
+            (self.K, batch.gaps, self.log_determinant) if batch.has_few_gaps else (self.S, batch.seen, 0.0)
+        )
+        parts = of[columns[:, :, None], columns[:, None, :]]
+        log_determinants = np.asarray(np.linalg.slogdet(parts)[1], dtype=np.float64)
+        return np.asarray(np.linalg.inv(parts), dtype=np.float64), add - log_determinants
+
+    def expected(self, batch: Batch, x: Matrix, V: Matrix) -> Matrix:
+        """(k, r, v) x*, from x with zeros in the gaps."""
+        gaps = batch.gaps[:, None, :]
+        found = x.copy()
+        of_all = (x.reshape(-1, x.shape[2]) @ self.K).reshape(x.shape)  # one product, not one for each group
+        np.put_along_axis(found, gaps, -np.take_along_axis(of_all, gaps, axis=2) @ V, axis=2)
+        return found
+
+    def weighted(self, batch: Batch, x: Matrix, P: Matrix) -> Matrix:
+        """(k, r, v) P x."""
+        seen = batch.seen[:, None, :]
+        found = np.zeros_like(x)
+        np.put_along_axis(found, seen, np.take_along_axis(x, seen, axis=2) @ P, axis=2)
+        return found
+
+
+def _add(to: Matrix, columns: Index, parts: Matrix) -> None:
+    """Add (k, p, p) parts to rows and columns of a (v, v) matrix."""
+    places = columns[:, :, None] * len(to) + columns[:, None, :]
+    to += np.bincount(places.ravel(), parts.ravel(), to.size).reshape(to.shape)
 
 
 def maximum_likelihood(patterns: Patterns, *, own_means: bool) -> Matrix:
@@ -208,17 +281,3 @@ def maximum_likelihood(patterns: Patterns, *, own_means: bool) -> Matrix:
         if change < _SMALL_CHANGE:
             break
     return S
-
-
-def _inverse(S: Matrix, seen: Index) -> Matrix:
-    return np.asarray(np.linalg.inv(S[np.ix_(seen, seen)]), dtype=np.float64)
-
-
-def _compressed(rows: Matrix) -> Matrix:
-    """Fewer rows with the same sums of products, where there are many more rows than columns."""
-    if len(rows) <= 2 * rows.shape[1]:
-        return rows
-    used = np.flatnonzero(rows.any(axis=0))
-    found = np.zeros((min(len(rows), len(used)), rows.shape[1]))
-    found[:, used] = np.linalg.qr(rows[:, used], mode="r")
-    return found

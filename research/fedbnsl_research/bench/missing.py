@@ -34,7 +34,7 @@ _SITES, _ROWS, _NOISE = 8, 1000, (0.5, 2.0)
 _SEEDS = {20: range(5), 50: range(1)}  # by variables
 _SHARES, _WAYS = (0.1, 0.2, 0.3), ("MCAR", "MAR")
 _OF_ABSENT, _ABSENT, _SEEDS_OF_ABSENT = 12, (0.1, 0.3, 0.5), range(10)
-_TIMED_ROWS, _TIMED_COLUMNS, _TIMED_PATTERNS, _TURNS = 10**6, 20, (30, 3000), 3
+_TIMED, _TURNS = ((10**6, 20, 30), (10**6, 20, 3000), (2000, 150, 2000)), 3  # rows, columns, patterns
 
 
 def missing(seeds: Sequence[int] | None = None) -> Iterator[Row]:
@@ -51,8 +51,8 @@ def missing(seeds: Sequence[int] | None = None) -> Iterator[Row]:
     drawn = {seed: _drawn(_OF_ABSENT, seed) for seed in seeds or _SEEDS_OF_ABSENT}
     for share in (0.0, *_ABSENT):
         yield _columns(drawn, share)
-    for n_patterns in _TIMED_PATTERNS:
-        yield _seconds(n_patterns)
+    for size in _TIMED:
+        yield _seconds(*size)
 
 
 def lacking_cells(tables: Sequence[Matrix], share: float, way: str, rng: np.random.Generator) -> list[Matrix]:
@@ -131,16 +131,16 @@ def _columns(drawn: Mapping[int, SyntheticFederation], share: float) -> Row:
     }
 
 
-def _seconds(n_patterns: int) -> Row:
+def _seconds(n: int, d: int, n_patterns: int) -> Row:
     """Seconds of the fastest of some turns, in units of a pass that sums second moments of rows without gaps."""
     rng = np.random.default_rng(n_patterns)
-    seen = np.ones((1, _TIMED_COLUMNS), dtype=bool)
+    seen = np.ones((1, d), dtype=bool)
     while len(seen) < n_patterns:
-        seen = np.unique(np.concatenate([seen, rng.random((n_patterns, _TIMED_COLUMNS)) >= 0.2]), axis=0)
+        seen = np.unique(np.concatenate([seen, rng.random((n_patterns, d)) >= 0.2]), axis=0)
         seen = seen[seen.any(axis=1)]
-    X = rng.standard_normal((_TIMED_ROWS, _TIMED_COLUMNS))
-    gappy = np.where(rng.permutation(seen)[:n_patterns][rng.integers(0, n_patterns, _TIMED_ROWS)], X, np.nan)
-    centre, scale, by = X.mean(axis=0), X.std(axis=0), Covariances(np.eye(_TIMED_COLUMNS), np.empty(0))
+    X = rng.standard_normal((n, d))
+    gappy = np.where(rng.permutation(seen)[:n_patterns][rng.permutation(n) % n_patterns], X, np.nan)
+    centre, scale, by = X.mean(axis=0), X.std(axis=0), Covariances(np.eye(d), np.empty(0))
 
     def patterns() -> Patterns:  # as a site does it once a run, in blocks of rows
         of_blocks = sum_over_rows(gappy, lambda block: np.array([Patterns.of((block - centre) / scale)]))
@@ -156,7 +156,7 @@ def _seconds(n_patterns: int) -> Row:
         )
     )
     return {
-        "figure": f"time of EM at a site, {_TIMED_ROWS} rows, {_TIMED_COLUMNS} columns, {len(found.groups)} patterns",
+        "figure": f"time of EM at a site, {n} rows, {d} columns, {n_patterns} patterns",
         "grouping rows by pattern, once / a pass of moments": float(f"{grouping / moments:.2g}"),
         "an iteration / a pass of moments": float(f"{step / moments:.2g}"),
         "s of a pass of moments": float(f"{moments:.2g}"),

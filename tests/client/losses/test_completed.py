@@ -1,11 +1,15 @@
 """The E step on groups of rows is that of each row by itself; the likelihood is that of the values that are there."""
 
+import tracemalloc
+from collections import Counter
+
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.data import mapped_array
+from fedbnsl_client.losses import completed, pattern_groups
 from fedbnsl_client.losses.completed import Completed, Patterns, maximum_likelihood
 
 _NO_MEANS = np.empty(0)
@@ -31,7 +35,9 @@ def _row_by_row(X: Matrix, S: Matrix, mean: Matrix) -> tuple[Matrix, float]:
         filled[m] = filled[o] @ K
         total += np.outer(filled, filled)
         total[np.ix_(m, m)] += S[np.ix_(m, m)] - S[np.ix_(m, o)] @ K
-        likelihood += multivariate_normal(mean[o], S[np.ix_(o, o)]).logpdf(x[o]) + 0.5 * len(o) * np.log(2.0 * np.pi)
+        S_oo, about = S[np.ix_(o, o)], np.asarray(x[o] - mean[o], dtype=np.float64)
+        distance = float(about @ np.linalg.solve(S_oo, about))
+        likelihood -= 0.5 * (float(np.linalg.slogdet(S_oo).logabsdet) + distance)
     return total / len(X), likelihood
 
 
@@ -73,9 +79,60 @@ def test_blocks_of_rows_add_up_to_the_table() -> None:
     np.testing.assert_allclose(one.moments, other.moments, rtol=1e-9)
 
 
-def test_a_group_keeps_no_more_rows_than_twice_its_columns() -> None:
+def test_a_group_keeps_at_most_one_row_more_than_it_has_columns() -> None:
     X, _ = _table(5000, 3, 0.2)
-    assert all(len(rows) <= 2 * (1 + 3) for rows in Patterns.of(X).groups.values())
+    (part,) = Patterns.of(X).parts
+    assert len(part.keys) == 2**3 - 1
+    assert (part.sizes <= 1 + part.seen().sum(axis=1)).all()
+
+
+@pytest.mark.parametrize("d", [7, 9, 70])
+def test_rows_are_in_one_group_if_they_have_the_same_columns(d: int) -> None:
+    rng = np.random.default_rng(d)
+    distinct = np.unique(rng.random((30, d)) < 0.8, axis=0)
+    seen = distinct[rng.integers(0, len(distinct), 200)]
+    (part,) = Patterns.of(np.where(seen, 1.0, np.nan)).parts
+    found = dict(zip(map(bytes, part.seen()), part.n.tolist(), strict=True))
+    assert found == Counter(map(bytes, seen))
+
+
+def test_a_table_in_a_file_is_grouped_and_completed_without_a_copy_of_it_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n, d = 40_000, 30  # nearly every row has gaps of its own
+    X, S = _table(n, d, 0.3)
+    by = Covariances(S, _NO_MEANS)
+    in_memory = Patterns.of(X).completed(by, own_means=True)
+    monkeypatch.setattr(mapped_array, "MAPPED_BYTES", X.nbytes // 2)
+    for module, name in ((mapped_array, "BLOCK_BYTES"), (pattern_groups, "BLOCK_BYTES"), (completed, "_PART_BYTES")):
+        monkeypatch.setattr(module, name, X.nbytes // 40)
+    monkeypatch.setattr(completed, "_KEPT_BYTES", 0)
+    mapped = mapped_array.gathered([X], d)
+    tracemalloc.start()
+    try:
+        patterns = mapped_array.sum_over_rows(mapped, lambda block: np.array([Patterns.of(block)]))[0]
+        found = patterns.completed(by, own_means=True)
+        assert tracemalloc.get_traced_memory()[1] < X.nbytes / 2
+    finally:
+        tracemalloc.stop()
+    assert len(patterns.parts) > 10
+    np.testing.assert_allclose(found.moments, in_memory.moments, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "left", [1e-3, 1e-6, 0.0]
+)  # 0: only the ridge is left of the variance that others do not explain
+def test_a_column_that_others_nearly_determine_is_completed_as_row_by_row(left: float) -> None:
+    X, S = _table(200, 5, 0.0)
+    relation = np.array([1.0, -1.0, 0.5, 2.0])
+    X[:, 4] = X[:, :4] @ relation
+    X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
+    S[4, :4] = S[:4, 4] = S[:4, :4] @ relation
+    S[4, 4] = relation @ S[:4, :4] @ relation * (1.0 + left)
+    X = X[~np.isnan(X).all(axis=1)]
+    found = Patterns.of(X).completed(Covariances(S, _NO_MEANS), own_means=False)
+    moments, _ = _row_by_row(X, S + 1e-9 * np.diag(S.diagonal()), np.zeros(5))
+    np.testing.assert_allclose(found.moments, moments, rtol=1e-5)
 
 
 def test_pairs_are_counted_and_multiplied_over_the_rows_that_have_both() -> None:
@@ -107,12 +164,12 @@ def test_columns_without_variance_are_zero_in_the_moments() -> None:
 def test_inverses_that_do_not_fit_in_memory_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     X, S = _table(60, 4, 0.3)
 
-    def completed() -> Completed:
+    def e_step() -> Completed:
         return Patterns.of(X).completed(Covariances(S, _NO_MEANS), own_means=True)
 
-    kept = completed()
+    kept = e_step()
     monkeypatch.setattr("fedbnsl_client.losses.completed._KEPT_BYTES", 0)
-    np.testing.assert_array_equal(kept.moments, completed().moments)
+    np.testing.assert_array_equal(kept.moments, e_step().moments)
 
 
 def test_covariances_of_one_table_have_the_greatest_likelihood() -> None:

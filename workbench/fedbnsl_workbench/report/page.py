@@ -19,6 +19,7 @@ from fedbnsl_workbench.pages.render import render, script
 from fedbnsl_workbench.report import cautions as report_cautions
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report import effects as report_effects
+from fedbnsl_workbench.report import gaps as report_gaps
 from fedbnsl_workbench.report import history as report_course
 from fedbnsl_workbench.report import learned as report_graph
 from fedbnsl_workbench.report import prepared as report_preparation
@@ -141,6 +142,7 @@ def report_page(run: ReportedRun) -> str:
         weight_map=report_charts.weight_map(run.W, run.columns.names),
         scaled=run.divided_by is not None,
         preparation=report_preparation.preparation(run),
+        gaps=report_gaps.who_has_what(run),
         tables_units=report_preparation.tables_units(run),
         units=result["units"],
         levels=levels_in_words(result["levels"], report_summary.references_of(learned, result)),

@@ -254,6 +254,23 @@ class _Numbered(dict[str, float]):
 
 
 @dataclass(frozen=True)
+class GroupReading(Reading):
+    """How the cells of a column that tells groups of rows apart become numbers: equal cells get the same one."""
+
+    codes: Mapping[str, float] = field(default_factory=_Numbered)
+
+    @property
+    def unreadable(self) -> str:
+        """See `Reading.unreadable`."""
+        return "neither numbers, texts, dates nor UUIDs, by which groups are told apart"
+
+    def value(self, cell: object) -> float:
+        """See `Reading.value`."""
+        # A UUID comes from a database as bytes.
+        return self.code(str(cell)) if isinstance(cell, date | bytes) else super().value(cell)
+
+
+@dataclass(frozen=True)
 class TimeReading(Reading):
     """How the cells of a column that orders rows become numbers that grow with time.
 
@@ -328,7 +345,7 @@ def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str
 def _reading(name: str, entry: Entry, here: SiteColumn, missing: frozenset[str]) -> Reading:
     if not entry.is_variable:
         missing |= frozenset(here.missing)
-        return Reading(missing, _Numbered()) if entry.kind == "group" else TimeReading(missing, format=here.format)
+        return GroupReading(missing) if entry.kind == "group" else TimeReading(missing, format=here.format)
     codes: dict[str, float] = {}
     for position, level in enumerate(entry.levels):
         written = here.levels.get(level, level)

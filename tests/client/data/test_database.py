@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from signal import SIGQUIT
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -15,12 +16,16 @@ import pytest
 
 from command_line import Outcome
 from fedbnsl.errors import DataError, LedgerError
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.reading import MISSING, Reading
 from fedbnsl_client.data.sources.database import DatabaseTable
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
+from fedbnsl_workbench.scoring.evaluation import read_result
+from fedbnsl_workbench.simulate import simulate
 from free_port import free_port
 from postgresql_server import PASSWORD, READER_PASSWORD, Server, postgresql_server
 from private_site import private_plan
@@ -181,6 +186,75 @@ def store(server: Server | None, file: Path, statements: str) -> None:
 
 def inserted(rows: list[tuple[float, ...]]) -> str:
     return f"insert into people values {', '.join(f'({a!r}, {b!r}, {c!r})' for a, b, c in rows)};"
+
+
+VISITS = Dictionary.model_validate({"who": {"kind": "group"}, "day": {"kind": "time", "lags": 1}, "a": {}, "b": {}})
+
+
+@pytest.mark.parametrize(
+    ("who", "day"), [("integer", "date"), ("text", "timestamp"), ("uuid", "timestamptz"), ("date", "date")]
+)
+def test_groups_and_times_of_postgresql_order_the_rows_as_those_of_a_csv_file_do(
+    who: str, day: str, reader: Server, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    name = {
+        "integer": "{}",
+        "text": "P{}",
+        "uuid": "00000000-0000-4000-8000-0000000000{:02d}",
+        "date": "1990-02-{:02d}",
+    }
+    rows = [
+        (
+            name[who].format(p),
+            f"2024-03-{t:02d}",
+            *(repr(x) if rng.random() > 0.2 else "" for x in rng.standard_normal(2).tolist()),
+        )
+        for p, t in rng.permutation([(p, t) for p in range(1, 25) for t in range(1, 4)]).tolist()
+    ]
+    lines = [",".join(row) for row in [("who", "day", "a", "b"), *rows]]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, ""]), "utf-8")
+    told = ", ".join(f"('{p}', '{t}', {a or 'null'}, {b or 'null'})" for p, t, a, b in rows)
+    reader.run(
+        f"drop table if exists stays; create table stays (who {who}, day {day}, a float8, b float8);"
+        f"insert into stays values {told}; grant select on stays to reader;"
+    )
+    (tmp_path / "table.toml").write_text(f"[database]\nurl = '{reader.url}'\nquery = 'select * from stays'\n", "utf-8")
+    plain, found = (
+        Dataset.read(tmp_path / name, dictionary=VISITS, warn=False, min_rows=2) for name in ("t.csv", "table.toml")
+    )
+    assert found.variables == plain.variables
+    np.testing.assert_array_equal(found.X, plain.X)
+    assert found.gaps == plain.gaps
+
+
+def test_rows_with_gaps_are_completed_in_databases_as_in_csv_files(reader: Server, file: Path, tmp_path: Path) -> None:
+    rng, plain, stored = np.random.default_rng(6), dict[str, Path](), dict[str, Path]()
+    reader.run("drop table if exists gappy; create table gappy (site text, a float8, b float8, c float8)")
+    store(None, file, "create table gappy (site text, a real, b real, c real)")
+    for site in "xyz":
+        X = rng.standard_normal((200, 3)) @ [[1.0, 0.9, 0.0], [0.0, 1.0, 0.8], [0.0, 0.0, 1.0]]
+        X[rng.random(X.shape) < 0.2] = np.nan
+        cells = [["" if math.isnan(x) else repr(x) for x in row] for row in X.tolist()]
+        (tmp_path / site).mkdir()
+        plain[site], stored[site] = tmp_path / f"{site}.csv", tmp_path / site / "table.toml"
+        plain[site].write_text("\n".join(["a,b,c", *map(",".join, cells), ""]), "utf-8")
+        told = ", ".join(f"('{site}', {', '.join(x or 'null' for x in row)})" for row in cells)
+        url = f"sqlite:///{file}" if site == "z" else reader.url
+        store(None if site == "z" else reader, file, f"insert into gappy values {told}")
+        query = f"select a, b, c from gappy where site = '{site}'"
+        stored[site].write_text(f'[database]\nurl = "{url}"\nquery = "{query}"\n', "utf-8")
+    reader.run("grant select on gappy to reader")
+    plan = Plan.load("standard").with_settings(n_participants=3, bootstrap=0)
+    results = list[dict[str, Any]]()
+    for name, paths in (("plain", plain), ("stored", stored)):
+        tables = {site: Dataset.read(path, warn=False) for site, path in paths.items()}
+        simulate(plan, tables, tmp_path / name)
+        results.append(read_result(tmp_path / name))
+    one, other = results
+    assert one["gaps"]["iterations"] > 2
+    for key in ("edges", "fit", "gaps"):
+        assert one[key] == other[key], key
 
 
 @pytest.mark.parametrize("cell", ["zeroblob(900000000)", "photo"])

@@ -164,7 +164,12 @@ TINY = broken("X2", FEDERATION.tables[0][:, 1] * 1e-14)
         (WORDS, {"dictionary": DESCRIBED}, "(where these stand for a missing value, make them None or NaN: "),
         ([np.ones((30, 2)) * 1e30], {}, "beyond 1e+15, the largest number"),
         (TINY, {"plan": "lean", "dictionary": {f"X{k}": {} for k in range(1, 6)}}, "'X2': the root of the mean square"),
-        ([frame(FEDERATION.tables[0]), frame(FEDERATION.tables[1][:, :4])], {}, "lacks 'X5', unlike site-1"),
+        (
+            [frame(FEDERATION.tables[0]), frame(FEDERATION.tables[1][:, :4])],
+            {"plan": "fed-sparse"},
+            "lacks 'X5', unlike site-1",
+        ),
+        ([frame(FEDERATION.tables[0]), frame(FEDERATION.tables[1][:, :4])], {}, "this table does not have 'X5'"),
     ],
 )
 def test_what_is_said_of_a_table_names_no_option_or_file_of_a_site(tables, settings, said):

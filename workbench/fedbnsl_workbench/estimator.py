@@ -184,9 +184,12 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Parameters
         ----------
         tables
-            One table a site, in a list or in a dict by site's name: data frames with the same columns in any order, or
-            (n, d) arrays, whose variables are named X1, X2, ... For data frames ``pip install pandas``, or a package
-            like it: no extra of fedbnsl brings one along.
+            One table a site, in a list or in a dict by site's name: data frames with columns in any order, or (n, d)
+            arrays, whose variables are named X1, X2, ... Where the plan uses rows with gaps, as standard does, cells
+            may be missing (NaN, None), and a data frame may lack columns that others have: its site then does not have
+            the variable, and a warning says so. With a dictionary, a column of kind "group" tells which rows belong
+            together. For data frames ``pip install pandas``, or a package like it: no extra of fedbnsl brings one
+            along.
         y
             Ignored.
 
@@ -205,7 +208,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             raise SetupError("noise_seed: the plan has no privacy, and so no noise")
         if plan.privacy is None and not plan.dictionary and (found := categories_of(tables)):
             plan = plan.with_dictionary(found.over(plan.variables or found.variables), origin="the tables' categories")
-        datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
+        datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.completes)
         about_tables = by_site({site: remarks(table, plan) for site, table in datasets.items()})
         for text in about_tables:
             warnings.warn(text, DataWarning, stacklevel=2)

@@ -146,7 +146,8 @@ def simulate(
     plan
         A `Plan`, the name of a ready plan, or a path.
     tables
-        One a site, in a list or a dict by site's name: data frames, or (n, d) arrays.
+        One a site, in a list or a dict by site's name: data frames, or (n, d) arrays. As for `FedSparseBNSL.fit`,
+        frames may lack cells and columns where the plan uses rows with gaps.
     out
         The run folder; it must not hold a run yet.
     dictionary
@@ -170,7 +171,7 @@ def simulate(
     []
     """
     plan = described(plan, dictionary)
-    datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary)
+    datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.completes)
     folder = Path(out).expanduser().absolute()
     simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed)
     return Network.read(folder)

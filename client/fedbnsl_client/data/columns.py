@@ -1,5 +1,6 @@
 """Check the column names of a table, and choose the columns to use."""
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -99,6 +100,11 @@ def unlike(there: Sequence[str], names: Sequence[str]) -> str:
     surplus = [repr(name) for name in there if name not in names]
     said = (f"{word} {first_few(which)}" for word, which in (("lacks", lacking), ("has", surplus)) if which)
     return " and ".join(said)
+
+
+def letters_of(name: str) -> str:
+    """A name without case, spaces and signs, in which spellings of one differ."""
+    return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def like(name: str, names: Sequence[str]) -> list[str]:

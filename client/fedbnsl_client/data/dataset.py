@@ -196,6 +196,7 @@ class Dataset:
         min_rows: int = MIN_ROWS,
         warn: bool = True,
         times: TimeReading | None = None,
+        absent: Set[str] = frozenset(),
     ) -> Self:
         """A table that is in memory already, checked as `read` checks a file.
 
@@ -207,21 +208,23 @@ class Dataset:
             V names.
         X
             (n, V) values, or with a dictionary codes of its variables, and behind them of the columns that tell which
-            rows belong together; NaN where one is missing.
+            rows belong together; NaN where one is missing. Without columns for `absent` variables.
         origin
             What errors call the table.
         times
             What has read the column that orders the rows; None: there is none, or it held numbers.
+        absent
+            Variables that the site does not have.
         """
         check_names(origin, variables)
         if len(variables) < 2:
             raise DataError(f"{origin}: {len(variables)} column(s); a network needs at least two")
         if dictionary:
             _refuse_unknown(variables, dictionary)
-        table = TablePass(origin, variables, dictionary, min_rows=min_rows)
+        table = TablePass(origin, variables, dictionary, min_rows=min_rows, absent=absent)
         rows = rows_a_block(len(variables))
         values = table.gathered((X[start : start + rows] for start in range(0, len(X), rows)), times)
-        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary)._with_repeats()
+        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary, table.absent)._with_repeats()
         return data._said() if warn else data
 
     def complete_cases(self) -> Self:
@@ -404,7 +407,7 @@ class TablePass:
         self._rows = dictionary.rows
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
         self._read = [name for name in self._in_table if name not in absent]
-        self.absent = tuple(name for name in names if absent and absent & {*dictionary.present([name])})
+        self.absent = tuple(name for name in names if absent & {*(dictionary.present([name]) or [name])})
         self.belonging: Belonging | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
         position = {name: k for k, name in enumerate(self.columns)}
@@ -417,7 +420,8 @@ class TablePass:
             if name + LAG in names
         }
         pairs = [pair for of in self._before.values() for pair in of]
-        lacking = [position[own] for name in self.absent for own in self._columns_of(name)]
+        owned = [self._columns_of(name) if dictionary else [name] for name in self.absent]
+        lacking = [position[own] for columns in owned for own in columns]
         self._checks = TableChecks(origin, self.columns, described=bool(dictionary), pairs=pairs, absent=lacking)
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(self._in_table), dtype=np.int64)
@@ -494,7 +498,12 @@ class TablePass:
     def values(self, codes: Matrix) -> Matrix:
         """(rows, d) values of the columns, from a block of (rows, V) codes."""
         if not self.dictionary:
-            return codes
+            there = [name not in self.absent for name in self.columns]
+            if all(there):
+                return codes
+            X = np.full((len(codes), len(there)), np.nan)
+            X[:, there] = codes
+            return X
         columns: list[Matrix] = []
         codes_of: dict[str, Matrix] = dict(zip(self._read, codes.T, strict=True))
         nothing: Matrix = np.full(len(codes), np.nan)

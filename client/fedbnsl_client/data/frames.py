@@ -1,7 +1,7 @@
 """Tables as programs hold them (data frames, arrays), checked as the files of a site are."""
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +14,7 @@ from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
-from fedbnsl_client.data.columns import read_names, unlike
+from fedbnsl_client.data.columns import letters_of, read_names, unlike
 from fedbnsl_client.data.dataset import Dataset, times_of
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
 
@@ -45,11 +45,16 @@ def _remedies_for_notebooks() -> Generator[None]:
 
 @_remedies_for_notebooks()
 def site_tables(
-    tables: object, *, columns: Sequence[str] = (), dictionary: Dictionary = NO_DICTIONARY
+    tables: object,
+    *,
+    columns: Sequence[str] = (),
+    dictionary: Dictionary = NO_DICTIONARY,
+    may_lack: bool = False,
 ) -> dict[str, Dataset]:
     """Tables by site, all with the same variables in the same order.
 
-    Raises DataError if a table cannot be used, or has other columns than the first.
+    Raises DataError if a table cannot be used, or has other columns than the first; with `may_lack`, if a data frame
+    lacks all of them but one, or a column that it seems to have under another spelling.
 
     Parameters
     ----------
@@ -60,19 +65,37 @@ def site_tables(
         Those to use, in this order; empty: all of the dictionary or, without one, of the first table.
     dictionary
         What the variables are; empty: every column is a number.
+    may_lack
+        Whether a data frame may lack variables: they are absent at its site. Without `columns` and a dictionary, the
+        variables are then those of all frames.
     """
-    named = _named(tables)
+    read = {site: (*_columns(site, table), hasattr(table, "columns")) for site, table in _named(tables).items()}
     if dictionary:
         columns = dictionary.of_run(columns)
+    elif may_lack and all(has_names for _, _, has_names in read.values()):
+        columns = columns or tuple(dict.fromkeys(name for names, _, _ in read.values() for name in names))
     found: dict[str, Dataset] = {}
-    for site, table in named.items():
-        names, cells = _columns(site, table)
+    for site, (names, cells, has_names) in read.items():
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
-        here = [*dictionary.present(wanted), *dictionary.rows.keys] if dictionary else wanted
+        used = dictionary.present(wanted) if dictionary else tuple(wanted)
+        absent = frozenset(used).difference(names) if may_lack and has_names else frozenset[str]()
+        _refuse_other_spellings(site, names, absent)
+        here = [*(name for name in used if name not in absent), *dictionary.rows.keys]
         if difference := unlike([name for name in names if name in here] if columns else names, here):
             raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
-        found[site] = _dataset(site, names, dict(zip(names, cells, strict=True)), wanted, dictionary)
+        if absent and len(used) - len(absent) < 2:
+            raise DataError(f"{site}: {len(used) - len(absent)} of the variables; a network needs at least two")
+        found[site] = _dataset(site, dict(zip(names, cells, strict=True)), wanted, dictionary, absent)
     return found
+
+
+def _refuse_other_spellings(site: str, names: Sequence[str], absent: Iterable[str]) -> None:
+    """Refuse a frame that lacks a column but for its spelling: one variable would become two that never meet."""
+    for name in sorted(absent):
+        if same := [one for one in names if letters_of(one) == letters_of(name)]:
+            raise DataError(
+                f"{site}: lacks {name!r}, and has {same[0]!r}: if they are one variable, give them one name"
+            )
 
 
 def table_over(table: object, variables: Sequence[str], dictionary: Dictionary = NO_DICTIONARY) -> Dataset:
@@ -170,10 +193,12 @@ def _level(category: object) -> str:
 
 
 def _dataset(
-    site: str, names: Sequence[str], columns: Mapping[str, Any], variables: Sequence[str], dictionary: Dictionary
+    site: str, columns: Mapping[str, Any], variables: Sequence[str], dictionary: Dictionary, absent: Set[str]
 ) -> Dataset:
-    found, codes = CellProblems(names, "data row", missing="make them None or NaN: {}"), list[Matrix]()
-    here = [*dictionary.present(variables), *dictionary.rows.keys] if dictionary else variables
+    names, codes = list(columns), list[Matrix]()
+    found = CellProblems(names, "data row", missing="make them None or NaN: {}")
+    used = dictionary.present(variables) if dictionary else variables
+    here = [*(name for name in used if name not in absent), *dictionary.rows.keys]
     reading = readings(dictionary, SAME_NAMES, here) if dictionary else [Reading()] * len(here)
     for name, how in zip(here, reading, strict=True):
         values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))
@@ -183,7 +208,7 @@ def _dataset(
         raise DataError(f"{site}: " + in_one_line(problems), remedy=_CORRECT if dictionary else _DESCRIBE)
     X = np.column_stack(codes) if codes else np.empty((0, 0))
     times = times_of(reading)
-    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False, times=times)
+    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False, times=times, absent=absent)
 
 
 def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:

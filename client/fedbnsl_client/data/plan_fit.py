@@ -239,6 +239,8 @@ def remarks(table: Dataset, plan: Plan) -> list[str]:
     used: Literal["left out", "as zeros", "by EM"]
     used = "as zeros" if plan.privacy else "by EM" if plan.completes else "left out"
     gaps = [table.gaps.said(used)] if table.gaps.rows else []
+    if table.absent:
+        gaps.insert(0, f"this table does not have {first_few(map(repr, table.absent))}")
     return [*gaps, *(one.text for one in oddities(table, plan))]
 
 

@@ -81,6 +81,20 @@ class Absent(RootModel[dict[str, tuple[VariableName, ...]]]):
             yield f"such that each site has two variables, also {first_few(bare)}"
         if nowhere := [name for name, without in lacking.items() if len(without) == n_sites]:
             yield f"such that a site has {first_few(map(repr, nowhere))}: leave out at all sites what none has"
+        if apart := self._apart(n_sites, variables):
+            one, other = (" or ".join(map(repr, sorted(names))) for names in apart[:2])
+            yield f"such that some site has {one} and {other}: nothing would link them"
+
+    def _apart(self, n_sites: int, variables: Sequence[str]) -> list[set[str]]:
+        """Groups of variables of which no site has any two of different ones; empty: one group, or not known."""
+        if len(self.root) < n_sites or not variables:
+            return []
+        groups: list[set[str]] = []
+        for names in self.root.values():
+            own = set(variables).difference(names)
+            linked = [group for group in groups if group & own]
+            groups = [group for group in groups if not group & own] + [own.union(*linked)]
+        return groups if len(groups) > 1 else []
 
     def lines(self, n_sites: int) -> Iterator[str]:
         """Who lacks what, in words; nothing if the plan does not say."""

@@ -106,7 +106,10 @@ def test_rows_of_a_group_become_records_without_the_absent_column(tmp_path: Path
 
 def test_nothing_odd_is_told_of_an_absent_column(tmp_path: Path) -> None:
     told = remarks(read(_csv(tmp_path, columns())), Plan.load("standard"))
-    assert told == [f"{N} row(s) lack a value, and count for those that they have: 'crp' {N}, 'blood' {N}"]
+    assert told == [
+        "this table does not have 'crp', 'blood'",
+        f"{N} row(s) lack a value, and count for those that they have: 'crp' {N}, 'blood' {N}",
+    ]
 
 
 @each_source

@@ -28,6 +28,12 @@ def test_a_plan_with_absent_variables_survives_its_own_toml() -> None:
     assert Plan.load("standard", ['absent.lakeside=["crp"]']).absent.of("lakeside") == ("crp",)
 
 
+def test_a_private_plan_takes_no_absent_variables() -> None:
+    """Under secure sums, a variable that one site alone has would be that site's own."""
+    with pytest.raises(PlanError, match=r"absent = .*without .privacy."):
+        Plan.load("private").with_settings(variables=VARIABLES, absent={"a": ["crp"], "b": ["crp"]})
+
+
 def test_only_a_plan_that_says_who_lacks_what_has_another_digest_than_before() -> None:
     plain = Plan.load("standard")
     content = plain.model_dump(mode="json")
@@ -47,6 +53,7 @@ def test_only_a_plan_that_says_who_lacks_what_has_another_digest_than_before() -
         ({"d": ["crp"]}, {"sites": ["a", "b", "c"]}, "of sites in `sites`, which has no 'd'"),
         ({name: ["crp"] for name in "abcd"}, {}, "of at most n_participants = 3 sites"),
         ({"../a": ["crp"]}, {}, "letters, digits"),
+        ({"a": ["age", "bmi"], "b": ["crp", "sex"], "c": ["age", "bmi"]}, {}, "some site has 'age' or 'bmi' and 'crp'"),
         ({"a": ["crp"]}, {"preparation": {"missing": "complete-cases"}}, "empty unless EM completes rows with gaps"),
     ],
 )

@@ -4,7 +4,6 @@ A cell is matched by itself, from fixed lists, whatever other cells there are: w
 depend on another. The draft stays at the site.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl_client.data.cell_forms import is_mark
+from fedbnsl_client.data.columns import letters_of
 from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
 from fedbnsl_client.data.reading import TimeReading
@@ -205,12 +205,8 @@ def _truth(text: str) -> bool | None:
 
 def _alike(name: str, header: Sequence[str]) -> str | None:
     """The only column whose name differs in case, spaces and signs alone."""
-    same = [column for column in header if _letters(column) == _letters(name)]
+    same = [column for column in header if letters_of(column) == letters_of(name)]
     return same[0] if len(same) == 1 else None
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def _key(text: str) -> str:

@@ -1,0 +1,120 @@
+"""Frames of a notebook with different columns, gaps and rows of a patient are tables of a run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbnsl.errors import DataError, FedbnslError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.frames import site_tables
+from fedbnsl_workbench.estimator import FedSparseBNSL
+from fedbnsl_workbench.network import simulate
+from fedbnsl_workbench.tables.synthetic import synthesise
+
+pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
+
+FEDERATION = synthesise(5, 5, 3, 300, 7)
+STANDARD = Plan.load("standard").with_settings(bootstrap=0)
+Frames = dict[str, pd.DataFrame]
+
+
+@pytest.fixture
+def frames() -> Frames:
+    """One site lacks X2, another X4, and the third a tenth of its cells."""
+    north, south, west = (pd.DataFrame(X, columns=list(FEDERATION.variables)) for X in FEDERATION.tables)
+    holes = np.random.default_rng(2).random(west.shape) < 0.1
+    return {"north": north.drop(columns="X2"), "south": south[["X5", "X3", "X2", "X1"]], "west": west.mask(holes)}
+
+
+def test_a_column_that_a_frame_lacks_is_absent_at_its_site(frames: Frames) -> None:
+    read = site_tables(frames, may_lack=True)
+    assert {site: table.absent for site, table in read.items()} == {"north": ("X2",), "south": ("X4",), "west": ()}
+    for site, table in read.items():
+        expected = frames[site].reindex(columns=list(table.variables)).to_numpy()
+        assert np.array_equal(table.X, expected, equal_nan=True)
+    assert sorted(read["north"].variables) == list(FEDERATION.variables)
+
+
+@pytest.mark.parametrize("described", [None, {f"X{k}": {} for k in range(1, 6)}])
+def test_the_run_is_that_of_tables_with_empty_columns(
+    frames: Frames, described: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    fitted = FedSparseBNSL(plan=STANDARD, dictionary=described).fit(frames)
+    names = list(fitted.feature_names_in_)
+    empty = {site: frame.reindex(columns=names) for site, frame in frames.items()}
+    whole = FedSparseBNSL(plan=STANDARD, dictionary=described).fit(empty)
+    assert fitted.edges_ == whole.edges_
+    assert fitted.result_["gaps"] == whole.result_["gaps"]
+    assert fitted.result_["gaps"]["values"]["north"]["X2"] == 0
+    same = simulate(STANDARD, frames, tmp_path / "run", dictionary=described)
+    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.edges] == fitted.edges_
+
+
+def test_a_fit_warns_of_the_columns_that_it_takes_as_absent(frames: Frames) -> None:
+    with pytest.warns(match="this table does not have 'X2'"):
+        FedSparseBNSL(plan=STANDARD).fit(frames)
+
+
+def test_a_group_column_makes_records_of_rows_and_is_no_variable(frames: Frames) -> None:
+    described = {"patient": {"kind": "group"}, **{name: {} for name in FEDERATION.variables}}
+    visits = {site: frame.assign(patient=np.arange(len(frame)) // 3) for site, frame in frames.items()}
+    fitted = FedSparseBNSL(plan=STANDARD, dictionary=described).fit(visits)
+    assert list(fitted.feature_names_in_) == list(FEDERATION.variables)
+    assert {site: of["n_samples"] for site, of in fitted.result_["sites"].items()} == dict.fromkeys(visits, 100)
+    means = {site: frame.groupby("patient").mean() for site, frame in visits.items()}
+    by_hand = FedSparseBNSL(plan=STANDARD).fit(means)
+    assert {frozenset(edge[:2]) for edge in fitted.edges_} == {frozenset(edge[:2]) for edge in by_hand.edges_}
+    with pytest.raises(DataError, match="lacks 'patient'"):
+        FedSparseBNSL(plan=STANDARD, dictionary=described).fit(frames)
+
+
+def _renamed(frames: Frames) -> Frames:
+    return {**frames, "south": frames["south"].rename(columns={"X1": "x 1"})}
+
+
+def _bare(frames: Frames) -> Frames:
+    return {**frames, "south": frames["south"][["X1"]]}
+
+
+def _array(frames: Frames) -> dict[str, Any]:
+    return {**frames, "south": FEDERATION.tables[1][:, :4]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_renamed, "north: lacks 'x 1', and has 'X1': if they are one variable, give them one name"),
+        (_bare, "south: 1 of the variables; a network needs at least two"),
+        (_array, "south: lacks 'X5' and has 'X2', unlike north"),
+    ],
+)
+def test_what_is_no_absent_column_is_refused(
+    frames: Frames, change: Callable[[Frames], dict[str, Any]], said: str
+) -> None:
+    with pytest.raises(DataError, match=said):
+        FedSparseBNSL(plan=STANDARD).fit(change(frames))
+
+
+def test_a_plan_of_complete_rows_refuses_frames_with_different_columns(frames: Frames) -> None:
+    for plan in ("lean", STANDARD.with_settings(preparation={"missing": "complete-cases"})):
+        with pytest.raises(DataError, match="south: lacks 'X4' and has 'X2', unlike north"):
+            FedSparseBNSL(plan=plan).fit(frames)
+
+
+def test_three_frames_with_disjoint_columns_are_refused_and_so_is_a_variable_without_any_value() -> None:
+    X = dict(zip(("north", "south", "west"), synthesise(6, 5, 3, 300, 7).tables, strict=True))
+    disjoint = {
+        site: pd.DataFrame(table[:, 2 * k : 2 * k + 2], columns=[f"X{2 * k + 1}", f"X{2 * k + 2}"])
+        for k, (site, table) in enumerate(X.items())
+    }
+    with pytest.raises(FedbnslError, match=r"no row has a value both of .*: nothing links these variables") as refused:
+        FedSparseBNSL(plan=STANDARD).fit(disjoint)
+    assert "two runs" in refused.value.remedy
+    nowhere = {site: pd.DataFrame(table).rename(columns=str).assign(crp=np.nan) for site, table in X.items()}
+    with pytest.raises(FedbnslError, match=r"variable\(s\) 'crp' have no value at any site") as refused:
+        FedSparseBNSL(plan=STANDARD).fit(nowhere)
+    assert "Leave them out" in refused.value.remedy

@@ -177,7 +177,8 @@ class Patterns:
         mean = by.means[varies] if by.means.size else np.zeros(v)
         if own_means:
             total = information + n_by_gaps * K - K @ uncertain @ K
-            known = np.flatnonzero(total.diagonal() > 0.0)
+            # Of a column without a value here, rounding is all that the difference leaves.
+            known = np.flatnonzero(self.pair_counts.diagonal()[varies] > 0.0)
             mean[known] = np.linalg.solve(total[np.ix_(known, known)], (weighted + K @ expected)[known])
         products, squares = np.zeros((v, v)), np.zeros((v, v))
         weighted, expected = np.zeros(v), np.zeros(v)

@@ -161,6 +161,18 @@ def test_columns_without_variance_are_zero_in_the_moments() -> None:
     np.testing.assert_allclose(found.moments[np.ix_([0, 2], [0, 2])], other.moments, rtol=1e-6)
 
 
+def test_columns_without_a_value_change_nothing_of_the_others() -> None:
+    for seed in range(100):  # a mean of such a column, from rounding alone, spoils the others for few of them
+        X, S = _table(60, 5, 0.0, seed)
+        others, gone = np.split(np.random.default_rng(seed).permutation(5), [3])
+        X[:, gone] = np.nan
+        of_others = Covariances(S[np.ix_(others, others)], _NO_MEANS)
+        found = Patterns.of(X).completed(Covariances(S, _NO_MEANS), own_means=True)
+        expected = Patterns.of(X[:, others]).completed(of_others, own_means=True)
+        np.testing.assert_allclose(found.moments[np.ix_(others, others)], expected.moments, rtol=1e-9, atol=1e-9)
+        assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-9)
+
+
 def test_inverses_that_do_not_fit_in_memory_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     X, S = _table(60, 4, 0.3)
 

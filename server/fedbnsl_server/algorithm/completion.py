@@ -33,8 +33,8 @@ _LEAST_KEPT = 0.3
 # A lower likelihood, as a share of itself, is rounding.
 _ROUNDING = 1e-9
 _MOST_SWEEPS, _SMALL = 50, 1e-8
-# Added to a diagonal, as a share of it: a column may be a function of others.
-_RIDGE = 1e-9
+# Of a column's variance, what others need not explain: of one that they determine, this part goes to zero for ever.
+_UNEXPLAINED = 1e-5
 # Of moments that were sent as float32.
 _RIDGE_OF_SENT = 1e-5
 
@@ -224,7 +224,7 @@ class _Whitening:
     @classmethod
     def of(cls, told: Covariances, kept: Index) -> Self:
         part = told.S[np.ix_(kept, kept)]
-        ridged = part + _RIDGE * np.diag(part.diagonal())
+        ridged = part + _UNEXPLAINED * np.diag(part.diagonal())
         return cls(np.asarray(np.linalg.inv(np.linalg.cholesky(ridged)), dtype=np.float64), kept, len(told.S))
 
     def __call__(self, parameters: Matrix) -> Matrix:

@@ -106,6 +106,20 @@ def test_em_that_may_not_go_on_says_that_it_has_not_converged() -> None:
     assert not state.has_converged
 
 
+def test_em_converges_where_a_column_is_a_sum_of_others() -> None:
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((900, 5)) @ (rng.standard_normal((5, 5)) + 2.0 * np.eye(5))
+    X[:, 4] = X[:, :3] @ [1.0, -2.0, 0.5]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    sites = {site: Patterns.of(rows) for site, rows in zip("abc", np.split(X, 3), strict=True)}
+    state = _completed(sites)
+    assert state.has_converged
+    assert state.by is not None
+    S = _plain(sites, 250)
+    size = np.sqrt(S.diagonal())
+    assert np.abs((state.by.S - S) / size / size[:, None]).max() < 0.1 / np.sqrt(len(X))  # of a standard error
+
+
 def test_a_column_without_variance_takes_no_part() -> None:
     sites = _sites(4, 200, 0.2)
     rng = np.random.default_rng(5)

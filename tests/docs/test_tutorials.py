@@ -49,9 +49,12 @@ def missing(expected: list[str], output: str) -> str | None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md"])
+@pytest.mark.parametrize(
+    "page", ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md", "three-hospitals.md"]
+)
 def test_a_tutorial_prints_what_it_says(page: str, tmp_path: Path) -> None:
-    shutil.copy(_DOCS / "tutorial" / "cohort.csv", tmp_path)
+    for name in ("cohort.csv", "make_three_hospitals.py"):
+        shutil.copy(_DOCS / "tutorial" / name, tmp_path)
     run_page(_DOCS / "tutorial" / page, tmp_path)
 
 
@@ -70,6 +73,7 @@ def test_the_small_clinical_table_gives_what_its_page_says(tmp_path: Path) -> No
 def run_page(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("50051", str(free_port()))
     for name, content in _FILE.findall(text):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

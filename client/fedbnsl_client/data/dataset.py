@@ -359,7 +359,7 @@ def chosen_columns(
     _refuse_unknown(columns, dictionary)
     names = dictionary.of_run(columns)
     present = [name for name in dictionary.present(names) if name not in mapping.absent]
-    here = [*present, *dictionary.rows.keys]
+    here = [*present, *(name for name in dictionary.rows.keys if name not in mapping.absent)]
     read = readings(dictionary, mapping, here)
     if there := [name for name in mapping.absent if name in header]:
         raise DataError(
@@ -405,6 +405,7 @@ class TablePass:
         self._origin, self._names, self._min_rows = origin, names, min_rows
         self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
         self._rows = dictionary.rows
+        self._keys = [name for name in self._rows.keys if name not in absent]
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
         self._read = [name for name in self._in_table if name not in absent]
         self.absent = tuple(name for name in names if absent & {*(dictionary.present([name]) or [name])})
@@ -477,9 +478,11 @@ class TablePass:
     def _with_keys(self, codes: Matrix) -> Matrix:
         """(rows, KEYS + d) values of the table's own columns behind what tells which rows belong together."""
         keys = np.zeros((len(codes), KEYS))
-        for k, name in enumerate(self._rows.keys):
-            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._read) + k]
         keys[:, ROW] = np.arange(self._n, self._n + len(codes))
+        if self._rows.group:
+            keys[:, GROUP] = keys[:, ROW]  # where the group is absent
+        for k, name in enumerate(self._keys):
+            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._read) + k]
         X = np.hstack([keys, self.values(codes[:, : len(self._read)])])
         self._n += len(codes)
         return X

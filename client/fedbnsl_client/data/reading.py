@@ -47,7 +47,9 @@ class SiteColumn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     absent: bool = Field(
-        default=False, description="true: the table does not have this variable, which counts as missing in every row"
+        default=False,
+        description="true: the table does not have this variable, which counts as missing in every row; of kind group: "
+        "each row here is one group",
     )
     column: str = Field(default="", description="name of the column here; empty: that of the variable")
     factor: Annotated[Real, Field(gt=0)] = Field(
@@ -115,7 +117,7 @@ class ColumnMap(BaseModel):
         """Refuse what does not fit the dictionary.
 
         Raises DataError for an unknown variable, levels that the dictionary lacks, a factor on levels, or no column
-        that tells which rows belong together; by name.
+        that orders the rows; by name.
         """
         for name, here in self.root.items():
             if name not in dictionary.root:
@@ -130,11 +132,8 @@ class ColumnMap(BaseModel):
                 raise DataError(f"columns.toml: {name!r} has levels, and so no factor")
             if not entry.is_variable and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} is of kind {entry.kind}, and so has no factor")
-            if here.absent and not entry.is_variable:
-                raise DataError(
-                    f"columns.toml: {name!r} tells which rows belong together, and cannot be absent: give each row a "
-                    "number of its own in such a column if no rows do"
-                )
+            if here.absent and entry.kind == "time":
+                raise DataError(f"columns.toml: {name!r} orders the rows, and cannot be absent")
             if here.format and entry.kind != "time":
                 raise DataError(f"columns.toml: {name!r} is not of kind time, and so has no format")
 

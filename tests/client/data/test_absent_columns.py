@@ -104,6 +104,17 @@ def test_rows_of_a_group_become_records_without_the_absent_column(tmp_path: Path
         assert table.absent == tuple(name for name in dictionary.variables if name.startswith(("crp", "blood")))
 
 
+def test_without_a_group_column_each_row_is_a_group(tmp_path: Path) -> None:
+    grouped = Dictionary.from_plain({**ENTRIES, "patient": {"kind": "group"}}, origin="ward")
+    mapping = ColumnMap.model_validate({**LACKING.root, "patient": {"absent": True}})
+    alone = read(_csv(tmp_path, columns()), grouped, mapping)
+    numbered = read(_csv(tmp_path, {**columns(), "patient": list(range(N))}), grouped)
+    assert np.array_equal(alone.X, numbered.X, equal_nan=True)
+    assert alone.absent == numbered.absent
+    with pytest.raises(DataError, match="no column 'patient'"):
+        read(_csv(tmp_path, columns()), grouped)
+
+
 def test_nothing_odd_is_told_of_an_absent_column(tmp_path: Path) -> None:
     told = remarks(read(_csv(tmp_path, columns())), Plan.load("standard"))
     assert told == [
@@ -136,11 +147,11 @@ def test_what_cannot_be_absent_is_refused(tmp_path: Path) -> None:
     path.write_text('[crp]\nabsent = true\ncolumn = "CRP"\n', encoding="utf-8")
     with pytest.raises(DataError, match="crp: absent = true stands alone"):
         ColumnMap.load(path)
-    grouped = Dictionary.from_plain({**ENTRIES, "patient": {"kind": "group"}}, origin="ward")
+    ordered = Dictionary.from_plain({**ENTRIES, "visit": {"kind": "time"}}, origin="ward")
     table = _csv(tmp_path, columns())
-    no_group = ColumnMap.model_validate({**LACKING.root, "patient": {"absent": True}})
-    with pytest.raises(DataError, match="'patient' tells which rows belong together, and cannot be absent"):
-        read(table, grouped, no_group)
+    no_time = ColumnMap.model_validate({**LACKING.root, "visit": {"absent": True}})
+    with pytest.raises(DataError, match="'visit' orders the rows, and cannot be absent"):
+        read(table, ordered, no_time)
     with pytest.raises(DataError, match="calls every variable absent"):
         read(table, columns=["crp", "blood"])
 

@@ -98,6 +98,7 @@ class PatternGroups:
         """The same with its rows in a file. Raises DataError if TMPDIR has no room."""
         rows = zeros_in_file(self.rows.shape)
         rows[:] = self.rows
+        forget(rows)
         return type(self)(self.keys, self.sizes, rows)
 
     @cached_property

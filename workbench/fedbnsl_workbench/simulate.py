@@ -184,7 +184,7 @@ def simulate(
             recorder.on_round(state, record)
         follow(state)
         status = _status(plan, record, exchange.traffic, time.monotonic() - began)
-        phases.n_rounds = status.rounds
+        phases.n_rounds, phases.completion = status.rounds, state.completion
         watch(status)
 
     def play() -> None:

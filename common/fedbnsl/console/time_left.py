@@ -91,7 +91,8 @@ def phases_shown(say: Callable[[str], None], *, err: bool) -> Callable[[str, Pha
 
 
 def in_words(phase: Phase) -> str:
-    """`bootstrap: 43 %, 20 s, about 27 s left`."""
+    """`bootstrap: 43 %, 20 s, about 27 s left`; what else there is to say of it stands behind its name, in brackets."""
     share = "" if phase.share is None else f"{math.floor(100.0 * phase.share)} %, "
     left = "" if phase.left_s is None else f", about {duration(phase.left_s)} left"
-    return f"{phase.what}: {share}{duration(phase.elapsed_s)}{left}"
+    what = f"{phase.what} ({phase.detail})" if phase.detail else phase.what
+    return f"{what}: {share}{duration(phase.elapsed_s)}{left}"

@@ -445,6 +445,7 @@ def decode_status(wire: federation.StatusReply) -> RunStatus:
 def decode_phase(wire: federation.Phase) -> Phase:
     """What takes time at the coordinator."""
     check_text("phase", wire.what)
+    check_text("phase", wire.detail)
     if wire.HasField("share") and not 0.0 <= wire.share <= 1.0:
         raise MalformedMessageError(f"a share of {wire.share}; expected 0 to 1")
     _check_amounts(wire.elapsed_s, wire.left_s)

@@ -367,6 +367,7 @@ class RunOffer:
 
 WAITING_FOR_SITES, ROUNDS = "waiting for sites", "rounds"
 LOADING = "loading compiled code (the first run compiles it)"
+COMPLETING = "EM for rows with gaps"
 """Phases in which the coordinator waits for others, and the work that comes first; all others are parts of a search."""
 
 
@@ -378,16 +379,17 @@ class Phase:
     share: float | None  # of it that is done, 0 to 1; None: not known
     elapsed_s: float  # seconds since it began
     left_s: float | None = None  # seconds that it still takes, about; None: nobody can tell yet
+    detail: str = ""  # where it stands, in words
 
     @property
     def is_work(self) -> bool:
-        """Whether it is the coordinator's own work, and not a wait for others."""
+        """Whether it is told of beside the rounds, and not a wait for others."""
         return self.what not in (WAITING_FOR_SITES, ROUNDS)
 
     @property
     def is_search(self) -> bool:
         """Whether it can be ended early, with the best that there is."""
-        return self.is_work and self.what != LOADING
+        return self.is_work and self.what not in (LOADING, COMPLETING)
 
 
 @dataclass(frozen=True)

@@ -636,6 +636,7 @@ class Phase(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     ELAPSED_S_FIELD_NUMBER: _builtins.int
     LEFT_S_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     what: _builtins.str
     """"waiting for sites", "rounds", or what it works on, such as "bootstrap"."""
     share: _builtins.float
@@ -644,6 +645,8 @@ class Phase(_message.Message):
     """Seconds since it began."""
     left_s: _builtins.float
     """Seconds that it still takes, about; absent: nobody can tell yet."""
+    detail: _builtins.str
+    """Where it stands, in words; empty: nothing to say but the share."""
     def __init__(
         self,
         *,
@@ -651,10 +654,11 @@ class Phase(_message.Message):
         share: _builtins.float | None = ...,
         elapsed_s: _builtins.float = ...,
         left_s: _builtins.float | None = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_left_s", b"_left_s", "_share", b"_share", "left_s", b"left_s", "share", b"share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_left_s", b"_left_s", "_share", b"_share", "elapsed_s", b"elapsed_s", "left_s", b"left_s", "share", b"share", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_left_s", b"_left_s", "_share", b"_share", "detail", b"detail", "elapsed_s", b"elapsed_s", "left_s", b"left_s", "share", b"share", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__left_s: _TypeAlias = _typing.Literal["left_s"]  # noqa: Y015
     _WhichOneofArgType__left_s: _TypeAlias = _typing.Literal["_left_s", b"_left_s"]  # noqa: Y015

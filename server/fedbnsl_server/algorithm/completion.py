@@ -120,7 +120,12 @@ class Completion:
     @property
     def has_converged(self) -> bool:
         """Whether the last iteration changed nothing that matters."""
-        return self.change <= tolerance(self.pair_rows.max())
+        return self.change <= self.tolerance
+
+    @property
+    def tolerance(self) -> float:
+        """The change at which it ends."""
+        return tolerance(self.pair_rows.max())
 
 
 def tolerance(n_rows: float) -> float:

@@ -303,7 +303,7 @@ class Coordinator:
         progress = self.servicer.progress
         progress.acyclicity, progress.edges = _shown(record.acyclicity), record.edges
         progress.undirected, progress.rounds = record.undirected, record.rounds
-        self._phases.n_rounds = record.rounds
+        self._phases.n_rounds, self._phases.completion = record.rounds, state.completion
         self._emit(
             "round over",
             round=record.round,

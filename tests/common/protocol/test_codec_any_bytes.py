@@ -130,7 +130,7 @@ def test_impossible_counts_of_draws_are_refused(draws: int, counts: list[int]) -
     "told",
     [
         {},
-        {"phase": Phase("bootstrap", 0.25, 4.0, 12.0)},
+        {"phase": Phase("bootstrap", 0.25, 4.0, 12.0, "iteration 3")},
         {"phase": Phase("bootstrap", 0.0, 0.0)},
         {"phase": Phase("loading compiled code", None, 3.0)},
         {"undirected": 3},
@@ -146,6 +146,7 @@ def test_a_status_survives_the_wire_and_what_nobody_knows_stays_unknown(told):
     [
         federation.Phase(what="x" * 1001),
         federation.Phase(what="a\nb"),
+        federation.Phase(what="a", detail="b\x1b"),
         federation.Phase(what="a", share=1.5),
         federation.Phase(what="a", share=math.nan),
         federation.Phase(what="a", elapsed_s=-1.0),

@@ -54,7 +54,8 @@ function showPhase(phase) {
   else byId("phase-share").removeAttribute("value");
   const share = known ? `${Math.floor(100 * phase.share)} %, ` : "";
   const left = phase.left_s === null ? "" : `, about ${seconds(phase.left_s)} left`;
-  setText("phase-text", `${phase.what}: ${share}${seconds(phase.elapsed_s)}${left}`);
+  const what = phase.detail ? `${phase.what} (${phase.detail})` : phase.what;
+  setText("phase-text", `${what}: ${share}${seconds(phase.elapsed_s)}${left}`);
 }
 
 let warned = "";

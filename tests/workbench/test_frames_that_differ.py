@@ -59,6 +59,22 @@ def test_a_fit_warns_of_the_columns_that_it_takes_as_absent(frames: Frames) -> N
         FedSparseBNSL(plan=STANDARD).fit(frames)
 
 
+def test_own_weights_of_a_frame_are_those_of_its_own_columns(frames: Frames) -> None:
+    model = FedSparseBNSL(plan=STANDARD).fit(frames)
+    own = model.personalised(frames["north"])
+    X = frames["north"] - frames["north"].mean()
+    known = {}
+    for k, name in enumerate(own.variables):
+        parents = [own.variables[j] for j in np.flatnonzero(own.dag[:, k])]
+        if parents and "X2" not in (name, *parents):
+            known[name] = np.linalg.lstsq(X[parents].to_numpy(), X[name].to_numpy(), rcond=None)[0]
+            assert own.weights[own.dag[:, k], k] == pytest.approx(known[name], rel=1e-6)
+    assert known
+    of_absent = own.variables.index("X2")
+    assert np.isnan(own.weights[own.dag[:, of_absent], of_absent]).all()
+    assert own.dag[:, of_absent].any() or own.dag[of_absent].any()
+
+
 def test_a_group_column_makes_records_of_rows_and_is_no_variable(frames: Frames) -> None:
     described = {"patient": {"kind": "group"}, **{name: {} for name in FEDERATION.variables}}
     visits = {site: frame.assign(patient=np.arange(len(frame)) // 3) for site, frame in frames.items()}

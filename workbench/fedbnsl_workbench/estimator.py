@@ -315,10 +315,13 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     def personalised(self, table: object) -> LearnedGraph:
         """Least squares on the learned DAG with one site's own table, as a participant does after a run.
 
+        Where the plan uses rows with gaps, so does this, and the table may lack columns.
+
         Returns
         -------
         graph
-            With `variables`, which are those of `columns_`, `dag`, `weights` (d, d) and `residual_variance` (d,).
+            With `variables`, which are those of `columns_`, `dag`, `weights` (d, d) and `residual_variance` (d,); NaN
+            where a column has no value here.
 
         Raises
         ------
@@ -328,9 +331,11 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             If the table cannot be used.
         """
         check_is_fitted(self)
-        result = vars(self)["result_"]
+        result, plan = vars(self)["result_"], self._plan_used()
+        own = table_over(table, self._names(), plan.dictionary, may_lack=plan.completes)
+        used = rows_for(own, plan).reordered(vars(self)["columns_"].tolist()) if plan.completes else self._complete(own)
         return personalise(
-            self._complete(table_over(table, self._names(), self._plan_used().dictionary)),
+            used,
             columns_of(result).spread(learned_graph(result)),
             intercept=has_intercept(self._plan_used().preparation),
         )
@@ -344,7 +349,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if self._plan_used().completes and complete.n_samples < min(MIN_ROWS, table.n_samples):
             raise DataError(
                 f"{complete.n_samples} of {table.n_samples} rows are without a missing value; {MIN_ROWS} are needed",
-                remedy="Scores and a site's own weights are of rows that lack nothing.",
+                remedy="Scores are of rows that lack nothing.",
             )
         return complete.reordered(vars(self)["columns_"].tolist())
 

@@ -98,12 +98,14 @@ def _refuse_other_spellings(site: str, names: Sequence[str], absent: Iterable[st
             )
 
 
-def table_over(table: object, variables: Sequence[str], dictionary: Dictionary = NO_DICTIONARY) -> Dataset:
+def table_over(
+    table: object, variables: Sequence[str], dictionary: Dictionary = NO_DICTIONARY, *, may_lack: bool = False
+) -> Dataset:
     """One table over these variables, in whatever order it has them.
 
-    Raises DataError if it cannot be used, or lacks one of them.
+    Raises DataError if it cannot be used, or lacks one of them; see `site_tables`.
     """
-    return site_tables([table], columns=variables, dictionary=dictionary)["site-1"]
+    return site_tables([table], columns=variables, dictionary=dictionary, may_lack=may_lack)["site-1"]
 
 
 def dictionary_from(given: Dictionary | Mapping[str, Any] | Path | str | None, *, origin: str) -> Dictionary:

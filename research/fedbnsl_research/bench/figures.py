@@ -15,6 +15,7 @@ from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_research.bench.load import load
 from fedbnsl_research.bench.missing import missing
 from fedbnsl_research.bench.networks import networks
+from fedbnsl_research.bench.overlapping import overlapping
 from fedbnsl_research.bench.privacy import privacy
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
@@ -50,4 +51,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "networks": networks,
     "groups": groups,
     "missing": missing,
+    "overlapping": overlapping,
 }

@@ -6,7 +6,8 @@ plan without EM, which leaves out rows with a gap; it is refused where a site ha
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -21,19 +22,26 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds import completion
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.site_files import site_files
 from fedbnsl_client.losses.completed import Patterns
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_research.bench.confidence import covered
+from fedbnsl_research.bench.network_cases import published
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row, timed
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.folder import described_by, read_tables
+from fedbnsl_workbench.tables.hospital import ROWS, Trouble, draw, write_hospitals
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
 
 _SITES, _ROWS, _NOISE = 8, 1000, (0.5, 2.0)
-_SEEDS = {20: range(5), 50: range(1)}  # by variables
+_SEEDS = {(20, _ROWS): range(10), (50, _ROWS): range(1), (20, 5000): range(3)}  # by variables and rows of a site
 _SHARES, _WAYS = (0.1, 0.2, 0.3), ("MCAR", "MAR")
 _OF_ABSENT, _ABSENT, _SEEDS_OF_ABSENT = 12, (0.1, 0.3, 0.5), range(10)
+_NETWORKS, _ABSENT_OF_NETWORKS, _SEEDS_OF_NETWORKS = ("ecoli70", "magic-niab"), 1 / 3, range(10)
+_MIXED: tuple[Trouble, ...] = ("means", "units", "binary", "ordinal", "nominal", "count")
+_MIXED_SHARE, _SEEDS_OF_MIXED = 0.2, range(10)
 _TIMED, _TURNS = ((10**6, 20, 30), (10**6, 20, 3000), (2000, 150, 2000)), 3  # rows, columns, patterns
 
 
@@ -42,17 +50,23 @@ def missing(seeds: Sequence[int] | None = None) -> Iterator[Row]:
 
     `seeds`: of the graphs, in place of the usual ones.
     """
-    for d, usual in _SEEDS.items():
-        drawn = {seed: _drawn(d, seed) for seed in seeds or usual}
+    for (d, n_rows), usual in _SEEDS.items():
+        drawn = {seed: _drawn(d, n_rows, seed) for seed in seeds or usual}
         yield _cells(drawn, 0.0, "MCAR")
         for way in _WAYS:
             for share in _SHARES:
                 yield _cells(drawn, share, way)
-    drawn = {seed: _drawn(_OF_ABSENT, seed) for seed in seeds or _SEEDS_OF_ABSENT}
+    few = {seed: _drawn(_OF_ABSENT, _ROWS, seed) for seed in seeds or _SEEDS_OF_ABSENT}
     for share in (0.0, *_ABSENT):
-        yield _columns(drawn, share)
+        yield _columns(f"{_OF_ABSENT} variables", {seed: (one.tables, one.W != 0) for seed, one in few.items()}, share)
+    for share in (0.0, _MIXED_SHARE):
+        yield _mixed(seeds or _SEEDS_OF_MIXED, share)
     for size in _TIMED:
         yield _seconds(*size)
+    for name in _NETWORKS:
+        known = {seed: published(seed, name=name, size=(_SITES, _ROWS)) for seed in seeds or _SEEDS_OF_NETWORKS}
+        for share in (0.0, _ABSENT_OF_NETWORKS):
+            yield _columns(name, {seed: (one.tables, one.graph) for seed, one in known.items()}, share)
 
 
 def lacking_cells(tables: Sequence[Matrix], share: float, way: str, rng: np.random.Generator) -> list[Matrix]:
@@ -82,8 +96,8 @@ def lacking_columns(n_sites: int, d: int, share: float, rng: np.random.Generator
             return found
 
 
-def _drawn(d: int, seed: int) -> SyntheticFederation:
-    return synthesise(d, d, _SITES, _ROWS, seed, noise_range=_NOISE)
+def _drawn(d: int, n_rows: int, seed: int) -> SyntheticFederation:
+    return synthesise(d, d, _SITES, n_rows, seed, noise_range=_NOISE)
 
 
 def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> Row:
@@ -93,17 +107,18 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
     for seed, one in drawn.items():
         tables = lacking_cells(one.tables, share, way, np.random.default_rng((seed, 1)))
         rows.append(float(np.mean([(~np.isnan(X)).all(axis=1).sum() for X in tables])))
-        result = _learned(plan, tables)
-        by_em.append(_judged(result, one))
+        result = _learned(plan, site_tables(tables))
+        by_em.append(_judged(result, one.W != 0))
         counts += covered(result, one.W)
         if share:
             try:
-                complete.append(_judged(_learned(without_em, tables), one))
+                complete.append(_judged(_learned(without_em, site_tables(tables)), one.W != 0))
             except DataError:
                 continue
     inside, judged, edges = counts.tolist()
+    example = next(iter(drawn.values()))
     row: Row = {
-        "figure": f"{len(next(iter(drawn.values())).variables)} variables, {_SITES} x {_ROWS} rows, {share:.0%} of "
+        "figure": f"{len(example.variables)} variables, {_SITES} x {len(example.tables[0])} rows, {share:.0%} of "
         f"cells missing{f' ({way})' if share else ''}, graphs of seeds {_listed(drawn)}",
         **_means(by_em, "skeleton F1", "CPDAG SHD", "rounds of EM", "MB of EM"),
         "95 % intervals that hold": f"{inside} of {judged} ({edges} true edges)",
@@ -116,14 +131,14 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
     return row | {f"{name}, complete cases": value for name, value in found.items()}
 
 
-def _columns(drawn: Mapping[int, SyntheticFederation], share: float) -> Row:
+def _columns(name: str, drawn: Mapping[int, tuple[Sequence[Matrix], Mask]], share: float) -> Row:
     judged = list[Row]()
-    for seed, one in drawn.items():
-        lacks = lacking_columns(_SITES, _OF_ABSENT, share, np.random.default_rng((seed, 2)))
-        tables = [np.where(gone, np.nan, X) for gone, X in zip(lacks, one.tables, strict=True)]
-        judged.append(_judged(_learned(Plan.load("standard"), tables), one))
+    for seed, (whole, truth) in drawn.items():
+        lacks = lacking_columns(_SITES, len(truth), share, np.random.default_rng((seed, 2)))
+        tables = [np.where(gone, np.nan, X) for gone, X in zip(lacks, whole, strict=True)]
+        judged.append(_judged(_learned(Plan.load("standard"), site_tables(tables)), truth))
     return {
-        "figure": f"{_OF_ABSENT} variables, {_SITES} x {_ROWS} rows, {share:.0%} of (site, variable) missing, graphs "
+        "figure": f"{name}, {_SITES} x {_ROWS} rows, {share:.0%} of (site, variable) missing, graphs "
         f"of seeds {_listed(drawn)}",
         **_means(
             judged, "skeleton F1", "CPDAG SHD", "false pairs", "lost pairs", "pairs never together", "rounds of EM"
@@ -163,15 +178,36 @@ def _seconds(n: int, d: int, n_patterns: int) -> Row:
     }
 
 
-def _learned(plan: Plan, tables: Sequence[Matrix]) -> dict[str, Any]:
+def _mixed(seeds: Sequence[int], share: float) -> Row:
+    judged = list[Row]()
+    for seed in seeds:
+        drawn, rng = draw(seed, _MIXED), np.random.default_rng((seed, 3))
+        sites = [
+            replace(site, rows=[["NA" if rng.random() < share else cell for cell in row] for row in site.rows])
+            for site in drawn.sites
+        ]
+        with TemporaryDirectory() as scratch:
+            folder = Path(scratch, "data")
+            write_hospitals(replace(drawn, sites=tuple(sites)), folder)
+            plan = described_by(Plan.load("standard"), folder)
+            tables = read_tables(site_files(folder), plan.variables, dictionary=plan.dictionary, warn=False)
+            judged.append(_judged(_learned(plan, tables), drawn.W != 0))
+    return {
+        "figure": f"mixed tables of {len(ROWS)} hospitals, {' + '.join(map(str, ROWS))} rows, {share:.0%} of cells "
+        f"missing, graphs of seeds {_listed(seeds)}",
+        **_means(judged, "skeleton F1", "CPDAG SHD", "false pairs", "lost pairs", "rounds of EM"),
+    }
+
+
+def _learned(plan: Plan, tables: Mapping[str, Any]) -> dict[str, Any]:
     """What a plan finds, without the bootstrap, which takes most of the time and changes no graph."""
     plan = plan.with_settings(n_participants=len(tables), bootstrap=0)
     with TemporaryDirectory() as scratch:
-        return simulate(plan, site_tables(tables), Path(scratch, "run"))
+        return simulate(plan, tables, Path(scratch, "run"))
 
 
-def _judged(result: Mapping[str, Any], drawn: SyntheticFederation) -> Row:
-    truth, marks = drawn.W != 0, class_found(result)
+def _judged(result: Mapping[str, Any], truth: Mask) -> Row:
+    marks = class_found(result)
     em = [entry for entry in result["rounds"] if entry["kind"] == completion.Task(None).kind]
     sent = sum(way["serialised"] for entry in em for site in entry["bytes"].values() for way in site.values())
     more, less = (np.triu((one | one.T) & ~(other | other.T)) for one, other in ((marks, truth), (truth, marks)))
@@ -190,5 +226,5 @@ def _means(rows: Sequence[Row], *names: str) -> Row:
     return {name: float(f"{statistics.mean(float(row[name]) for row in rows):.3g}") for name in names}
 
 
-def _listed(seeds: Mapping[int, object]) -> str:
+def _listed(seeds: Iterable[int]) -> str:
     return " ".join(map(str, seeds))

@@ -11,12 +11,22 @@ from fedbnsl_research.bench import missing as bench
 from fedbnsl_research.bench.confidence import covered
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import run_plan
-from fedbnsl_workbench.tables.synthetic import synthesise
+from fedbnsl_workbench.tables.hospital import ROWS, draw
+from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
+
+_MIXED_COLUMNS = ("skeleton F1", "CPDAG SHD", "false pairs", "lost pairs", "rounds of EM")
+
+
+class Published(SyntheticFederation):
+    """Of a published network: what it names its graph."""
+
+    @property
+    def graph(self):
+        return self.W != 0
 
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(bench, "_ROWS", 80)
     monkeypatch.setattr(bench, "_SITES", 3)
 
 
@@ -51,7 +61,7 @@ def test_no_site_is_left_with_one_variable_and_no_variable_without_a_site(share)
 
 
 def test_where_nothing_is_missing_a_row_is_that_of_the_plan_by_itself(few):
-    drawn = {seed: bench._drawn(6, seed) for seed in (4, 5)}
+    drawn = {seed: bench._drawn(6, 80, seed) for seed in (4, 5)}
     row = bench._cells(drawn, 0.0, "MCAR")
     results = [run_plan(Plan.load("standard").with_settings(bootstrap=0), one) for one in drawn.values()]
     truths = [one.W != 0 for one in drawn.values()]
@@ -63,7 +73,7 @@ def test_where_nothing_is_missing_a_row_is_that_of_the_plan_by_itself(few):
 
 
 def test_a_row_of_missing_cells_has_rounds_and_bytes_of_em_and_the_same_tables_without_it(few):
-    drawn = {4: bench._drawn(6, 4)}
+    drawn = {4: bench._drawn(6, 80, 4)}
     little, much = (bench._cells(drawn, share, "MCAR") for share in (0.1, 0.6))
     assert little["figure"] == "6 variables, 3 x 80 rows, 10% of cells missing (MCAR), graphs of seeds 4"
     (X, *others) = bench.lacking_cells(drawn[4].tables, 0.1, "MCAR", np.random.default_rng((4, 1)))
@@ -80,14 +90,15 @@ def test_a_row_of_missing_cells_has_rounds_and_bytes_of_em_and_the_same_tables_w
 
 
 def test_a_row_of_missing_columns_counts_pairs_that_no_site_has(few):
-    drawn = {seed: synthesise(bench._OF_ABSENT, 12, 3, 80, seed) for seed in (1, 2)}
-    row = bench._columns(drawn, 0.5)
+    drawn = {seed: synthesise(12, 12, 3, 80, seed) for seed in (1, 2)}
+    given = {seed: (one.tables, one.W != 0) for seed, one in drawn.items()}
+    row = bench._columns("12 variables", given, 0.5)
     apart = 0
     for seed in drawn:
         there = ~bench.lacking_columns(3, 12, 0.5, np.random.default_rng((seed, 2)))
         apart += np.triu(~(there[:, :, None] & there[:, None]).any(axis=0)).sum()
     assert row["pairs never together"] == apart / 2 > 0
-    assert bench._columns(drawn, 0.0)["pairs never together"] == 0
+    assert bench._columns("12 variables", given, 0.0)["pairs never together"] == 0
     true = np.mean([np.count_nonzero(one.W) for one in drawn.values()])
     # Of all true pairs, those that are not lost are found, and found pairs are these and the false ones.
     found = true - row["lost pairs"]
@@ -95,28 +106,57 @@ def test_a_row_of_missing_columns_counts_pairs_that_no_site_has(few):
     assert row["skeleton F1"] == pytest.approx(2 * found / (true + found + row["false pairs"]), abs=0.1)
 
 
-def test_the_time_is_of_as_many_patterns_as_it_states(monkeypatch):
-    monkeypatch.setattr(bench, "_TIMED_ROWS", 2000)
-    row = bench._seconds(30)
-    assert row["figure"] == "time of EM at a site, 2000 rows, 20 columns, 30 patterns"
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_mixed_tables_lack_the_stated_share_of_their_cells(share, monkeypatch):
+    seen = []
+    monkeypatch.setattr(bench, "_learned", lambda plan, tables: seen.append(tables))
+    monkeypatch.setattr(bench, "_judged", lambda result, truth: dict.fromkeys(_MIXED_COLUMNS, truth.sum()))
+    row = bench._mixed([3], share)
+    (tables,) = seen
+    assert [len(table.X) for table in tables.values()] == list(ROWS)
+    gaps = np.concatenate([np.isnan(table.X) for table in tables.values()])
+    assert gaps.mean() == pytest.approx(share, abs=0.01)
+    assert gaps.shape[1] > 12  # indicators of levels
+    assert row["false pairs"] == float(f"{np.count_nonzero(draw(3).W):.3g}")
+
+
+def test_the_time_is_of_as_many_rows_columns_and_patterns_as_it_states():
+    row = bench._seconds(2000, 12, 30)
+    assert row["figure"] == "time of EM at a site, 2000 rows, 12 columns, 30 patterns"
     assert min(value for name, value in row.items() if name != "figure") > 0
 
 
 def test_the_tables_are_those_that_the_project_states_and_seeds_may_be_chosen(monkeypatch):
     asked = []
-    monkeypatch.setattr(bench, "_drawn", lambda d, seed: asked.append((d, seed)))
+
+    def drawn(name, seed, **size):
+        asked.append((name, size["size"][1], seed))
+        return synthesise(2, 1, 1, 20, 0)
+
+    monkeypatch.setattr(bench, "_drawn", lambda d, n, seed: drawn(d, seed, size=(8, n)))
+    monkeypatch.setattr(bench, "published", lambda seed, name, size: Published(**vars(drawn(name, seed, size=size))))
     monkeypatch.setattr(bench, "_cells", lambda drawn, share, way: {"figure": (len(drawn), share, way)})
-    monkeypatch.setattr(bench, "_columns", lambda drawn, share: {"figure": (len(drawn), share)})
-    monkeypatch.setattr(bench, "_seconds", lambda n: {"figure": n})
+    monkeypatch.setattr(bench, "_columns", lambda name, drawn, share: {"figure": (name, len(drawn), share)})
+    monkeypatch.setattr(bench, "_mixed", lambda seeds, share: {"figure": (len(seeds), share)})
+    monkeypatch.setattr(bench, "_seconds", lambda *size: {"figure": size})
     shares = [(0.0, "MCAR"), *((share, way) for way in ("MCAR", "MAR") for share in (0.1, 0.2, 0.3))]
     rows = [row["figure"] for row in bench.missing()]
-    columns = [(10, share) for share in (0.0, 0.1, 0.3, 0.5)]
-    assert rows == [*((5, *one) for one in shares), *((1, *one) for one in shares), *columns, 30, 3000]
-    assert asked == [*((20, seed) for seed in range(5)), (50, 0), *((12, seed) for seed in range(10))]
-    assert (bench._SITES, bench._ROWS, bench._NOISE) == (8, 1000, (0.5, 2.0))
+    assert rows == [
+        *((n, *one) for n in (10, 1, 3) for one in shares),
+        *(("12 variables", 10, share) for share in (0.0, 0.1, 0.3, 0.5)),
+        (10, 0.0),
+        (10, 0.2),
+        *((10**6, 20, 30), (10**6, 20, 3000), (2000, 150, 2000)),
+        *((name, 10, share) for name in ("ecoli70", "magic-niab") for share in (0.0, 1 / 3)),
+    ]
+    ten = range(10)
+    generated = [*((20, 1000, k) for k in ten), (50, 1000, 0), *((20, 5000, k) for k in range(3))]
+    named = [(name, 1000, k) for name in ("ecoli70", "magic-niab") for k in ten]
+    assert asked == [*generated, *((12, 1000, k) for k in ten), *named]
+    assert (bench._SITES, bench._NOISE) == (8, (0.5, 2.0))
     del asked[:]
     list(bench.missing((7,)))
-    assert asked == [(20, 7), (50, 7), (12, 7)]
+    assert {seed for *_, seed in asked} == {7}
 
 
 def test_the_command_takes_its_seeds(fedbnsl, monkeypatch):

@@ -212,11 +212,12 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
         tmp_path / "run",
     )
     own = model.personalised(tables[0])
-    data = site_tables([tables[0]], dictionary=dictionary(sex=WORDS["sex"]))["site-1"].complete_cases()
+    whole = site_tables([tables[0]], dictionary=dictionary(sex=WORDS["sex"]))["site-1"]
+    data = whole.complete_cases()
     assert own.variables == COLUMNS
     ends = [COLUMNS.index("blood=A"), COLUMNS.index("visits")]
     assert own.dag[np.ix_(ends, ends)].any()
-    assert np.array_equal(own.weights, personalise(data, own.dag, intercept=True).weights)
+    assert np.array_equal(own.weights, personalise(whole, own.dag, intercept=True).weights)
     W = np.zeros((6, 6))
     for edge in model.result_["edges"]:
         for pair in edge.get("coefficients", [edge]):
@@ -241,7 +242,7 @@ def test_an_unknown_category_is_refused_by_its_spelling(tmp_path: Path) -> None:
     narrow = {**WORDS, "blood": {"kind": "nominal", "levels": ["0", "A", "AB"]}}
     with pytest.raises(DataError, match="no level of the data dictionary, such as 'B'"):
         FedSparseBNSL(plan="standard", dictionary=narrow).fit([table])
-    with pytest.raises(DataError, match="lacks 'height'"):
+    with pytest.raises(DataError, match="no site has 'height'"):
         FedSparseBNSL(plan="standard", dictionary={**WORDS, "height": {}}).fit([table])
 
 

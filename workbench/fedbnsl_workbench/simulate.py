@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbnsl.console.interrupt import Interruption
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError, InterruptedRunError, SchemaMismatchError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
@@ -148,6 +149,12 @@ def simulate(
 
     attended(load, look=partial(look, (LOADING, None)), goes_on=lambda: False)
     variables = plan.column_names or next(iter(tables.values())).variables
+    if nowhere := set.intersection(*(set(table.absent) for table in tables.values())):
+        raise DataError(
+            f"no site has {first_few(map(repr, sorted(nowhere)))}",
+            remedy="Is it called so in the tables? Otherwise leave it out of the data dictionary, or of the plan's "
+            "`variables`.",
+        )
     used: dict[str, Dataset] = {}
     for site, table in tables.items():
         try:

@@ -148,10 +148,11 @@ def simulate(
             watch(replace(status, elapsed_s=now - began, time_unix_s=time.time(), phase=phase))
 
     attended(load, look=partial(look, (LOADING, None)), goes_on=lambda: False)
-    variables = plan.column_names or next(iter(tables.values())).variables
-    if nowhere := set.intersection(*(set(table.absent) for table in tables.values())):
+    first, *others = tables.values()
+    variables = plan.column_names or first.variables
+    if nowhere := [name for name in first.absent if all(name in table.absent for table in others)]:
         raise DataError(
-            f"no site has {first_few(map(repr, sorted(nowhere)))}",
+            f"no site has {first_few(map(repr, nowhere))}",
             remedy="Is it called so in the tables? Otherwise leave it out of the data dictionary, or of the plan's "
             "`variables`.",
         )

@@ -80,10 +80,11 @@ class Absent(RootModel[dict[str, tuple[VariableName, ...]]]):
         if bare := [site for site, names in named.items() if variables and len(set(variables) - set(names)) < 2]:
             yield f"such that each site has two variables, also {first_few(bare)}"
         if nowhere := [name for name, without in lacking.items() if len(without) == n_sites]:
-            yield f"such that a site has {first_few(map(repr, nowhere))}: leave out at all sites what none has"
+            told = first_few(map(repr, nowhere))
+            yield f"such that one of n_participants = {n_sites} sites has {told}: leave out of the run what none has"
         if apart := self._apart(n_sites, variables):
             one, other = (" or ".join(map(repr, sorted(names))) for names in apart[:2])
-            yield f"such that some site has {one} and {other}: nothing would link them"
+            yield f"such that one of n_participants = {n_sites} sites has {one} and {other}: nothing would link them"
 
     def _apart(self, n_sites: int, variables: Sequence[str]) -> list[set[str]]:
         """Groups of variables of which no site has any two of different ones; empty: one group, or not known."""

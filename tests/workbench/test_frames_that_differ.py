@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fedbnsl.errors import DataError, FedbnslError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_workbench.estimator import FedSparseBNSL
@@ -113,6 +114,17 @@ def test_what_is_no_absent_column_is_refused(
 ) -> None:
     with pytest.raises(DataError, match=said):
         FedSparseBNSL(plan=STANDARD).fit(change(frames))
+
+
+def test_names_that_one_frame_or_the_dictionary_tells_apart_are_two_variables(frames: Frames) -> None:
+    cells = {"X1": "CD4+", "X2": "CD4-"}
+    together = {site: frame.rename(columns=cells) for site, frame in frames.items()}  # west has both
+    assert site_tables(together, may_lack=True)["north"].absent == ("CD4-",)
+    apart = {"north": together["north"], "south": together["south"].drop(columns="CD4+")}
+    with pytest.raises(DataError, match="north: lacks 'CD4-', and has 'CD4\\+'"):
+        site_tables(apart, may_lack=True)
+    described = Dictionary.from_plain({name: {} for name in ("CD4+", "CD4-", "X3", "X4", "X5")}, origin="here")
+    assert site_tables(apart, dictionary=described, may_lack=True)["south"].absent == ("CD4+", "X4")
 
 
 def test_a_plan_of_complete_rows_refuses_frames_with_different_columns(frames: Frames) -> None:

@@ -69,6 +69,7 @@ def site_tables(
         Whether a data frame may lack variables: they are absent at its site. Without `columns` and a dictionary, the
         variables are then those of all frames.
     """
+    given = set(columns) | set(dictionary.root)
     read = {site: (*_columns(site, table), hasattr(table, "columns")) for site, table in _named(tables).items()}
     if dictionary:
         columns = dictionary.of_run(columns)
@@ -79,7 +80,8 @@ def site_tables(
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
         used = dictionary.present(wanted) if dictionary else tuple(wanted)
         absent = frozenset(used).difference(names) if may_lack and has_names else frozenset[str]()
-        _refuse_other_spellings(site, names, absent)
+        told_apart = [given, *(set(others) for others, _, _ in read.values())]
+        _refuse_other_spellings(site, names, absent, told_apart)
         here = [*(name for name in used if name not in absent), *dictionary.rows.keys]
         if difference := unlike([name for name in names if name in here] if columns else names, here):
             raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
@@ -89,10 +91,16 @@ def site_tables(
     return found
 
 
-def _refuse_other_spellings(site: str, names: Sequence[str], absent: Iterable[str]) -> None:
-    """Refuse a frame that lacks a column but for its spelling: one variable would become two that never meet."""
+def _refuse_other_spellings(
+    site: str, names: Sequence[str], absent: Iterable[str], told_apart: Sequence[Set[str]]
+) -> None:
+    """Refuse a frame that lacks a column but for its spelling: one variable would become two that never meet.
+
+    `told_apart`: names that are of different variables where they stand together, such as CD4+ and CD4-.
+    """
     for name in sorted(absent):
-        if same := [one for one in names if letters_of(one) == letters_of(name)]:
+        alike = [one for one in names if letters_of(one) == letters_of(name)]
+        if same := [one for one in alike if not any({one, name} <= known for known in told_apart)]:
             raise DataError(
                 f"{site}: lacks {name!r}, and has {same[0]!r}: if they are one variable, give them one name"
             )

@@ -360,6 +360,42 @@ def clipped_before_they_are_scaled(folder: Path) -> Iterator[None]:
         yield
 
 
+def _completed(name: str, *changes: tuple[str, str]) -> Plant:
+    """A bug in what records with gaps add."""
+
+    @contextmanager
+    def plant(folder: Path) -> Iterator[None]:
+        changed = rewritten(private_moments, folder, *changes)
+        with mock.patch.object(private_moments, "release_residual_moments", changed.release_residual_moments):
+            yield
+
+    plant.__name__ = name
+    return plant
+
+
+_PREPARED = "x = (rows - centre) / scale"
+_EXPECTED_NORM = "LATTICE / np.maximum(norms, norm_bound**2)"
+WRONG_COMPLETIONS = [
+    # One record moves the mean, and with it all others that have a gap.
+    _completed(
+        "gaps_filled_with_the_mean_of_the_site",
+        (_PREPARED, "x = (np.where(np.isnan(rows), np.nanmean(X, axis=0), rows) - centre) / scale"),
+    ),
+    _completed(
+        "a_model_of_the_site_itself",
+        (
+            "model = Model((np.eye(d) - W) / scales, spreads)",
+            "model = Model((np.eye(d) - W) / scales, np.nanstd(X, axis=0))",
+        ),
+    ),
+    _completed("expected_records_not_shortened", (_EXPECTED_NORM, "LATTICE / norm_bound**2 * np.ones(len(norms))")),
+    _completed(
+        "what_is_uncertain_added_whole", ("V if usable.any()", "V * (norms.max() / norm_bound**2) if usable.any()")
+    ),
+    _completed("uncertainty_left_out_of_the_norm", (" + np.square(V).sum()", "")),
+]
+
+
 @contextmanager
 def paid_after_drawing(folder: Path) -> Iterator[None]:
     early = ("        # Reserve before drawing:", "        payload = draw()\n        # Reserve before drawing:")

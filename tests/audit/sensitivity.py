@@ -11,10 +11,13 @@ from audit.reference import LATTICE
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import randomness
+from fedbnsl_client.privacy.private_moments import Whole
 from fedbnsl_client.solvers.settings import Settings
 
 CLIPS = np.array([0.5, 2.0, 7.0])
 EXTREMES = (1e308, -1e308, 1e100, np.nan, np.inf, -np.inf, 5e-324, 1e-200, 0.0, -0.0, 1.0, -3.0)
+GAPS = [np.array(x) for x in itertools.product((np.nan, 1e4, -2.0), repeat=3)]
+"""A record with every pattern of gaps."""
 RECORDS = [np.array(x) for x in itertools.product((1e308, -1e308, np.nan, np.inf, 5e-324, 0.0, -2.0), repeat=3)]
 
 
@@ -139,3 +142,31 @@ def check_residual_moments(release: Callable[..., Matrix], records: list[Matrix]
                 other = release(replaced(X, record), W, scales, bound, 2, randomness.seeded("r"))
                 moved = np.linalg.norm((other - base) * len(X) / bound**2 * LATTICE)
                 assert moved <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved / LATTICE}"
+
+
+def check_completed_moments(release: Callable[..., Matrix], records: list[Matrix] = RECORDS) -> None:
+    """The same of records that are completed, beside others with every pattern of gaps.
+
+    For models of every kind, too: good ones, and such as no coordinator should send.
+    """
+    X = np.vstack([table(60), *GAPS])
+    W = np.triu(weights()[1], 1)
+    for scales, spreads in (
+        (np.ones(3), np.full(3, 0.5)),
+        (np.array([1e-3, 1.0, 50.0]), np.array([1.0, 30.0, 1e-3])),
+        (np.array([0.0, np.inf, -2.0]), np.ones(3)),
+        (np.ones(3), np.array([1e-200, np.nan, 1e200])),
+    ):
+        for asked in (W, weights()[2]):
+            for bound in (1.5, 100.0):
+                whole = Whole(np.ones(3), np.array([2.0, 1.0, 0.5]), spreads)
+
+                def sums(X: Matrix, asked: Matrix = asked, bound: float = bound, whole: Whole = whole) -> Matrix:
+                    found = release(X, asked, scales, bound, 2, randomness.seeded("g"), whole)
+                    return found * len(X) / bound**2 * LATTICE
+
+                base = sums(X)
+                assert np.isfinite(base).all()
+                for record in [*GAPS, *records]:
+                    moved = np.linalg.norm(sums(replaced(X, record)) - base)
+                    assert moved <= np.sqrt(2.0) * LATTICE + len(base) + 0.1, f"{record} moved it by {moved / LATTICE}"

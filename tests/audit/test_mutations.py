@@ -55,6 +55,10 @@ def residual_moments() -> None:
     sensitivity.check_residual_moments(private_moments.release_residual_moments, LARGE)
 
 
+def completed_moments() -> None:
+    sensitivity.check_completed_moments(private_moments.release_residual_moments, LARGE)
+
+
 def gaussian_draws() -> None:
     samplers.check_gaussian(noise.discrete_gaussian, 40)
 
@@ -90,6 +94,7 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
     (moments, [planted.unclipped_moments]),
     (covariance, [planted.unclipped_records]),
     (residual_moments, [planted.unclipped_records, planted.clipped_before_they_are_scaled]),
+    (completed_moments, planted.WRONG_COMPLETIONS),
     # Samplers.
     (gaussian_draws, [planted.half_the_variance_in_the_sampler]),
     (rounded_gaussian_draws, planted.WRONG_SAMPLERS),

@@ -5,7 +5,7 @@ own mean, one that all sites share, or zero, as the plan says; a site's own mean
 
 In a private run the mean is the noisy one that was paid for, so that a prepared record depends on no other record but
 through numbers that were released. An exact mean would void the guarantee: one outlier would move all other records.
-A record with a missing value counts as zeros.
+To private steps a record with a missing value counts as zeros.
 """
 
 from collections.abc import Callable
@@ -38,20 +38,24 @@ class NoisyColumns(NamedTuple):
 
     Attributes
     ----------
-    complete_rows
-        At least 1.
+    n_values
+        (d,) rows that have a value, at least 1.
     means, variances
         (d,) each, in units of the columns; noise may make variances negative.
     """
 
-    complete_rows: float
+    n_values: Matrix
     means: Matrix
     variances: Matrix
 
     @classmethod
-    def of(cls, sums: Matrix, low: Matrix, high: Matrix) -> Self:
-        """From the (2 d + 1,) sums of `private_moments.release_statistics`, and the bounds that they were made with."""
-        rows, (u, squares) = max(float(sums[0]), 1.0), sums[1:].reshape(2, -1)
+    def of(cls, sums: Matrix, low: Matrix, high: Matrix, variable_of: Index) -> Self:
+        """From the sums of `private_moments.release_statistics`, and the bounds that they were made with.
+
+        `variable_of`: (d,) position of each column's variable.
+        """
+        counts, (u, squares) = sums[: -2 * len(low)], sums[-2 * len(low) :].reshape(2, -1)
+        rows = np.maximum(counts, 1.0)[variable_of]
         half, mean = (high - low) / 2.0, np.clip(u / rows, -1.0, 1.0)
         return cls(rows, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
 
@@ -61,13 +65,13 @@ def column_means(X: Matrix) -> Matrix:
     return means_and_counts(X)[0]
 
 
-def means_and_counts(X: Matrix) -> tuple[Matrix, Index]:
+def means_and_counts(X: Matrix) -> tuple[Matrix, Matrix]:
     """(d,) means, corrected once, for a plain sum loses digits where means are large; and (d,) counts of values."""
     means, counts = _mean_of_values(X, lambda block: block)
     return means + _mean_of_values(X, lambda block: block - means)[0], counts
 
 
-def _mean_of_values(X: Matrix, f: Callable[[Matrix], Matrix]) -> tuple[Matrix, Index]:
+def _mean_of_values(X: Matrix, f: Callable[[Matrix], Matrix]) -> tuple[Matrix, Matrix]:
     """(d,) mean of f over the values of each column, and how many these are: one pass, the bits of a plain sum."""
 
     def sums(block: Matrix) -> Matrix:
@@ -75,7 +79,7 @@ def _mean_of_values(X: Matrix, f: Callable[[Matrix], Matrix]) -> tuple[Matrix, I
         return np.stack([np.nansum(found, axis=0), (~np.isnan(found)).sum(axis=0)])
 
     total, counts = sum_over_rows(X, sums)
-    return np.asarray(total / np.maximum(counts, 1.0)), counts.astype(np.int64)
+    return np.asarray(total / np.maximum(counts, 1.0)), counts
 
 
 def has_intercept(preparation: Preparation | None) -> bool:
@@ -83,7 +87,7 @@ def has_intercept(preparation: Preparation | None) -> bool:
     return preparation is not None and preparation.intercept != "none"
 
 
-def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matrix, Index]:
+def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matrix, Matrix]:
     """What a site answers to a statistics round: its means where all sites share one, its variances, and its values.
 
     `X`: (n, d); without missing values, but where EM completes them.
@@ -102,7 +106,7 @@ def column_statistics(X: Matrix, preparation: Preparation) -> tuple[Matrix, Matr
     if preparation.needs_variances and preparation.intercept != "none":
         centre = column_means(X)
     variances, counts = _mean_of_values(X, lambda block: np.square(block - centre))
-    n_values = np.empty(0, dtype=np.int64) if (counts == len(X)).all() else counts
+    n_values = np.empty(0) if (counts == len(X)).all() else counts
     if not preparation.needs_variances:
         return np.empty(0), np.empty(0), n_values
     return (centre if preparation.intercept == "common" else np.empty(0)), variances, n_values

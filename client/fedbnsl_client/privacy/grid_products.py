@@ -41,6 +41,20 @@ def add_products(columns: Matrix, sums: NDArray[np.int64]) -> None:
                 sums[start + 3, j] += np.int64(s3)
 
 
+@exact_sums
+def add_expected_products(columns: Matrix, V: Matrix, shares: Matrix, sums: NDArray[np.int64]) -> None:
+    """The same with a (d, d) matrix V added to the products of every record, times its (n,) share."""
+    d, n = columns.shape
+    for i in range(d):
+        for j in range(i, d):
+            total = 0.0
+            for k in range(n):
+                total += np.rint(columns[i, k] * columns[j, k] + V[i, j] * shares[k])
+            sums[i, j] += np.int64(total)
+
+
 def warm_up() -> None:
-    """Compile the kernel, or load it from the cache, before a round waits for it."""
-    add_products(np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64))
+    """Compile the kernels, or load them from the cache, before a round waits for them."""
+    one, sums = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64)
+    add_products(one, sums)
+    add_expected_products(one, one, one[0], sums)

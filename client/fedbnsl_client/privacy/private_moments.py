@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.privacy.grid_products import add_products
+from fedbnsl_client.privacy.expected_residuals import Model
+from fedbnsl_client.privacy.grid_products import add_expected_products, add_products
 from fedbnsl_client.privacy.many_gaussians import rounded_gaussians
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
 
@@ -35,16 +36,20 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
     return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
 
 
-def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
-    """(2 d + 1,) noisy number of complete rows of an (n, d) table, then sums of u and of u^2 over them.
+def release_statistics(
+    X: Matrix, low: Matrix, high: Matrix, variable_of: Index, variance: int, randbelow: Randbelow
+) -> Matrix:
+    """(V + 2 d,) noisy numbers of the values of the variables of an (n, d) table, then sums of u and of u^2.
 
     Parameters
     ----------
     X
-        A row with a NaN is incomplete and counts as zeros.
+        NaN where a record has no value: it adds nothing there.
     low, high
         (d,) public bounds: u is the value mapped from between them into [-1, 1]. How far one record can move the
         sums: see `calibration.statistics_sensitivity`.
+    variable_of
+        (d,) position of each column's variable, ascending from 0; columns of one are missing together.
     variance
         Of the noise, in fixed-point grid units squared.
 
@@ -53,13 +58,14 @@ def release_statistics(X: Matrix, low: Matrix, high: Matrix, variance: int, rand
     sums
         In records, so that the sum of u over one record lies in [-1, 1].
     """
+    first = np.unique(variable_of, return_index=True)[1]
 
     def grid_sums(X: Matrix) -> Matrix:
-        X = X[~np.isnan(X).any(axis=1)]
+        lacking = np.isnan(X)
         with np.errstate(over="ignore", invalid="ignore"):
             u = np.nan_to_num(np.clip((2.0 * X - low - high) / (high - low), -1.0, 1.0), nan=0.0)
         sums = [np.rint(LATTICE * u).sum(axis=0), np.rint(LATTICE * u * u).sum(axis=0)]
-        return np.concatenate([[float(LATTICE * len(X))], *sums])
+        return np.concatenate([LATTICE * (~lacking[:, first]).sum(axis=0, dtype=np.float64), *sums])
 
     sums = sum_over_rows(X, grid_sums)  # whole numbers, whatever the blocks
     return np.array([int(total) + rounded_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
@@ -74,11 +80,27 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
         As in `release_residual_moments`, for the records themselves.
     """
     values, vectors = np.linalg.eigh(
-        _noisy(_sums(X, lambda rows: rows, X.shape[1], norm_bound), variance, randbelow)
+        _noisy(_sums(X, lambda rows: _grid_sums(rows, norm_bound), X.shape[1]), variance, randbelow)
         * norm_bound**2
         / (LATTICE * X.shape[0])
     )
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+class Whole(NamedTuple):
+    """What makes records comparable, and whole: released numbers, (d,) each.
+
+    Attributes
+    ----------
+    centre, scale
+        Of the columns.
+    spreads
+        Standard deviations of the residuals, by what was released.
+    """
+
+    centre: Matrix
+    scale: Matrix
+    spreads: Matrix
 
 
 def release_residual_moments(
@@ -88,7 +110,7 @@ def release_residual_moments(
     norm_bound: float,
     variance: int,
     randbelow: Randbelow,
-    prepared_by: tuple[Matrix, Matrix] | None = None,
+    prepared_by: Whole | None = None,
 ) -> Matrix:
     """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
 
@@ -97,8 +119,8 @@ def release_residual_moments(
     Parameters
     ----------
     X
-        (n, d) table. A record whose residuals or their norm are not finite counts as zeros, as one with a missing
-        value does.
+        (n, d) table. A record whose residuals or their norm are not finite counts as zeros; so does one with a gap,
+        unless columns are prepared: then it counts as is expected of it (`expected_residuals`).
     W, scales
         (d, d) weights and (d,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
         and equal in size, so that the noise is small relative to each.
@@ -109,7 +131,7 @@ def release_residual_moments(
         Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
         two entries.
     prepared_by
-        (d,) centre and (d,) scale of the columns, from released numbers; None: columns are taken as they are.
+        None: columns are taken as they are.
     """
     sums, _ = residual_sums(X, W, scales, norm_bound, variance, randbelow, prepared_by)
     return np.asarray(sums * norm_bound**2 / (LATTICE * X.shape[0]))
@@ -138,7 +160,7 @@ def residual_sums(
     norm_bound: float,
     variance: int,
     randbelow: Randbelow,
-    prepared_by: tuple[Matrix, Matrix] | None = None,
+    prepared_by: Whole | None = None,
     shared: Shared = _ALONE,
 ) -> tuple[Matrix, Matrix]:
     """What `release_residual_moments` gives, on the fixed-point grid; with prepared columns a site's own means.
@@ -152,17 +174,31 @@ def residual_sums(
         these units.
     """
     means_variance, share = shared
-    constant = constant_residual(X.shape[1])
+    d = X.shape[1]
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
-            if prepared_by is None:
-                return np.asarray((rows - rows @ W) / scales)
-            centre, scale = prepared_by
-            x = (rows - centre) / scale
-            return np.column_stack([(x - x @ W) / scales, np.full(len(x), constant)])
+            return np.asarray((rows - rows @ W) / scales)
 
-    sums = _sums(X, residuals, X.shape[1] + (prepared_by is not None), norm_bound)
+    def with_constant(Z: Matrix) -> Matrix:
+        return np.column_stack([Z, np.full(len(Z), constant_residual(d))])
+
+    if prepared_by is None:
+        sums = _sums(X, lambda rows: _grid_sums(residuals(rows), norm_bound), d)
+    else:
+        centre, scale, spreads = prepared_by
+        model = Model((np.eye(d) - W) / scales, spreads)
+
+        def of_prepared(rows: Matrix) -> NDArray[np.int64]:
+            with np.errstate(all="ignore"):
+                x = (rows - centre) / scale
+            gaps = np.isnan(x).any(axis=1)
+            found = _grid_sums(with_constant(residuals(x[~gaps] if gaps.any() else x)), norm_bound)
+            for Z, B in model.expected(x[gaps]):
+                found += _expected_grid_sums(with_constant(Z), np.column_stack([B, np.zeros(len(B))]), norm_bound)
+            return found
+
+        sums = _sums(X, of_prepared, d + 1)
     own = sums[:, -1] if means_variance else sums[:0, -1]
     own_means = np.array([float(int(total) + rounded_gaussian(means_variance, randbelow)) for total in own])
     return _noisy(sums * share // WHOLE_SHARE, variance, randbelow), own_means
@@ -172,13 +208,13 @@ def residual_sums(
 _BLOCK = 1024
 
 
-def _sums(X: Matrix, records: Callable[[Matrix], Matrix], d: int, norm_bound: float) -> NDArray[np.int64]:
-    """(d, d) exact sums of `_grid_sums` over a whole table."""
+def _sums(X: Matrix, added: Callable[[Matrix], NDArray[np.int64]], d: int) -> NDArray[np.int64]:
+    """(d, d) exact sums of what a whole table's blocks of rows add."""
 
     def sums_of(rows: Matrix) -> NDArray[np.int64]:
         sums = np.zeros((d, d), dtype=np.int64)
         for start in range(0, len(rows), _BLOCK):
-            sums += _grid_sums(records(rows[start : start + _BLOCK]), norm_bound)
+            sums += added(rows[start : start + _BLOCK])
         return sums
 
     return sum_over_rows(X, sums_of)
@@ -200,4 +236,17 @@ def _grid_sums(Z: Matrix, norm_bound: float) -> NDArray[np.int64]:
         columns = np.ascontiguousarray(np.nan_to_num(Z / norms[:, None], nan=0.0).T) * LATTICE**0.5
     sums = np.zeros((Z.shape[1], Z.shape[1]), dtype=np.int64)
     add_products(columns, sums)
+    return sums
+
+
+def _expected_grid_sums(Z: Matrix, B: Matrix, norm_bound: float) -> NDArray[np.int64]:
+    """The same of zz' + B'B for the (n, d) records Z, each shortened to the Frobenius norm R^2."""
+    with np.errstate(all="ignore"):
+        V = B.T @ B
+        norms = np.sqrt((Z * Z).sum(axis=1) ** 2 + 2.0 * np.square(Z @ B.T).sum(axis=1) + np.square(V).sum())
+        usable = np.isfinite(norms)
+        shares = np.where(usable, LATTICE / np.maximum(norms, norm_bound**2), 0.0)
+        columns = np.ascontiguousarray((np.where(usable[:, None], Z, 0.0) * np.sqrt(shares)[:, None]).T)
+    sums = np.zeros((Z.shape[1], Z.shape[1]), dtype=np.int64)
+    add_expected_products(columns, V if usable.any() else np.zeros_like(V), shares, sums)
     return sums

@@ -181,7 +181,7 @@ class LocalProblem:
         setup = self.setup
         if setup is None or self.plan.preparation is None:
             raise LocalProtocolError("only private runs that prepare columns release statistics")
-        return NoisyColumns.of(setup.reshape(-1), *self.bounds)
+        return NoisyColumns.of(setup.reshape(-1), *self.bounds, self.mask.columns.variable_of)
 
     @cached_property
     def prepared(self) -> Prepared | None:
@@ -215,8 +215,8 @@ class LocalProblem:
 
         def draw() -> bytes:
             if plan.preparation is not None:
-                variance = self.price.setup_variance
-                return release_statistics(self.X, *self.bounds, variance, self.randbelow).tobytes()
+                variance, variable_of = self.price.setup_variance, self.mask.columns.variable_of
+                return release_statistics(self.X, *self.bounds, variable_of, variance, self.randbelow).tobytes()
             return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
 
         values = np.frombuffer(self.journal.release(0, draw, attempt=self.attempt(0)), dtype=np.float64)

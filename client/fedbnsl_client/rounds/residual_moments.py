@@ -16,7 +16,7 @@ from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.residual_moments import Answer, Task
 from fedbnsl_client.data.preparation import Prepared
 from fedbnsl_client.privacy.noisy_means import NoisyMeans, square_of_means
-from fedbnsl_client.privacy.private_moments import Shared, release_residual_moments, residual_sums
+from fedbnsl_client.privacy.private_moments import Shared, Whole, release_residual_moments, residual_sums
 from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_size
 
 
@@ -42,14 +42,14 @@ class Rounds(LocalRounds):
         self._means = before.after(own_means, A, math.sqrt(variance) * self._unit, constant_residual(d))
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Refuse weights or scales that give no usable residuals, before budget is spent on them."""
+        """Refuse weights, scales or spreads that give no usable residuals, before budget is spent on them."""
         content, d = cast(Task, task.content), self.problem.X.shape[1]
         check_size(task, content.weights.value)
-        scales = content.scales
-        if scales.shape != (d,) or not ((scales >= 1 / LARGEST) & (scales <= LARGEST)).all():
-            raise RemoteProtocolError(
-                f"round {task.round}: expected {d} scales from {1 / LARGEST:g} to {LARGEST:g}; nothing was released"
-            )
+        for numbers, what in ((content.scales, "scales"), (content.spreads, "spreads")):
+            if numbers.shape != (d,) or not ((numbers >= 1 / LARGEST) & (numbers <= LARGEST)).all():
+                raise RemoteProtocolError(
+                    f"round {task.round}: expected {d} {what} from {1 / LARGEST:g} to {LARGEST:g}; nothing was released"
+                )
 
     def answer(self, task: RoundTask) -> Answer | MaskedSum:
         """The release."""
@@ -65,7 +65,7 @@ class Rounds(LocalRounds):
             privacy.residual_norm_bound(d),
             price.moments_variance,
             problem.randbelow,
-            by,
+            None if by is None else Whole(*by, content.spreads),
         )
         if problem.member is None:
             released = release_residual_moments(*asked)

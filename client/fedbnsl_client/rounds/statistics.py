@@ -16,7 +16,7 @@ class Rounds(LocalRounds):
     """Exact statistics, or in a private run those of the setup."""
 
     def answer(self, task: RoundTask) -> Answer | MaskedSum:
-        """Complete rows, variances, and means where all sites share one."""
+        """Variances, how many values they are of, and means where all sites share one."""
         preparation = self.problem.plan.preparation
         if preparation is None:
             raise LocalProtocolError("statistics belong to plans with [preparation]")
@@ -26,5 +26,5 @@ class Rounds(LocalRounds):
         noisy = self.problem.noisy_columns
         if self.problem.member is not None:
             low, high = self.problem.bounds
-            return self.problem.masked(task, summands(noisy.complete_rows, noisy.variances, (high - low) / 2.0))
-        return Answer(np.empty(0), noisy.variances, noisy.complete_rows)
+            return self.problem.masked(task, summands(noisy.n_values, noisy.variances, (high - low) / 2.0))
+        return Answer(np.empty(0), noisy.variances, 0.0, noisy.n_values)

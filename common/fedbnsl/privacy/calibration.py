@@ -365,21 +365,24 @@ def _moments_variance(cost: float, d: int) -> int:
 def statistics_sensitivity(blocks: Sequence[int]) -> float:
     """How far one record can move the sums of a statistics round, in fixed-point grid units, as a Euclidean distance.
 
-    A record adds (1, u, u^2), each column u mapped into [-1, 1] by public bounds, or zeros if a value is missing.
-    Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of indicators (as
-    large as `blocks` says), two columns differ at most. A whole record and zeros lie at most sqrt(1 + 2 d) apart. Each
+    A record adds (1, u, u^2) for each variable, its columns u mapped into [-1, 1] by public bounds, or zeros where it
+    has no value. Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of
+    indicators (as large as `blocks` says), two columns differ at most. A value and none lie at most sqrt(1 + 2 k) apart,
+    with k columns: nearer than two values, unless k is at least 4. The variables of a record differ as they like. Each
     number is rounded.
 
     It also holds where indicators are shares of a group's rows, which sum to at most 1. Then all columns of a block may
     differ, but no further in all: of shares s and t, u = 2 s - 1, the squared distance is f = 4 (s - t)^2 (1 + 4 (s + t
     - 1)^2) <= 4 (s + t). For s + t >= 1 as f <= 4; else as f <= 4 w^2 (1 + 4 (1 - w)^2) <= 4 w with w = s + t, since
-    (1 - w) (1 - 2 w)^2 >= 0. So a block adds at most 8, as two columns do. Rounding then moves all 2 d numbers, by
-    sqrt(2 d) in all: no more than what two columns a block are given, 2 each, or else d is so large that a record and
-    zeros lie further apart.
+    (1 - w) (1 - 2 w)^2 >= 0. So a block adds at most 8, as two columns do. Rounding then moves its 2 k numbers, by
+    sqrt(2 k) in all: no more than what two columns are given, 2 each, or else k is so large that a value and none lie
+    further apart.
     """
-    other_values = sum(min(size, 2) for size in blocks) * (2 * LATTICE + 2) ** 2
-    missing = LATTICE**2 + sum(blocks) * 2 * (LATTICE + 1) ** 2
-    return math.sqrt(max(other_values, missing))
+
+    def furthest(size: int) -> int:
+        return max(min(size, 2) * (2 * LATTICE + 2) ** 2, LATTICE**2 + size * 2 * (LATTICE + 1) ** 2)
+
+    return math.sqrt(sum(map(furthest, blocks)))
 
 
 def own_means_sensitivity(norm_bound: float, n_columns: int) -> float:

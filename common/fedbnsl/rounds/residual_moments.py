@@ -1,7 +1,7 @@
 """A private moments round: noisy second moments of what a DAG leaves unexplained at a site, in public units.
 
 Where a plan prepares columns, records have a constant as a further column: with it the coordinator takes out what
-noisy centres leave of a mean.
+noisy centres leave of a mean. Records with gaps are completed by the graph and the spreads of its residuals.
 """
 
 import hashlib
@@ -22,16 +22,21 @@ YIELDS = Yields.GRAPH
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """Which residuals to use: x - W'x for the acyclic (d, d) weights W, divided by the (d,) scales, above 0."""
+    """Which residuals to use: x - W'x for the acyclic (d, d) weights W, divided by the (d,) scales, above 0.
+
+    `spreads`: (d,) their standard deviations by what was released so far, above 0.
+    """
 
     weights: SparseMatrix
     scales: Matrix
+    spreads: Matrix
 
     @property
     def digest(self) -> bytes:
-        """8 bytes that identify the weights and scales."""
+        """8 bytes that identify the task."""
         W = self.weights
-        return hashlib.sha256(W.index.tobytes() + W.value.tobytes() + self.scales.tobytes()).digest()[:8]
+        parts = (W.index, W.value, self.scales, self.spreads)
+        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).digest()[:8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +56,20 @@ def n_rounds(plan: Plan) -> int:
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
     wire.residual_moments.weights.CopyFrom(encode_matrix(task.weights, value_type=encoding.value_type))
-    # Scales are always sent in full precision.
+    # Always in full precision.
     wire.residual_moments.scale.extend(task.scales.tolist())
+    wire.residual_moments.spread.extend(task.spreads.tolist())
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
     weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
-    scales = finite(wire.residual_moments.scale)
-    if scales.size != n_variables or (scales <= 0).any():
-        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; expected {n_variables}, all above 0")
-    return Task(weights, scales)
+    scales, spreads = finite(wire.residual_moments.scale), finite(wire.residual_moments.spread)
+    for numbers, what in ((scales, "scales"), (spreads, "spreads")):
+        if numbers.size != n_variables or (numbers <= 0).any():
+            raise MalformedMessageError(
+                f"{numbers.size} {what}, or one not above 0; expected {n_variables}, all above 0"
+            )
+    return Task(weights, scales, spreads)
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:

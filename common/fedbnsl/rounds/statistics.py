@@ -10,7 +10,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.matrix_codec import Encoding, finite
 from fedbnsl.protocol.messages import Content, Yields
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5
@@ -36,25 +36,26 @@ class Answer(Content):
     """(d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
     empty where the plan does not need them. Noise may make them negative."""
     complete_rows: float
-    """Rows that are used: with EM those that have a value, else those without a gap."""
-    n_values: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """(d,) with EM, rows that have a value in each column; empty: all of them."""
+    """Rows that are used: with EM those that have a value, else those without a gap; 0 in a private run: all are."""
+    n_values: Matrix = field(default_factory=lambda: np.empty(0))
+    """(d,) rows that have a value in each column: with EM, where empty says all of them, and noisy in a private run."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
         return self.means.size + self.variances.size + self.n_values.size + 1, False
 
 
-def summands(complete_rows: float, variances: Matrix, half_ranges: Matrix) -> list[int]:
-    """A site's part of secure aggregation: its complete rows, and these times each column's variance, on the grid."""
-    of_columns = complete_rows * variances / half_ranges**2
-    return [round(LATTICE * number) for number in (complete_rows, *of_columns.tolist())]
+def summands(n_values: Matrix, variances: Matrix, half_ranges: Matrix) -> list[int]:
+    """A site's part of secure aggregation: by column, its values, then these times the variance, on the grid."""
+    of_columns = n_values * variances / half_ranges**2
+    return [round(LATTICE * number) for number in (*n_values.tolist(), *of_columns.tolist())]
 
 
 def as_one(sums: Sequence[int], half_ranges: Matrix) -> Answer:
     """What `summands` of all sites add up to, as of one site."""
-    rows, of_columns = max(sums[0], LATTICE), np.array(sums[1:], dtype=np.float64)
-    return Answer(np.empty(0), half_ranges**2 * of_columns / rows, rows / LATTICE)
+    n_values, of_columns = np.array(sums, dtype=np.float64).reshape(2, -1) / LATTICE
+    n_values = np.maximum(n_values, 1.0)
+    return Answer(np.empty(0), half_ranges**2 * of_columns / n_values, 0.0, n_values)
 
 
 def n_rounds(plan: Plan) -> int:
@@ -84,7 +85,7 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
         raise MalformedMessageError(
             f"{means.size} means and {variances.size} variances; expected {n_variables} of each, or none"
         )
-    n_values = np.array(wire.statistics.n_values, dtype=np.uint64)
-    if n_values.size not in (0, n_variables) or (n_values > np.iinfo(np.int64).max).any():
+    n_values = finite(wire.statistics.n_values)
+    if n_values.size not in (0, n_variables) or (n_values < 0.0).any():
         raise MalformedMessageError(f"{n_values.size} counts of values; expected {n_variables} possible ones, or none")
-    return Answer(means, variances, float(rows[0]), n_values.astype(np.int64))
+    return Answer(means, variances, float(rows[0]), n_values)

@@ -608,19 +608,25 @@ class ResidualMomentsTask(_message.Message):
 
     WEIGHTS_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def weights(self) -> _values_pb2.SparseMatrix: ...
     @_builtins.property
     def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def spread(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Standard deviations of these residuals by what was released so far: it completes records with gaps."""
+
     def __init__(
         self,
         *,
         weights: _values_pb2.SparseMatrix | None = ...,
         scale: _abc.Iterable[_builtins.float] | None = ...,
+        spread: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "spread", b"spread", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1098,14 +1104,14 @@ class Statistics(_message.Message):
     COMPLETE_ROWS_FIELD_NUMBER: _builtins.int
     N_VALUES_FIELD_NUMBER: _builtins.int
     complete_rows: _builtins.float
-    """Rows that are used: with missing = "em" all that have a value, else those without a gap. In a private run a noisy number."""
+    """Rows that are used: with missing = "em" all that have a value, else those without a gap; 0 in a private run, where all are."""
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def variance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
-    def n_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """With missing = "em", rows that have a value in each column; empty: all of them."""
+    def n_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """With missing = "em", rows that have a value in each column; empty: all of them. In a private run noisy numbers."""
 
     def __init__(
         self,
@@ -1113,7 +1119,7 @@ class Statistics(_message.Message):
         mean: _abc.Iterable[_builtins.float] | None = ...,
         variance: _abc.Iterable[_builtins.float] | None = ...,
         complete_rows: _builtins.float = ...,
-        n_values: _abc.Iterable[_builtins.int] | None = ...,
+        n_values: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

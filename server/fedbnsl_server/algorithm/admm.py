@@ -46,6 +46,8 @@ class AdmmState:
     # those of the graph
     next_weights: SparseMatrix | None = None
     scales: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) their scales; empty before
+    # (d,) their standard deviations in units of these, by what was released; empty: all 1
+    spreads: Matrix = field(default_factory=lambda: np.empty(0))
     # (d,) noisy mean squares of the variables over all sites' records, as released; empty before
     mean_squares: Matrix = field(default_factory=lambda: np.empty(0))
     # Entries above `neighbour_threshold` in W after the first or the last round; only for plans with a moments
@@ -53,8 +55,8 @@ class AdmmState:
     neighbours: SparseMatrix | None = None
     # rows without a missing value, by site, once the sites have told them; never in a private run
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
-    # in a private run, the share of all records that have no missing value, as far as noise lets it be told
-    complete_share: float = 1.0
+    # (d,) in a private run, the share of all records that have a value, as far as noise lets it be told; empty: all
+    value_shares: Matrix = field(default_factory=lambda: np.empty(0))
     releases: tuple[Release, ...] = ()  # what every private moments round so far has released, of all records
     # in the graph of the last search, between the used columns, in units of the run's columns; None before it,
     # and in plans without one
@@ -69,6 +71,11 @@ class AdmmState:
     def units(self) -> Units | None:
         """Of the run's columns; None: raw columns, or not yet known."""
         return next((one.units for one in self.sites.values()), None)
+
+    @property
+    def pair_share(self) -> float:
+        """Of all records of a private run, about those that have both values of a pair of columns."""
+        return float(self.value_shares.mean()) ** 2 if self.value_shares.size else 1.0
 
     @property
     def memberships(self) -> tuple[Membership, ...]:
@@ -126,6 +133,8 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         residual_variance=of(state.residual_variance),
         next_weights=None if state.next_weights is None else state.next_weights.over(kept),
         scales=of(state.scales),
+        spreads=of(state.spreads),
+        value_shares=of(state.value_shares),
         mean_squares=of(state.mean_squares),
         unused=NO_UNUSED,
         completion=None if state.completion is None else state.completion.over(kept),

@@ -39,12 +39,26 @@ from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.private.residual_variances import residual_variances
 
 
+# Of residuals, in units of their scales: below it nothing completes a record.
+_LEAST_SPREAD = 1e-3
+
+
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """Ask for the residuals that the last search needs; in the first such round, for those under the graph of W."""
     weights = state.next_weights or _of_graph(state, run)
     used = state.unused.kept(run.mask.columns)  # those of ADMM rounds may have others
     weights = weights.over(used).among(used, weights.n_variables)
-    return state, Task(weights, state.scales * _room(state, run))
+    wider = _room(state, run)
+    return state, Task(weights, state.scales * wider, _spreads(state) / wider)
+
+
+def _spreads(state: AdmmState) -> Matrix:
+    """(d,) of the residuals, in units of their scales without room; at first those of the columns themselves."""
+    if state.spreads.size:
+        return state.spreads
+    if state.units is None:
+        return np.ones_like(state.scales)
+    return np.sqrt(np.clip(state.mean_squares, _LEAST_SPREAD**2, 1.0))
 
 
 def _of_graph(state: AdmmState, run: Run) -> SparseMatrix:
@@ -70,7 +84,7 @@ def _room(state: AdmmState, run: Run) -> float:
         noise_std = noise_of_moments(n, variances, norm_bound, rule)
     return room(
         noise_std / math.sqrt(run.plan.moments_rounds),
-        sum(n) * state.complete_share,
+        sum(n) * state.pair_share,
         d=d,
         norm_bound=norm_bound,
         constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
@@ -124,7 +138,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     apart = np.isin(used, state.unused.hidden)
     small = _Problem(
         over_columns(state, used),
-        Task(task.weights.over(used), task.scales[used]),
+        Task(task.weights.over(used), task.scales[used], task.spreads[used]),
         replace(run, mask=EdgeMask(plan.knowledge, columns.over(used))),
         [one.over(used, apart) for one in releases],
         all_sites,
@@ -140,6 +154,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         return kept.as_float32() if plan.value_type == "float32" else kept
 
     scales[used] = np.where(apart, scales[used], found.scales)
+    spreads = _spreads(state)
+    if found.spreads is not None:
+        spreads[used] = np.where(apart, spreads[used], found.spreads)
     variance = np.zeros(len(scales))
     of_used = _residual_variances(small, found, _when_scales_were_told(state, run), answers)
     variance[used] = of_used if of_used.size else 0.0
@@ -148,6 +165,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         refitted=sent(W if units is None else units.weights_of_tables(W), support),
         next_weights=None if found.next_weights is None else sent(found.next_weights, found.next_weights != 0.0),
         scales=scales,
+        spreads=spreads,
         residual_variance=variance if of_used.size else of_used,
         releases=releases,
         confidence=None if found.confidence is None else replace(found.confidence, uncounted=hidden),
@@ -225,6 +243,7 @@ class _Searched(NamedTuple):
     scales: Matrix
     confidence: Confidence | None = None
     next_weights: Matrix | None = None
+    spreads: Matrix | None = None  # of the next residuals, in units of their scales
 
 
 def _equal_variance(small: _Problem, *, last: bool) -> _Searched:
@@ -247,9 +266,9 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     state, task, run, releases, all_sites, _, apart = small
     plan, d, release, n_samples = run.plan, len(run.mask.allowed), releases[-1], all_sites.n_samples
     if _has_levels(run):
-        lost = 1.0 - release.weight / state.complete_share
+        lost = 1.0 - release.weight
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
-    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed, state.complete_share)
+    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     learned = search.found(releases, n_samples, progress=run.progress)
     found, of_residuals = learned.graph, learned.seen
     pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
@@ -257,7 +276,10 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     if not last:
         next_weights, scales = next_residuals(found.dag, learned.moments, release, run.mask.columns)
         wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
-        return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights)
+        apart_from = np.eye(d) - next_weights
+        spreads = np.sqrt((apart_from.T @ learned.moments @ apart_from).diagonal()) / scales
+        spreads = np.clip(spreads, _LEAST_SPREAD, 1.0)
+        return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights, spreads=spreads)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
     if rare.any():
@@ -292,7 +314,7 @@ def _released(
     """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
-    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * state.complete_share, 1.0))
+    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * state.pair_share, 1.0))
     release = released(
         all_sites.moments,
         noise_std=all_sites.noise_std,

@@ -33,7 +33,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 def n_summands(run: Run) -> int:
     """Numbers of secure aggregation."""
-    return 1 + len(run.mask.allowed)
+    return 2 * len(run.mask.allowed)
 
 
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
@@ -67,7 +67,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has a mean beyond {LARGEST:g}"
     # A column may be constant at one site, such as a level that does not occur there: `advance` looks at all sites.
     if private:
-        return "" if 0.0 < answer.complete_rows <= LARGEST else "has an impossible number of complete rows"
+        possible = answer.n_values.size == len(run.mask.allowed) and (answer.n_values <= LARGEST).all()
+        return "" if possible and answer.complete_rows == 0.0 else "has impossible numbers of values"
     if (answer.n_values > answer.complete_rows).any() or bool(answer.n_values.size) > run.plan.completes:
         return "has counts of values that the plan has not, or more than it has rows"
     whole = answer.complete_rows >= 1.0 and answer.complete_rows == int(answer.complete_rows)
@@ -146,13 +147,15 @@ def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:
 def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmState:
     """Scales from noisy variances, none below their noise; and what the first private moments round needs of them."""
     rows, rule, half = run.rows(answers), run.rule(answers), run.half_ranges
-    variances = mean_over_records([answer.variances for answer in answers.values()], rows, rule)
-    noise_std = noise_of_variances(run, answers)
-    scales = half * np.sqrt(np.clip(variances / half**2, max(_LEAST_SHARE, noise_std), 1.0))
-    complete = _complete_share(answers, run)
-    told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, complete_share=complete)
+    of_sites = np.stack([answer.variances for answer in answers.values()])
+    n_values = np.stack([answer.n_values for answer in answers.values()])
+    variances = np.average(of_sites, axis=0, weights=n_values) if rule is None else rule(of_sites)
+    shares = _value_shares(answers, run)
+    noise_std = noise_of_variances(run, answers) / shares
+    scales = half * np.sqrt(np.clip(variances / half**2, np.maximum(_LEAST_SHARE, noise_std), 1.0))
+    told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, value_shares=shares)
     if run.plan.moments_rounds:
-        faint = variances / half**2 < max(_HIDING * noise_std / complete, _ROUNDING)
+        faint = variances / half**2 < np.maximum(_HIDING * noise_std, _ROUNDING)
         hidden = np.flatnonzero(faint | rare_levels(variances, sum(rows), run))
         told = replace(told, unused=Unused(hidden=tuple(hidden.tolist())))
     return in_units(told, Units(np.empty(0), scales))
@@ -165,12 +168,12 @@ def rare_levels(variances: Matrix, rows: int, run: Run) -> Mask:
     return np.asarray(of_several & (variances * rows < FEW_ROWS))
 
 
-def _complete_share(answers: Mapping[str, Answer], run: Run) -> float:
-    """Of all records, those that count: sampling errors are theirs. A share within its noise of 1 is 1."""
+def _value_shares(answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(d,) of all records, those that have a value. A share within its noise of 1 is 1."""
     rows = sum(run.rows(answers))
-    share = sum(answer.complete_rows for answer in answers.values()) / rows
+    shares = np.sum([answer.n_values for answer in answers.values()], axis=0) / rows
     noise_std = math.sqrt(sum(price.setup_variance for price in run.prices(answers).values())) / (LATTICE * rows)
-    return 1.0 if share > 1.0 - 2.0 * noise_std else max(share, 1.0 / rows)
+    return np.where(shares > 1.0 - 2.0 * noise_std, 1.0, np.maximum(shares, 1.0 / rows))
 
 
 def noise_of_variances(run: Run, sites: Iterable[str]) -> float:

@@ -46,7 +46,6 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
-        "complete_share": state.complete_share,
         "unused": asdict(state.unused),
         "memberships": [
             [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
@@ -63,6 +62,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             residual_variance=state.residual_variance,
             scales=state.scales,
             mean_squares=state.mean_squares,
+            spreads=state.spreads,
+            value_shares=state.value_shares,
             unit_centres=units.centres,
             unit_scales=units.scales,
             **_arrays_of(state.confidence),
@@ -120,6 +121,8 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         change=change,
         scales=scales,
         mean_squares=arrays.get("mean_squares", np.empty(0)),  # checkpoints of earlier versions have none
+        spreads=arrays.get("spreads", np.empty(0)),  # as above
+        value_shares=arrays.get("value_shares", np.empty(0)),  # as above
         neighbours=neighbours,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),
@@ -129,7 +132,6 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         next_weights=rest.pop(0) if rest else None,
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
-        complete_share=head.get("complete_share", 1.0),
         unused=Unused(**{name: tuple(columns) for name, columns in head.get("unused", {}).items()}),
         confidence=_confidence(arrays),
         releases=_releases(arrays),

@@ -94,9 +94,7 @@ def _error_of_levels(lost: float) -> float:
     return _ERROR_OF_LEVELS * lost / (lost + _HALF_OF_IT)
 
 
-def clipping(
-    P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float, complete: float = 1.0
-) -> Clipping:
+def clipping(P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float) -> Clipping:
     """What clipping does to the moments of Gaussian records.
 
     Parameters
@@ -106,12 +104,9 @@ def clipping(
     size
         Trace of the mean of w z z', as released.
     weight
-        Mean of w, as released, over all records; those with a missing value have none. Without a constant it is not
-        told, and does not count.
+        Mean of w, as released, over all records. Without a constant it is not told, and does not count.
     norm_bound, constant
         R and c; 0: there is no constant.
-    complete
-        The share of the records that count.
     """
     values, vectors = np.linalg.eigh(P)
     values = np.maximum(values, 0.0)
@@ -137,7 +132,7 @@ def clipping(
     clipped = (vectors * (factor * values * along)) @ vectors.T
     bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - clipped)
     if not plain and mean < 1.0:  # other records than Gaussian ones lose less where few are long
-        bias *= min(max(1.0 - weight / complete, 0.0) / (1.0 - mean), 1.0)
+        bias *= min(max(1.0 - weight, 0.0) / (1.0 - mean), 1.0)
     return Clipping(bias, _stretch(w, squares))
 
 

@@ -69,7 +69,6 @@ class NoisyClassSearch:
     # threshold, seed: see `ClassProblem`
     threshold: float
     seed: int
-    complete: float = 1.0  # the share of the records that count
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
@@ -107,7 +106,7 @@ class NoisyClassSearch:
     def _likelihood(
         self, releases: Sequence[Release], n_samples: float, moments: Matrix
     ) -> tuple[ReleasedLikelihood, list[Release]]:
-        straight = [one.unclipped(moments, complete=self.complete) for one in releases]
+        straight = [one.unclipped(moments) for one in releases]
         return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
     def _best_proposed(

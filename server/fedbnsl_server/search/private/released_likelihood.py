@@ -81,15 +81,13 @@ class Release:
         A = np.where((apart | apart[:, None]) & ~own, 0.0, A)
         return replace(self, moments=moments, A=A, apart=tuple(np.flatnonzero(apart).tolist()))
 
-    def unclipped(self, S: Matrix, *, complete: float = 1.0) -> "Release":
+    def unclipped(self, S: Matrix) -> "Release":
         """With moments as they would be, up to a factor, had no record been clipped.
 
         Parameters
         ----------
         S
             (d, d) moments of x, up to a factor.
-        complete
-            The share of the records that count.
         """
         rest = np.delete(np.arange(len(S)), self.apart)
         both = np.ix_(rest, rest)
@@ -99,7 +97,6 @@ class Release:
             weight=self.weight,
             norm_bound=self.norm_bound,
             constant=self.constant,
-            complete=complete,
         )
         moments = self.moments.copy()
         moments[both] += bias

@@ -1,0 +1,59 @@
+"""Residuals of records with gaps, completed by what was released: what such a record adds to the moments.
+
+By the model that a task tells, the residuals z = A'x of a record are independent, with known spreads t. Then
+K = A diag(t)^-2 A' is the precision of x, and what a record lacks has, given the rest, the mean -C K_mo x_o and the
+covariance C = K_mm^-1. Such a record adds the expectation z z' + V of what it would add: z are the residuals with these
+means in its gaps, and V = B'B with B = L^-1 A_m, K_mm = L L'.
+
+z z' + V is positive semidefinite, as the z z' of a whole record is, and a function of the record and of the task. Its
+Frobenius norm, the root of |z|^4 + 2 |B z|^2 + |V|^2, is a sum of squares, which rounding cannot make too small. Where
+it is above R^2 the record counts that much less, as |z|^2 of a whole record: two records move the sums no further.
+
+Source: Dempster, Laird and Rubin (1977): the E step, here of one record.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_client.data.checks import rows_by_gaps
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What is told of residuals; privacy holds for any numbers.
+
+    Attributes
+    ----------
+    A
+        (d, d) of the residuals z = A'x.
+    spreads
+        (d,) their standard deviations.
+    """
+
+    A: Matrix
+    spreads: Matrix
+
+    def expected(self, x: Matrix) -> Iterator[tuple[Matrix, Matrix]]:
+        """(k, d) expected residuals of the records that have the same columns, and their (m, d) B; m are the gaps.
+
+        `x`: (n, d) prepared records, NaN in the gaps that each of them has. Numbers without use give residuals that are not finite.
+        """
+        with np.errstate(all="ignore"):
+            K = (self.A / self.spreads**2) @ self.A.T
+            for seen, which in rows_by_gaps(x):
+                yield self._expected(x[which], seen, K)
+
+    def _expected(self, x: Matrix, seen: Mask, K: Matrix) -> tuple[Matrix, Matrix]:
+        lacking = ~seen
+        try:
+            # K of columns in any units: a Cholesky factor does not hang on them
+            B = np.linalg.solve(np.linalg.cholesky(K[np.ix_(lacking, lacking)]), self.A[lacking])
+            means = -np.linalg.solve(K[np.ix_(lacking, lacking)], K[np.ix_(lacking, seen)] @ x[:, seen].T)
+        except np.linalg.LinAlgError:  # a task without use, whatever the records
+            return np.full_like(x, np.nan), np.full((int(lacking.sum()), len(K)), np.nan)
+        whole = x.copy()
+        whole[:, lacking] = means.T
+        return whole @ self.A, B

@@ -72,7 +72,7 @@ class Gaps:
     by_variable: Mapping[str, int] = field(default_factory=dict[str, int])
     first: int = 0
 
-    def said(self, used: Literal["left out", "as zeros", "by EM", "not known"] = "left out") -> str:
+    def said(self, used: Literal["left out", "as zeros", "completed", "not known"] = "left out") -> str:
         """How many rows lack a value, how they are `used`, and for which variables, those with most first."""
         lacking = {name: k - (self.first if name.endswith(LAG) else 0) for name, k in self.by_variable.items()}
         most = sorted(((name, k) for name, k in lacking.items() if k > 0), key=lambda one: -one[1])
@@ -82,7 +82,7 @@ class Gaps:
         told = {
             "left out": "are left out, which lack a value",
             "as zeros": "count as zeros, which lack a value",
-            "by EM": "lack a value, and count for those that they have",
+            "completed": "lack a value, and count for those that they have",
             "not known": "lack a value",
         }
         return f"{self.rows} row(s) {told[used]}: {names}"

@@ -137,33 +137,33 @@ def refuse_other_absent(plan: Plan, site: str, absent: Collection[str]) -> None:
 
 
 def require_present(table: Dataset, plan: Plan) -> None:
-    """Refuse a table without some variables to a plan that uses complete rows: it would have none.
+    """Refuse a table without some variables to a plan that uses complete rows alone: it would have none.
 
     Which are absent is public, as a site's operator says it. Raises DataError with the way on.
     """
-    if table.absent and not plan.completes:
+    if table.absent and not (plan.completes or plan.completes_privately):
         raise DataError(
             f"this site does not have {first_few(map(repr, table.absent))} (absent in its columns.toml), and the plan "
             "uses rows without a missing value only",
-            remedy="Ask the coordinator's operator for a plan that uses rows with gaps ([preparation] missing = 'em', "
-            "without [privacy], such as standard), or for one whose `variables` leave it out at all sites.",
+            remedy="Ask the coordinator's operator for a plan that uses rows with gaps, such as standard or private, or "
+            "for one whose `variables` leave it out at all sites.",
         )
 
 
 def require_some_complete(table: Dataset, plan: Plan) -> None:
-    """Refuse to a private plan a site's table of which hardly a row counts: all others are zeros to it.
+    """Refuse a site's table of which hardly a row counts to private steps: all others are zeros to them.
 
     Call it before anything is paid for. Raises DataError by column and count; it stays at the site. Also as
     `require_present`.
     """
     require_present(table, plan)
     complete = table.n_samples - table.gaps.rows
-    if plan.privacy is not None and complete < MIN_ROWS:
+    if plan.privacy is not None and not plan.completes_privately and complete < MIN_ROWS:
         raise DataError(
             f"{table.n_samples} rows, {complete} of them without a missing value; at least {MIN_ROWS} are needed: "
             f"{table.gaps.said('as zeros')}",
-            remedy="Leave out columns that are often empty, at all sites: a private run uses rows only if they lack "
-            "nothing. Nothing was paid for, and nothing of the table was sent.",
+            remedy="Leave out columns that are often empty, at all sites: private steps use rows only if they lack "
+            "nothing (the plan private uses all). Nothing was paid for, and nothing of the table was sent.",
         )
 
 
@@ -236,8 +236,8 @@ def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
 
 def remarks(table: Dataset, plan: Plan) -> list[str]:
     """What a person should look at before a run of the plan, of the table by itself."""
-    used: Literal["left out", "as zeros", "by EM"]
-    used = "as zeros" if plan.privacy else "by EM" if plan.completes else "left out"
+    used: Literal["left out", "as zeros", "completed"]
+    used = "completed" if plan.completes or plan.completes_privately else "as zeros" if plan.privacy else "left out"
     gaps = [table.gaps.said(used)] if table.gaps.rows else []
     if table.absent:
         gaps.insert(0, f"this table does not have {first_few(map(repr, table.absent))}")

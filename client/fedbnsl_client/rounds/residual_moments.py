@@ -45,7 +45,10 @@ class Rounds(LocalRounds):
         """Refuse weights, scales or spreads that give no usable residuals, before budget is spent on them."""
         content, d = cast(Task, task.content), self.problem.X.shape[1]
         check_size(task, content.weights.value)
-        for numbers, what in ((content.scales, "scales"), (content.spreads, "spreads")):
+        told = {"scales": content.scales}
+        if self.problem.plan.preparation is not None:
+            told["spreads"] = content.spreads
+        for what, numbers in told.items():
             if numbers.shape != (d,) or not ((numbers >= 1 / LARGEST) & (numbers <= LARGEST)).all():
                 raise RemoteProtocolError(
                     f"round {task.round}: expected {d} {what} from {1 / LARGEST:g} to {LARGEST:g}; nothing was released"

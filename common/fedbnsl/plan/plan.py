@@ -268,7 +268,8 @@ class Plan(BaseModel):
         """What is done to the tables first, in words; empty if nothing is."""
         lines: list[str] = []
         if self.preparation is not None:
-            lines.append("prepared: " + "; ".join(self.preparation.in_words(private=self.privacy is not None)))
+            told = self.preparation.in_words(private=self.privacy is not None, moments=self.completes_privately)
+            lines.append("prepared: " + "; ".join(told))
         if self.dictionary:
             kinds = [entry.kind for entry in self.dictionary.root.values() if entry.is_variable]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
@@ -344,6 +345,11 @@ class Plan(BaseModel):
     def completes(self) -> bool:
         """Whether EM completes the sums of rows with gaps."""
         return self.privacy is None and self.preparation is not None and self.preparation.missing == "em"
+
+    @property
+    def completes_privately(self) -> bool:
+        """Whether what was released completes records with gaps."""
+        return self.privacy is not None and self.preparation is not None and self.moments_rounds > 0
 
     @property
     def sends_changes(self) -> bool:
@@ -551,8 +557,10 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"
     if fault := next(plan.absent.faults(plan.n_participants, plan.sites, plan.in_tables), None):
         yield "absent", fault
-    if plan.absent and not plan.completes:
-        yield "absent", "empty unless EM completes rows with gaps: [preparation] missing = 'em', without [privacy]"
+    if plan.absent and not (plan.completes or plan.completes_privately):
+        yield "absent", "empty unless rows with gaps are completed: [preparation] missing = 'em', or private moments"
+    if plan.privacy and (pairs := plan.absent.never_together(plan.n_participants)):
+        yield "absent", f"of no two variables that no site has together, such as {' and '.join(map(repr, pairs[0]))}"
     if not all(map(is_site_name, plan.sites)):
         yield "sites", SITE_NAME_RULE
     if plan.sites and len(plan.sites) != plan.n_participants:

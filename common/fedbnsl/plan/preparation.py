@@ -40,8 +40,8 @@ class Preparation(BaseModel):
         default="rows", description="weight of a site in means over sites: its rows, or one each"
     )
 
-    def in_words(self, *, private: bool) -> Iterator[str]:
-        """What is done to the tables, a clause each."""
+    def in_words(self, *, private: bool, moments: bool) -> Iterator[str]:
+        """What is done to the tables, a clause each; `moments`: whether a private run releases moments."""
         noisy = "noisy " if private else ""
         yield {
             "site": f"every site takes its own {noisy}means off its columns (they stay there)",
@@ -56,6 +56,11 @@ class Preparation(BaseModel):
             yield (
                 "rows with a missing value are used: their sums are completed by the covariances of all sites, in up "
                 f"to {MOST_EM_ROUNDS} more rounds (EM), which assumes that values are missing at random"
+            )
+        elif private and moments:
+            yield (
+                "what was released completes records with a missing value, which assumes that values are missing at "
+                "random"
             )
         elif private:
             yield "a row with a missing value counts as zeros"

@@ -5,7 +5,9 @@ noisy centres leave of a mean. Records with gaps are completed by the graph and 
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.plan import Plan
@@ -24,12 +26,13 @@ YIELDS = Yields.GRAPH
 class Task(Content):
     """Which residuals to use: x - W'x for the acyclic (d, d) weights W, divided by the (d,) scales, above 0.
 
-    `spreads`: (d,) their standard deviations by what was released so far, above 0.
+    `spreads`: (d,) their standard deviations by what was released so far, above 0; empty where nothing prepares
+    columns, and so nothing completes records.
     """
 
     weights: SparseMatrix
     scales: Matrix
-    spreads: Matrix
+    spreads: Matrix = field(default_factory=lambda: np.empty(0))
 
     @property
     def digest(self) -> bytes:
@@ -64,11 +67,10 @@ def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
     weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
     scales, spreads = finite(wire.residual_moments.scale), finite(wire.residual_moments.spread)
-    for numbers, what in ((scales, "scales"), (spreads, "spreads")):
-        if numbers.size != n_variables or (numbers <= 0).any():
-            raise MalformedMessageError(
-                f"{numbers.size} {what}, or one not above 0; expected {n_variables}, all above 0"
-            )
+    if scales.size != n_variables or (scales <= 0).any():
+        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; expected {n_variables}, all above 0")
+    if spreads.size not in (0, n_variables) or (spreads <= 0).any():
+        raise MalformedMessageError(f"{spreads.size} spreads, or one not above 0; expected {n_variables}, or none")
     return Task(weights, scales, spreads)
 
 

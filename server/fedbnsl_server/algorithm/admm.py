@@ -73,11 +73,6 @@ class AdmmState:
         return next((one.units for one in self.sites.values()), None)
 
     @property
-    def pair_share(self) -> float:
-        """Of all records of a private run, about those that have both values of a pair of columns."""
-        return float(self.value_shares.mean()) ** 2 if self.value_shares.size else 1.0
-
-    @property
     def memberships(self) -> tuple[Membership, ...]:
         """All sites with their keys for secure aggregation; empty: not yet known, or none."""
         return next((one.memberships for one in self.sites.values()), ())

@@ -80,7 +80,10 @@ def assumption_checks(
             for one in confidence.related[confidence.exact]
         ]
     return {
-        "assumed": [*_assumed(plan), *[note("missing_at_random")] * (completion is not None)],
+        "assumed": [
+            *_assumed(plan),
+            *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
+        ],
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,

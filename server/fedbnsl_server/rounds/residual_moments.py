@@ -41,6 +41,8 @@ from fedbnsl_server.search.private.residual_variances import residual_variances
 
 # Of residuals, in units of their scales: below it nothing completes a record.
 _LEAST_SPREAD = 1e-3
+# Of all records that have two values: what fewer have in common is not told from the noise.
+_LEAST_PAIR_SHARE = 0.1
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -53,11 +55,12 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 
 def _spreads(state: AdmmState) -> Matrix:
-    """(d,) of the residuals, in units of their scales without room; at first those of the columns themselves."""
-    if state.spreads.size:
+    """(d,) of the residuals, in units of their scales without room; at first those of the columns themselves.
+
+    Empty where nothing prepares columns.
+    """
+    if state.spreads.size or state.units is None:
         return state.spreads
-    if state.units is None:
-        return np.ones_like(state.scales)
     return np.sqrt(np.clip(state.mean_squares, _LEAST_SPREAD**2, 1.0))
 
 
@@ -84,12 +87,35 @@ def _room(state: AdmmState, run: Run) -> float:
         noise_std = noise_of_moments(n, variances, norm_bound, rule)
     return room(
         noise_std / math.sqrt(run.plan.moments_rounds),
-        sum(n) * state.pair_share,
+        sum(n) * _typical(_pair_shares(state, run)),
         d=d,
         norm_bound=norm_bound,
         constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
         levels=_has_levels(run),
     )
+
+
+def _pair_shares(state: AdmmState, run: Run) -> Matrix:
+    """(d, d) of all records, about those that have the values of both columns.
+
+    As if cells of two variables were missing independently at the sites that have them: which do not, a plan says.
+    """
+    columns, d = run.mask.columns, len(run.mask.allowed)
+    if not state.value_shares.size:
+        return np.ones((d, d))
+    n = np.array(list(run.n_samples.values()), dtype=np.float64)
+    names = [columns.variables[k] for k in columns.variable_of]
+    there = np.array([[name not in run.plan.absent.of(site) for name in names] for site in run.n_samples])
+    of_sites = there.T @ (there * n[:, None]) / n.sum()
+    of_cells = np.minimum(state.value_shares / of_sites.diagonal(), 1.0)
+    shares = of_sites * np.outer(of_cells, of_cells)
+    alike = columns.variable_of == columns.variable_of[:, None]
+    return np.maximum(np.where(alike, state.value_shares, shares), _LEAST_PAIR_SHARE)
+
+
+def _typical(shares: Matrix) -> float:
+    """The mean share of a pair."""
+    return float(shares[~np.eye(len(shares), dtype=bool)].mean()) if len(shares) > 1 else 1.0
 
 
 def _has_levels(run: Run) -> bool:
@@ -138,7 +164,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     apart = np.isin(used, state.unused.hidden)
     small = _Problem(
         over_columns(state, used),
-        Task(task.weights.over(used), task.scales[used], task.spreads[used]),
+        Task(task.weights.over(used), task.scales[used]),
         replace(run, mask=EdgeMask(plan.knowledge, columns.over(used))),
         [one.over(used, apart) for one in releases],
         all_sites,
@@ -154,8 +180,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         return kept.as_float32() if plan.value_type == "float32" else kept
 
     scales[used] = np.where(apart, scales[used], found.scales)
-    spreads = _spreads(state)
-    if found.spreads is not None:
+    spreads = _spreads(state).copy()
+    if found.spreads is not None and spreads.size:
         spreads[used] = np.where(apart, spreads[used], found.spreads)
     variance = np.zeros(len(scales))
     of_used = _residual_variances(small, found, _when_scales_were_told(state, run), answers)
@@ -311,13 +337,19 @@ def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> 
 def _released(
     state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
 ) -> tuple[Release, SiteRelease, tuple[str, ...]]:
-    """What the round has released over all records, all sites as one, and the names of those that noise hides."""
+    """What the round has released over all records, all sites as one, and the names of those that noise hides.
+
+    What residuals have in common is in the records that have both alone: others add what the model of the task says,
+    which is nothing.
+    """
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
-    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * state.pair_share, 1.0))
+    shares = _pair_shares(state, run)
+    typical = _typical(shares)
+    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * typical, 1.0))
     release = released(
-        all_sites.moments,
-        noise_std=all_sites.noise_std,
+        all_sites.moments / np.where(np.eye(d, dtype=bool), 1.0, shares),
+        noise_std=all_sites.noise_std / typical,
         W=task.weights.to_dense(),
         scales=task.scales,
         weight=all_sites.weight,

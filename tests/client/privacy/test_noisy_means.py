@@ -116,9 +116,9 @@ def tasks() -> list[RoundTask]:
     units = Units(np.empty(0), np.array([1.0, 1.0, 0.5]))
     nothing, found = SparseMatrix.zeros(D), SparseMatrix.from_dense(W)
     return [
-        RoundTask(2, Task(nothing, np.ones(D)), contributed=True, units=units),
-        RoundTask(3, Task(found, np.array([1.0, 0.2, 1.0])), contributed=True),
-        RoundTask(4, Task(found, np.array([1.0, 0.2, 1.0])), contributed=True),
+        RoundTask(2, Task(nothing, np.ones(D), np.ones(D)), contributed=True, units=units),
+        RoundTask(3, Task(found, np.array([1.0, 0.2, 1.0]), np.ones(D)), contributed=True),
+        RoundTask(4, Task(found, np.array([1.0, 0.2, 1.0]), np.ones(D)), contributed=True),
     ]
 
 

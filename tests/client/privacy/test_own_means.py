@@ -22,7 +22,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.noisy_means import square_of_means
-from fedbnsl_client.privacy.private_moments import Shared, residual_sums
+from fedbnsl_client.privacy.private_moments import Shared, Whole, residual_sums
 from fedbnsl_client.secure_aggregation import masks
 
 NAMES = ("age", "dose", "mass")
@@ -43,13 +43,16 @@ def _without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 without_noise = pytest.mark.usefixtures("_without_noise")
 
 
+AS_THEY_ARE = Whole(np.zeros(D), np.ones(D), np.ones(D))
+
+
 # ---- the release ---------------------------------------------------------------------------------------------------
 
 
 def own_means(record: Matrix, norm_bound: float) -> Matrix:
     """What one record adds."""
     d = len(record)
-    by = np.zeros(d), np.ones(d)
+    by = Whole(np.zeros(d), np.ones(d), np.ones(d))
     asked = record[None], np.zeros((d, d)), np.ones(d), norm_bound
     return residual_sums(*asked, 1, randomness.system, by, Shared(1))[1]
 
@@ -84,8 +87,8 @@ def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: in
     for record in (10.0 * np.eye(d)[0], -10.0 * np.eye(d)[0], 10.0 * np.ones(d), np.full(d, np.nan), np.zeros(d)):
         both = []
         for first in (X[0], record):
-            asked = np.vstack([first, X[1:]]), np.zeros((d, d)), np.ones(d), 2.0
-            both.append(residual_sums(*asked, 1, randomness.system, (np.zeros(d), np.ones(d)), Shared(1, share))[0])
+            asked = np.vstack([first, X[1:]]), np.zeros((d, d)), np.ones(d), 2.0, 1, randomness.system
+            both.append(residual_sums(*asked, Whole(np.zeros(d), np.ones(d), np.ones(d)), Shared(1, share))[0])
         furthest = max(furthest, float(np.linalg.norm(both[0] - both[1])))
     assert furthest <= (math.sqrt(2.0) * LATTICE + d + 1) * (1.0 if share == WHOLE_SHARE else (share + 1) / WHOLE_SHARE)
     assert furthest >= 0.3 * share / WHOLE_SHARE * LATTICE
@@ -94,7 +97,7 @@ def test_no_record_moves_a_scaled_sum_further_than_is_paid_for(d: int, share: in
 @without_noise
 def test_a_share_scales_the_sum_and_not_what_the_site_learns_of_its_means() -> None:
     X = np.random.default_rng(1).standard_normal((200, D))
-    asked = X, np.zeros((D, D)), np.ones(D), 2.0, 1, randomness.system, (np.zeros(D), np.ones(D))
+    asked = X, np.zeros((D, D)), np.ones(D), 2.0, 1, randomness.system, AS_THEY_ARE
     (whole, own), (part, same) = residual_sums(*asked, Shared(1)), residual_sums(*asked, Shared(1, 64))
     assert (part == whole // 4).all()
     assert (own == same).all()
@@ -112,10 +115,8 @@ def test_each_release_has_the_noise_of_its_price(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(private_moments, "rounded_gaussian", draw)
     monkeypatch.setattr(private_moments, "rounded_gaussians", draw_many)
-    asked = np.ones((5, D)), np.zeros((D, D)), np.ones(D), 1.0
-    residual_sums(
-        *asked, PRICE.moments_variance, randomness.system, (np.zeros(D), np.ones(D)), Shared(PRICE.means_variance)
-    )
+    asked = np.ones((5, D)), np.zeros((D, D)), np.ones(D), 1.0, PRICE.moments_variance, randomness.system
+    residual_sums(*asked, AS_THEY_ARE, Shared(PRICE.means_variance))
     k = D + 1
     assert sorted(drawn) == sorted(
         [PRICE.means_variance] * k + [PRICE.moments_variance] * k + [PRICE.moments_variance // 2] * (k * (k - 1) // 2)
@@ -203,7 +204,7 @@ class Federation:
         privacy = PLAN.privacy
         assert privacy is not None
         unit = privacy.residual_norm_bound(D) ** 2 / (LATTICE * ROWS * len(SITES))
-        task = RoundTask(t, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True)
+        task = RoundTask(t, Task(SparseMatrix.zeros(D), np.ones(D), np.ones(D)), contributed=True)
         S = np.zeros((D, D))
         S[np.triu_indices(D)] = np.array(self.total(task)[:-1]) * unit
         return S + np.triu(S, 1).T
@@ -211,7 +212,7 @@ class Federation:
     def begin(self) -> None:
         self.total(RoundTask(2, Statistics(), contributed=True, memberships=self.memberships))
         units = Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
-        task = RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True, units=units)
+        task = RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D), np.ones(D)), contributed=True, units=units)
         self.total(task)
 
 
@@ -253,7 +254,7 @@ def test_what_is_taken_off_follows_from_the_own_means_alone(monkeypatch: pytest.
     monkeypatch.setattr("fedbnsl_client.rounds.residual_moments.residual_sums", shown)
     federation = Federation(tables())
     federation.begin()
-    task = RoundTask(4, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True)
+    task = RoundTask(4, Task(SparseMatrix.zeros(D), np.ones(D), np.ones(D)), contributed=True)
     sent = cast(MaskedSum, federation.sites["east"].handle(task).content).numbers.view(np.int64)
     square = np.frombuffer(seen[-1][1]).reshape(D, D)[np.triu_indices(D)]
     assert (sent[:-1] + np.rint(square)).tolist() == sums[-1][:D, :D][np.triu_indices(D)].tolist()
@@ -262,7 +263,7 @@ def test_what_is_taken_off_follows_from_the_own_means_alone(monkeypatch: pytest.
 def test_a_restarted_site_knows_its_own_means_and_sends_the_same_bytes() -> None:
     federation = Federation(tables())
     federation.begin()
-    first = RoundTask(4, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True)
+    first = RoundTask(4, Task(SparseMatrix.zeros(D), np.ones(D), np.ones(D)), contributed=True)
     sent = federation.sites["east"].handle(first)
     learnt = codec.own_means_in(federation.journals["east"].kept[4])
     assert learnt.size == D + 1
@@ -277,7 +278,7 @@ def test_a_sum_before_all_keys_are_known_is_refused_and_nothing_is_paid_for_it()
     with pytest.raises(RemoteProtocolError, match="before all sites have keys"):
         east.handle(RoundTask(2, Statistics(), contributed=True))
     with pytest.raises(RemoteProtocolError, match="before all sites have keys"):
-        east.handle(RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D)), contributed=True))
+        east.handle(RoundTask(3, Task(SparseMatrix.zeros(D), np.ones(D), np.ones(D)), contributed=True))
     assert set(federation.journals["east"].kept) == {1}, "the key alone"
 
 

@@ -16,9 +16,9 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared_rows
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
-from fedbnsl_client.privacy.private_moments import release_residual_moments, release_statistics
+from fedbnsl_client.privacy.private_moments import Whole, release_residual_moments, release_statistics
 
-LOW, HIGH = np.array([-2.0, 0.0, 0.0]), np.array([6.0, 1.0, 1.0])
+LOW, HIGH, VARIABLE_OF = np.array([-2.0, 0.0, 0.0]), np.array([6.0, 1.0, 1.0]), np.array([0, 1, 1])
 SYSTEM = randomness.system
 
 
@@ -35,14 +35,16 @@ without_noise = pytest.mark.usefixtures("_without_noise")
 
 
 def sums(*records: tuple[float, ...]) -> np.ndarray:
-    return release_statistics(np.array(records), LOW, HIGH, 0, SYSTEM)
+    return release_statistics(np.array(records), LOW, HIGH, VARIABLE_OF, 0, SYSTEM)
 
 
 @without_noise
 def test_a_record_adds_one_its_place_between_the_bounds_and_its_square():
     # 4 lies halfway between the middle 2 and the edge 6: u = 0.5; 1 and 0 are the edges of [0, 1].
-    np.testing.assert_allclose(sums((4.0, 1.0, 0.0)), [1, 0.5, 1, -1, 0.25, 1, 1], atol=1e-6)
-    np.testing.assert_allclose(sums((4.0, 1.0, 0.0), (np.nan, 1.0, 1.0)), sums((4.0, 1.0, 0.0)), atol=0)
+    np.testing.assert_allclose(sums((4.0, 1.0, 0.0)), [1, 1, 0.5, 1, -1, 0.25, 1, 1], atol=1e-6)
+    two = sums((4.0, 1.0, 0.0), (np.nan, 0.0, 1.0))
+    np.testing.assert_allclose(two, [1, 2, 0.5, 0, 0, 0.25, 2, 2], atol=1e-6)
+    np.testing.assert_allclose(sums((4.0, np.nan, np.nan)), [1, 0, 0.5, 0, 0, 0.25, 0, 0], atol=1e-6)
     np.testing.assert_allclose(sums((1e300, 1.0, 0.0)), sums((6.0, 1.0, 0.0)), atol=0)
 
 
@@ -70,8 +72,10 @@ def test_no_group_moves_the_sums_further_than_is_paid_for(size: int):
     corners = [np.eye(size + 1)[k, :size] for k in range(size + 1)]
     halves = [(a + b) / 2 for a, b in itertools.combinations(corners, 2)]
     inner = list(rng.dirichlet(np.full(size + 1, 0.3), 60)[:, :size])
-    records = [(x, *shares) for x in (-2.0, 6.0, np.nan) for shares in [*corners, *halves, *inner]]
-    found = [LATTICE * release_statistics(np.array([one]), low, high, 0, SYSTEM) for one in records]
+    nothing = np.full(size, np.nan)
+    records = [(x, *shares) for x in (-2.0, 6.0, np.nan) for shares in [nothing, *corners, *halves, *inner]]
+    variable_of = np.array([0, *[1] * size])
+    found = [LATTICE * release_statistics(np.array([one]), low, high, variable_of, 0, SYSTEM) for one in records]
     furthest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(found, 2))
     bound = statistics_sensitivity([1, size])
     assert furthest <= bound
@@ -84,21 +88,19 @@ def test_the_bound_is_that_of_the_worst_of_many_pairs(blocks: list[int]):
     grid = np.linspace(-1, 1, 41)
     one = max((u - v) ** 2 + (u * u - v * v) ** 2 for u in grid for v in grid)
     indicators = 2 * 2.0**2  # two of them change places
-    apart = sum(one if size == 1 else indicators for size in blocks)
-    from_nothing = 1 + 2 * sum(blocks)
-    assert statistics_sensitivity(blocks) == pytest.approx(np.sqrt(max(apart, from_nothing)) * LATTICE, rel=1e-5)
+    apart = sum(max(one if size == 1 else indicators, 1 + 2 * size) for size in blocks)  # or a value and none
+    assert statistics_sensitivity(blocks) == pytest.approx(np.sqrt(apart) * LATTICE, rel=1e-5)
 
 
 @without_noise
-def test_means_and_variances_are_those_of_the_complete_records():
+def test_means_and_variances_are_those_of_the_values_that_are_there():
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.uniform(-2, 6, 500), rng.integers(0, 2, 500), rng.integers(0, 2, 500)])
-    X[::10, 1] = np.nan
-    complete = X[~np.isnan(X).any(axis=1)]
-    noisy = NoisyColumns.of(release_statistics(X, LOW, HIGH, 0, SYSTEM), LOW, HIGH)
-    assert noisy.complete_rows == 450
-    np.testing.assert_allclose(noisy.means, complete.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(noisy.variances, complete.var(axis=0), atol=1e-4)
+    X[::10, 1:] = np.nan
+    noisy = NoisyColumns.of(release_statistics(X, LOW, HIGH, VARIABLE_OF, 0, SYSTEM), LOW, HIGH, VARIABLE_OF)
+    assert noisy.n_values.tolist() == [500, 450, 450]
+    np.testing.assert_allclose(noisy.means, np.nanmean(X, axis=0), atol=1e-5)
+    np.testing.assert_allclose(noisy.variances, np.nanvar(X, axis=0), atol=1e-4)
 
 
 def test_noise_is_drawn_once_for_every_number():
@@ -110,8 +112,8 @@ def test_noise_is_drawn_once_for_every_number():
 
     with mock.patch.object(private_moments, "rounded_gaussian", draw):
         noisy = sums((4.0, 1.0, 0.0))
-    assert drawn == [0] * 7
-    np.testing.assert_allclose(noisy, np.array([1, 0.5, 1, -1, 0.25, 1, 1]) + np.arange(1, 8), atol=1e-6)
+    assert drawn == [0] * 8
+    np.testing.assert_allclose(noisy, np.array([1, 1, 0.5, 1, -1, 0.25, 1, 1]) + np.arange(1, 9), atol=1e-6)
 
 
 def test_a_prepared_record_is_centred_scaled_and_zero_if_incomplete():
@@ -124,10 +126,12 @@ def test_a_prepared_record_is_centred_scaled_and_zero_if_incomplete():
 def test_residual_moments_of_prepared_records_hold_the_constant():
     X = np.array([[5.0, 20.0], [1.0, 10.0], [np.nan, 10.0]])
     W = np.array([[0.0, 0.5], [0.0, 0.0]])
-    by = (np.array([1.0, 10.0]), np.array([2.0, 5.0]))
+    by = Whole(np.array([1.0, 10.0]), np.array([2.0, 5.0]), np.array([1.0, 3.0]))
     S = release_residual_moments(X, W, np.ones(2), 10.0, 0, SYSTEM, by)
-    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), both with the constant 1; the third counts as zeros.
-    expected = np.array([[4.0, 2.0, 2.0], [2.0, 1.0, 1.0], [2.0, 1.0, 2.0]]) / 3
+    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), all with the constant 1. The third has 0 as its second value:
+    # a first one a of variance 1, and 0 = 0.5 a + b with b of variance 9, leave a the variance 36 / 37, and b = -0.5 a.
+    a = 36.0 / 37.0
+    expected = np.array([[4.0 + a, 2.0 - 0.5 * a, 2.0], [2.0 - 0.5 * a, 1.0 + 0.25 * a, 1.0], [2.0, 1.0, 3.0]]) / 3
     np.testing.assert_allclose(S, expected, atol=1e-4)
 
 
@@ -141,7 +145,7 @@ def answers(X: np.ndarray, *, seed: str = "same") -> list[np.ndarray]:
     site = Participant("site", Dataset(("a", "b"), X), PLAN, randbelow=randomness.seeded(seed))
     told = site.handle(RoundTask(1, statistics.Task(), False)).content
     units = Units(np.empty(0), np.array([1.0, 0.5]))
-    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2), np.ones(2))
     sent = site.handle(RoundTask(2, task, True, units)).content
     assert isinstance(told, statistics.Answer)
     assert isinstance(sent, residual_moments.Answer)
@@ -162,8 +166,12 @@ def test_an_outlier_moves_other_records_only_through_what_was_paid_for():
     X = np.random.default_rng(1).uniform(0, 1, (200, 2))
     outlier = X.copy()
     outlier[0, 0] = 1e6
-    released = NoisyColumns.of(release_statistics(X, LOW[:2], HIGH[:2], 0, SYSTEM), LOW[:2], HIGH[:2])
-    moved = NoisyColumns.of(release_statistics(outlier, LOW[:2], HIGH[:2], 0, SYSTEM), LOW[:2], HIGH[:2])
+    released = NoisyColumns.of(
+        release_statistics(X, LOW[:2], HIGH[:2], np.arange(2), 0, SYSTEM), LOW[:2], HIGH[:2], np.arange(2)
+    )
+    moved = NoisyColumns.of(
+        release_statistics(outlier, LOW[:2], HIGH[:2], np.arange(2), 0, SYSTEM), LOW[:2], HIGH[:2], np.arange(2)
+    )
     assert np.abs(moved.means - released.means).max() <= 8.0 / 200, "the range, not the outlier, bounds the mean"
     with np.errstate(all="raise"):
         one, other = answers(X)[2], answers(outlier)[2]
@@ -192,20 +200,20 @@ def test_the_noise_is_that_of_the_price():
         answers(np.random.default_rng(1).uniform(0, 1, (200, 2)))
     half = price.moments_variance // 2
     whole = price.moments_variance
-    assert drawn == [price.setup_variance] * 5 + [whole, half, half, whole, half, whole]
+    assert drawn == [price.setup_variance] * 6 + [whole, half, half, whole, half, whole]
 
 
 @pytest.mark.parametrize("scales", [[5e-324, 1.0], [1.0, np.inf], [np.nan, 1.0]])
 def test_units_that_no_record_could_be_measured_in_are_refused(scales: list[float]):
     site = Participant("site", Dataset(("a", "b"), np.ones((50, 2))), PLAN)
-    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2), np.ones(2))
     with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
         site.handle(RoundTask(2, task, True, Units(np.empty(0), np.array(scales))))
 
 
 def test_units_come_once():
     site = Participant("site", Dataset(("a", "b"), np.ones((50, 2))), PLAN)
-    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2))
+    task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2), np.ones(2))
     site.handle(RoundTask(2, task, True, Units(np.empty(0), np.ones(2))))
     with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
         site.handle(RoundTask(3, task, True, Units(np.empty(0), np.full(2, 2.0))))

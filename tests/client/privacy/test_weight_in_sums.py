@@ -25,7 +25,7 @@ def test_missing_values_do_not_change_how_much_a_site_counts_in_a_sum(missing: i
     X = np.random.default_rng(1).standard_normal((ROWS["east"], D))
     X[:missing, 0] = np.nan
     problem: Any = SimpleNamespace(
-        plan=plan, price=price, X=X, n_samples=ROWS["east"], complete_rows=ROWS["east"] - missing,
+        plan=plan, price=price, X=X, n_samples=ROWS["east"],
         member=SimpleNamespace(site="east"), summed_with=lambda: [Membership(site, n) for site, n in ROWS.items()],
     )  # fmt: skip
     rounds = Rounds.__new__(Rounds)

@@ -137,6 +137,11 @@ def _rows_left_out(run: ReportedRun) -> str:
     settings, private = run.plan.preparation, run.plan.privacy is not None
     if settings is None:
         return ""
+    if run.plan.completes_privately:
+        return (
+            "A record that lacks values counts for those that it has: what was released before completes it, as if "
+            "values were missing at random. How many records these are, only the site knows."
+        )
     if private:  # a private run refuses nothing for what is missing
         return (
             "A row that lacks a value counts as zeros, so that it adds nothing to what a site sends. How many rows "

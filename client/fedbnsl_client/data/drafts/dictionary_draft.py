@@ -155,7 +155,7 @@ class Draft:
         n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
         if complete < n:
             yield f"rows without a missing value in these columns: {complete:,} of {n:,}"
-            yield "  `standard` uses the others for the values that they have; `private` counts them as zeros"
+            yield "  `standard` and `private` use the others for the values that they have"
 
     def _coded(self) -> dict[str, dict[str, int]]:
         """By code of a missing value, how many cells of which columns have it; the most frequent codes first."""

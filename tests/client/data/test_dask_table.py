@@ -24,6 +24,7 @@ from fedbnsl_client.data.reading import ColumnMap
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.privacy.private_moments import (
+    Whole,
     release_covariance,
     release_residual_moments,
     release_second_moments,
@@ -137,10 +138,10 @@ def test_private_sums_are_the_same_bits_as_those_of_a_table_in_memory(
         draw = randomness.seeded("moments")
         return [
             release_second_moments(X, bounds, 1000, draw),
-            release_statistics(X, -bounds, bounds, 1000, draw),
+            release_statistics(X, -bounds, bounds, np.arange(D), 1000, draw),
             release_covariance(X, 3.0, 1000, draw),
             release_residual_moments(X, W, bounds, 3.0, 1000, draw),
-            release_residual_moments(X, W, bounds, 3.0, 1000, draw, (bounds, bounds)),
+            release_residual_moments(X, W, bounds, 3.0, 1000, draw, Whole(bounds, bounds, bounds)),
         ]
 
     for here, there in zip(released(X), released(read(cluster, folder).X), strict=True):

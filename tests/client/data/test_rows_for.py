@@ -18,6 +18,7 @@ X = np.random.default_rng(1).normal(size=(50, 2))
 X[:40, 0] = np.nan
 TABLE = Dataset.of_values(["a", "b"], X, origin="here", min_rows=2, warn=False)
 COMPLETE = "preparation.missing='complete-cases'"
+STEPS = private_plan()
 PRIVATE = Plan.load("private").with_settings(dictionary={"a": {"range": [-9, 9]}, "b": {"range": [-9, 9]}})
 
 
@@ -57,12 +58,13 @@ def test_with_em_a_run_uses_every_row_that_has_a_value() -> None:
     assert said == "40 row(s) lack a value, and count for those that they have: 'a' 40, 'b' 3"
 
 
-def test_a_private_plan_is_not_given_a_site_s_table_with_hardly_a_complete_row() -> None:
+def test_private_steps_are_not_given_a_site_s_table_with_hardly_a_complete_row() -> None:
     with pytest.raises(
         DataError, match="50 rows, 10 of them without a missing value; at least 20 are needed"
     ) as caught:
-        require_some_complete(TABLE, PRIVATE)
+        require_some_complete(TABLE, STEPS)
     assert "Nothing was paid for" in caught.value.remedy
+    require_some_complete(TABLE, PRIVATE)
     require_some_complete(TABLE, Plan.load("standard"))
     fit_of(TABLE, PRIVATE)  # of ten rows
     empty = Dataset.of_values(["a", "b"], np.where([True, False], np.nan, X), origin="here", warn=False)
@@ -103,7 +105,8 @@ def test_a_described_column_too_small_for_moments_is_refused_before_it_is_sent(s
 
 
 def test_what_happens_to_incomplete_rows_is_said_as_it_is() -> None:
-    assert "40 row(s) count as zeros" in remarks(TABLE, PRIVATE)[0]
+    assert "40 row(s) count as zeros" in remarks(TABLE, STEPS)[0]
+    assert "40 row(s) lack a value, and count for those that they have" in remarks(TABLE, PRIVATE)[0]
     assert "40 row(s) are left out" in remarks(TABLE, Plan.load("standard", [COMPLETE]))[0]
 
 

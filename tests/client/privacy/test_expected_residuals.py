@@ -1,4 +1,4 @@
-"""What a record with gaps adds to private moments: the expectation, by the model that was told, of what it would add."""
+"""What a record with gaps adds to private moments: what is expected of it, by the model that was told."""
 
 import itertools
 from unittest import mock

@@ -53,16 +53,6 @@ def test_records_without_a_constant_tell_their_lengths_by_themselves(share: floa
         assert off(S, P) > 3 * off(S + bias, P)
 
 
-def test_records_that_count_as_zeros_change_only_a_factor() -> None:
-    P = covariance(4)
-    whole, part = (clipped(P, 1.5, 0.6, whole=share) for share in (1.0, 0.7))
-    one, other = (
-        clipping(P, size=S.trace(), weight=weight, norm_bound=1.5, constant=0.6, complete=share).bias
-        for (S, weight), share in ((whole, 1.0), (part, 0.7))
-    )
-    assert other == pytest.approx(0.7 * one, rel=1e-6)
-
-
 @pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
 def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
     bias, stretch = clipping(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)

@@ -145,8 +145,8 @@ def require_present(table: Dataset, plan: Plan) -> None:
         raise DataError(
             f"this site does not have {first_few(map(repr, table.absent))} (absent in its columns.toml), and the plan "
             "uses rows without a missing value only",
-            remedy="Ask the coordinator's operator for a plan that uses rows with gaps, such as standard or private, or "
-            "for one whose `variables` leave it out at all sites.",
+            remedy="Ask the coordinator's operator for a plan that uses rows with gaps, such as standard or private, "
+            "or for one whose `variables` leave it out at all sites.",
         )
 
 

@@ -39,7 +39,8 @@ class Model:
     def expected(self, x: Matrix) -> Iterator[tuple[Matrix, Matrix]]:
         """(k, d) expected residuals of the records that have the same columns, and their (m, d) B; m are the gaps.
 
-        `x`: (n, d) prepared records, NaN in the gaps that each of them has. Numbers without use give residuals that are not finite.
+        `x`: (n, d) prepared records, each with gaps, where it is NaN. Numbers without use give residuals that are not
+        finite.
         """
         with np.errstate(all="ignore"):
             K = (self.A / self.spreads**2) @ self.A.T
@@ -56,4 +57,4 @@ class Model:
             return np.full_like(x, np.nan), np.full((int(lacking.sum()), len(K)), np.nan)
         whole = x.copy()
         whole[:, lacking] = means.T
-        return whole @ self.A, B
+        return whole @ self.A, np.asarray(B, dtype=np.float64)

@@ -367,9 +367,9 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
 
     A record adds (1, u, u^2) for each variable, its columns u mapped into [-1, 1] by public bounds, or zeros where it
     has no value. Two values of one column lie at most (2, 0) apart: (u - v)^2 (1 + (u + v)^2) <= 4. Of a block of
-    indicators (as large as `blocks` says), two columns differ at most. A value and none lie at most sqrt(1 + 2 k) apart,
-    with k columns: nearer than two values, unless k is at least 4. The variables of a record differ as they like. Each
-    number is rounded.
+    indicators (as large as `blocks` says), two columns differ at most. A value of k columns and none lie at most
+    sqrt(1 + 2 k) apart: nearer than two values, unless k is at least 4. The variables of a record differ as they like.
+    Each number is rounded.
 
     It also holds where indicators are shares of a group's rows, which sum to at most 1. Then all columns of a block may
     differ, but no further in all: of shares s and t, u = 2 s - 1, the squared distance is f = 4 (s - t)^2 (1 + 4 (s + t

@@ -26,6 +26,7 @@ from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.private.clipped_moments import records_worth, room
 from fedbnsl_server.search.private.combined_releases import released
 from fedbnsl_server.search.private.equal_variance_search import EqualVarianceSearch
+from fedbnsl_server.search.private.gaps import as_if_whole, pair_shares, typical
 from fedbnsl_server.search.private.noisy_class_search import Learned, NoisyClassSearch, next_residuals
 from fedbnsl_server.search.private.pooled_moments import (
     NOISE_WIDTHS,
@@ -38,11 +39,8 @@ from fedbnsl_server.search.private.pooled_moments import (
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.private.residual_variances import residual_variances
 
-
 # Of residuals, in units of their scales: below it nothing completes a record.
 _LEAST_SPREAD = 1e-3
-# Of all records that have two values: what fewer have in common is not told from the noise.
-_LEAST_PAIR_SHARE = 0.1
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -87,7 +85,7 @@ def _room(state: AdmmState, run: Run) -> float:
         noise_std = noise_of_moments(n, variances, norm_bound, rule)
     return room(
         noise_std / math.sqrt(run.plan.moments_rounds),
-        sum(n) * _typical(_pair_shares(state, run)),
+        sum(n) * typical(_pair_shares(state, run)),
         d=d,
         norm_bound=norm_bound,
         constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
@@ -96,26 +94,14 @@ def _room(state: AdmmState, run: Run) -> float:
 
 
 def _pair_shares(state: AdmmState, run: Run) -> Matrix:
-    """(d, d) of all records, about those that have the values of both columns.
-
-    As if cells of two variables were missing independently at the sites that have them: which do not, a plan says.
-    """
+    """(d, d) see `pair_shares`."""
     columns, d = run.mask.columns, len(run.mask.allowed)
     if not state.value_shares.size:
         return np.ones((d, d))
-    n = np.array(list(run.n_samples.values()), dtype=np.float64)
-    names = [columns.variables[k] for k in columns.variable_of]
-    there = np.array([[name not in run.plan.absent.of(site) for name in names] for site in run.n_samples])
-    of_sites = there.T @ (there * n[:, None]) / n.sum()
-    of_cells = np.minimum(state.value_shares / of_sites.diagonal(), 1.0)
-    shares = of_sites * np.outer(of_cells, of_cells)
-    alike = columns.variable_of == columns.variable_of[:, None]
-    return np.maximum(np.where(alike, state.value_shares, shares), _LEAST_PAIR_SHARE)
-
-
-def _typical(shares: Matrix) -> float:
-    """The mean share of a pair."""
-    return float(shares[~np.eye(len(shares), dtype=bool)].mean()) if len(shares) > 1 else 1.0
+    absent = [run.plan.absent.of(site) for site in run.n_samples]
+    there = np.array([[name not in lacking for name in columns.variables] for lacking in absent])
+    n_samples = np.array(list(run.n_samples.values()), dtype=np.float64)
+    return pair_shares(state.value_shares, there[:, columns.variable_of], n_samples, columns.variable_of)
 
 
 def _has_levels(run: Run) -> bool:
@@ -337,19 +323,13 @@ def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> 
 def _released(
     state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
 ) -> tuple[Release, SiteRelease, tuple[str, ...]]:
-    """What the round has released over all records, all sites as one, and the names of those that noise hides.
-
-    What residuals have in common is in the records that have both alone: others add what the model of the task says,
-    which is nothing.
-    """
+    """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
-    shares = _pair_shares(state, run)
-    typical = _typical(shares)
-    all_sites = all_sites._replace(n_samples=max(all_sites.n_samples * typical, 1.0))
+    all_sites = as_if_whole(all_sites, _pair_shares(state, run))
     release = released(
-        all_sites.moments / np.where(np.eye(d, dtype=bool), 1.0, shares),
-        noise_std=all_sites.noise_std / typical,
+        all_sites.moments,
+        noise_std=all_sites.noise_std,
         W=task.weights.to_dense(),
         scales=task.scales,
         weight=all_sites.weight,

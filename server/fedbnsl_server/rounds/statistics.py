@@ -23,7 +23,7 @@ from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.search.private.pooled_moments import mean_over_records, mean_square_noise
+from fedbnsl_server.search.private.pooled_moments import mean_square_noise
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:

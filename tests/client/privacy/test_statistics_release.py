@@ -128,7 +128,7 @@ def test_residual_moments_of_prepared_records_hold_the_constant():
     W = np.array([[0.0, 0.5], [0.0, 0.0]])
     by = Whole(np.array([1.0, 10.0]), np.array([2.0, 5.0]), np.array([1.0, 3.0]))
     S = release_residual_moments(X, W, np.ones(2), 10.0, 0, SYSTEM, by)
-    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), all with the constant 1. The third has 0 as its second value,
+    # By hand: (2, 2) - (0, 0.5 * 2) = (2, 1), then (0, 0), all with the constant 1. The third has 0 second,
     # which is 0.5 a + b, with variances 1 and 9 of a and b: that leaves a the variance 36 / 37, and b = -0.5 a.
     a = 36.0 / 37.0
     expected = np.array([[4.0 + a, 2.0 - 0.5 * a, 2.0], [2.0 - 0.5 * a, 1.0 + 0.25 * a, 1.0], [2.0, 1.0, 3.0]]) / 3

@@ -91,15 +91,15 @@ def test_a_run_without_privacy_uses_complete_rows_alone_or_with_em_all(folder: P
     assert np.isfinite(table.X).all()
 
 
-def test_a_private_run_gets_no_table_with_hardly_a_complete_row(folder: Path, tmp_path: Path) -> None:
+def test_a_private_run_takes_a_table_without_a_complete_row(folder: Path, tmp_path: Path) -> None:
+    """Nothing that hangs on a cell decides: a refusal would tell of it."""
     header, *rows = (tmp_path / "ward.csv").read_text(encoding="utf-8").splitlines()
     empty = "\n".join([header, *("," + row.split(",", 1)[1] for row in rows), ""])
     (tmp_path / "empty.csv").write_text(empty, encoding="utf-8")
     words, own = write_dictionary(tmp_path / "d.toml"), write_column_map(tmp_path / "c.toml")
     other = tmp_path / "other"
     make_site(other, table=tmp_path / "empty.csv", dictionary=words, column_map=own)
-    with pytest.raises(DataError, match="0 of them without a missing value; at least 20 are needed"):
-        admit(other, plan())
+    admit(other, plan())
 
 
 OTHERS = {

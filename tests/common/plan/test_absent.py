@@ -28,10 +28,24 @@ def test_a_plan_with_absent_variables_survives_its_own_toml() -> None:
     assert Plan.load("standard", ['absent.lakeside=["crp"]']).absent.of("lakeside") == ("crp",)
 
 
-def test_a_private_plan_takes_no_absent_variables() -> None:
+def test_a_private_plan_takes_absent_variables_that_two_sites_or_more_have() -> None:
     """Under secure sums, a variable that one site alone has would be that site's own."""
-    with pytest.raises(PlanError, match=r"absent = .*without .privacy."):
-        Plan.load("private").with_settings(variables=VARIABLES, absent={"a": ["crp"], "b": ["crp"]})
+    plan = Plan.load("private").with_settings(n_participants=3, variables=VARIABLES)
+    assert plan.with_settings(absent={"a": ["crp"]}).absent
+    with pytest.raises(PlanError, match="two sites or more have each variable"):
+        plan.with_settings(absent={"a": ["crp"], "b": ["crp"]})
+
+
+def test_private_sums_tell_nothing_of_a_pair_that_no_site_has() -> None:
+    plan = Plan.load("private").with_settings(n_participants=4, variables=VARIABLES)
+    absent = {"a": ["crp"], "b": ["crp"], "c": ["bmi"], "d": ["bmi"]}
+    with pytest.raises(PlanError, match=r"no site has together, such as '(crp|bmi)' and '(crp|bmi)'"):
+        plan.with_settings(absent=absent)
+
+
+def test_private_steps_take_no_absent_variables() -> None:
+    with pytest.raises(PlanError, match="empty unless rows with gaps are completed"):
+        Plan.load("private-steps").with_settings(variables=VARIABLES, absent={"a": ["crp"]})
 
 
 def test_only_a_plan_that_says_who_lacks_what_has_another_digest_than_before() -> None:
@@ -58,7 +72,7 @@ def test_only_a_plan_that_says_who_lacks_what_has_another_digest_than_before() -
             {},
             "one of n_participants = 3 sites has 'age' or 'bmi' and",
         ),
-        ({"a": ["crp"]}, {"preparation": {"missing": "complete-cases"}}, "empty unless EM completes rows with gaps"),
+        ({"a": ["crp"]}, {"preparation": {"missing": "complete-cases"}}, "empty unless rows with gaps are completed"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_on(absent: Any, settings: Any, rule: str) -> None:

@@ -84,21 +84,22 @@ class Completion:
 
     @property
     def known_share(self) -> float:
-        """How many of the rows of all sites count in scores and intervals.
-
-        Where sites lack whole columns, pairs differ most in their rows: then as many as the pair with the fewest has.
-        """
-        return _known_share(self.pair_rows, of_least=self.lacks_columns)
+        """How many of the rows of all sites count in scores and intervals."""
+        return _known_share(self.pair_rows, lacks_columns=self.lacks_columns)
 
     def known_share_of(self, site: str) -> float:
         """How many of the rows of one site count, for the columns that it has; if it has not said, as of all sites."""
         return _known_share(self.n_pairs.get(site, self.pair_rows))
 
-    def widening(self, edges: Index) -> Matrix:
-        """(E,) factors of the standard errors of (E, 2) edges whose two columns are together in few of the rows."""
-        rows = self.pair_rows[edges[:, 0], edges[:, 1]]
-        shares = np.maximum(rows, 1.0) / self.pair_rows.max()
-        return np.asarray(np.sqrt(np.maximum(self.known_share / shares, 1.0)))
+    @property
+    def widening(self) -> Matrix:
+        """(d, d) factors of the errors of moments of two columns that few rows have together; infinite: no row has.
+
+        At least 1: where a pair has more rows than count, other columns of a family may have fewer.
+        """
+        with np.errstate(divide="ignore"):
+            rows = self.known_share * self.pair_rows.max() / self.pair_rows
+        return np.asarray(np.sqrt(np.maximum(rows, 1.0)))
 
     @property
     def lacks_columns(self) -> bool:
@@ -279,15 +280,14 @@ def _without_partial(S: Matrix, apart: Mask, kept: Index) -> Matrix:
     return symmetric_of(upper(found), len(S))
 
 
-def _known_share(n_pairs: Matrix, *, of_least: bool = False) -> float:
+def _known_share(n_pairs: Matrix, *, lacks_columns: bool = False) -> float:
     """Of the rows, from (d, d) counts of those that have both of two columns: the share that has three of them, about.
 
-    An edge at a child that has another parent, too, is known from rows that have all three. `of_least`: of the pair
-    with the fewest rows, in place of the harmonic mean over pairs.
+    An edge at a child that has another parent, too, is known from rows that have all three. Where sites lack whole
+    columns, pairs differ most in their rows, and fewer count: with more, graphs had more false edges.
     """
     told = n_pairs[np.triu(n_pairs > 0.0, k=1)]
     if not told.size:
         return 1.0
-    most = float(n_pairs.max())
-    mean = 1.0 / float(np.mean(most / told))
-    return (float(told.min()) / most if of_least else mean) * math.sqrt(mean)
+    mean = 1.0 / float(np.mean(float(n_pairs.max()) / told))
+    return float(mean ** (2.5 if lacks_columns else 1.5))

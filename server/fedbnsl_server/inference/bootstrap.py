@@ -109,6 +109,9 @@ def draw(
     as_before = np.ix_(back, back)
     L = np.asarray(np.linalg.cholesky(around[ordered]), dtype=np.float64)
     S_e = _wishart(L, accuracy.n_samples, rng)[as_before]
+    if accuracy.widening is not None and (few := (accuracy.widening > 1.0) & np.isfinite(accuracy.widening)).any():
+        # Pairs that no row has stay as they are: no search looks at them.
+        S_e = lifted(around + (S_e - around) * np.where(few, accuracy.widening, 1.0))
     if accuracy.noise_std:
         share = network.units(accuracy) / size
         noise = _noise(len(S_e), rng)[as_before]

@@ -96,6 +96,8 @@ class Confidence:
     # how many
     leading: Index = field(default_factory=lambda: _NO_PAIRS)
     led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # (d, d) of the moments' accuracy, where rows have gaps; otherwise (0, 0)
+    widening: Matrix = field(default_factory=lambda: np.empty((0, 0)))
     # (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph
     taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
 
@@ -267,6 +269,7 @@ def confidence_of(
         n_unexplained=len(unexplained),
         related=tied.members,
         exact=tied.exact,
+        widening=np.empty((0, 0)) if accuracy.widening is None else accuracy.widening,
     )
 
 

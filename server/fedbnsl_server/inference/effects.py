@@ -17,6 +17,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.inference.standard_errors import widened
 from fedbnsl_server.search.fitted_network import in_relation
 
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
@@ -34,6 +35,8 @@ class Precision:
     n_samples: float  # records, at least 1
     # standard deviation of the noise on the covariance of standardised residuals, off its diagonal; 0: no noise
     noise_std: float
+    # (d, d) factors of the sampling errors of pairs of columns, at least 1; see `Accuracy`. None: they are alike
+    widening: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +248,8 @@ def _variances(
     its parents Z. To first order it moves by T_aZ dW_ZJ T_Jb for each variable. With u = S_ZZ^-1 T_aZ', sampling gives
     this the variance u'S_ZZ u T_Jb' V_JJ T_Jb / n_samples, V the covariance of residuals. Independent noise on the
     covariance of standardised residuals gives it the same with noise_std^2 in place of 1 / n_samples, and with S and V
-    as they would be if all residuals were uncorrelated.
+    as they would be if all residuals were uncorrelated. Where gaps leave few rows to a parent with its child, its entry
+    of u counts as many times as that error is wider; all columns of J are in the same rows.
     """
     if precision is None:
         return None
@@ -265,8 +269,12 @@ def _variances(
     for J, Z in parents_of:
         moved = T[np.ix_(members[source], Z)]
         if moved.any():
-            u, T_J = np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), T[J]
-            sampling = np.outer((u * moved.T).sum(axis=0), (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
+            u: Matrix = np.asarray(np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), dtype=np.float64)
+            T_J = T[J]
+            of_parents = (u * moved.T).sum(axis=0)
+            if precision.widening is not None:
+                of_parents *= widened(u.T, covariance[np.ix_(Z, Z)], precision.widening[Z, J[0]])
+            sampling = np.outer(of_parents, (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
             noise = np.outer((u * (apart[np.ix_(Z, Z)] @ u)).sum(axis=0), v[J] @ T_J**2)
             found += sampling / precision.n_samples + precision.noise_std**2 * noise
     return found

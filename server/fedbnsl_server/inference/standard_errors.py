@@ -5,7 +5,8 @@ residual. An error E of the moments changes coefficient k, to first order, by u'
 S_gg. The variance has two parts:
 
 - sampling: with n Gaussian records (u'S u r'S r + (u'S r)^2) / n, which is v [S_gg^-1]_kk / n, v the residual variance.
-  Sites that weigh otherwise than as their rows each have a part of their own (the sandwich);
+  Sites that weigh otherwise than as their rows each have a part of their own (the sandwich). Where gaps leave fewer
+  rows to some pairs, each entry of u counts as many times as the error of its parent's moment with r is wider;
 - noise of a private run: E = back' N back with N independent of standard deviation s on the moments of the residuals.
   Parents have no residual of the child in them, so the variance is s^2 |back u|^2, in units of the child's scale.
 
@@ -59,6 +60,8 @@ def standard_errors(
         else:
             free = max(accuracy.n_samples - len(given), 1.0)
             sampling = network.residual_variance[c] * inverted.diagonal() / free
+        if accuracy.widening is not None:
+            sampling = sampling * widened(inverted, S[np.ix_(given, given)], accuracy.widening[given, c])
         found = sampling + _noise(network, accuracy, c, given, inverted)
         variance[given, c] = np.where(in_relation(S[np.ix_(given, given)]), np.nan, found)
     i, j = edges_of(network.dag).T
@@ -97,7 +100,8 @@ def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) ->
         of_j = left * v[j] / accuracy.n_samples + (accuracy.noise_std * units[j]) ** 2 * lengths
         earlier = network.back[j] == 0.0
         variance[earlier, j] = variance[j, earlier] = np.maximum(of_j, least[:, j])[earlier]
-    return np.asarray(np.sqrt(variance / np.outer(v, v)))
+    found = np.sqrt(variance / np.outer(v, v))
+    return np.asarray(found if accuracy.widening is None else found * accuracy.widening)
 
 
 def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, inverted: Matrix) -> Matrix:
@@ -109,6 +113,18 @@ def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, i
     along = inverted @ (S[given, c] - S_gg @ b)  # zero where the site has the common coefficients
     spread = np.einsum("ki,ij,kj->k", inverted, S_gg, inverted)
     return np.asarray((spread * max(float(left), 0.0) + along**2) / free)
+
+
+def widened(u: Matrix, S: Matrix, factors: Matrix) -> Matrix:
+    """(k,) how many times u'Su grows when each entry of u is multiplied by its factor; 1 where it is zero.
+
+    Parameters
+    ----------
+    u, S, factors
+        (k, m) one vector a row, (m, m), and (m,).
+    """
+    before, after = (np.einsum("ki,ij,kj->k", one, S, one) for one in (u, u * factors))
+    return np.asarray(np.where(before > 0.0, after, 1.0) / np.where(before > 0.0, before, 1.0))
 
 
 def _noise(network: FittedNetwork, accuracy: Accuracy, c: int, given: Index, inverted: Matrix) -> Matrix:

@@ -141,11 +141,20 @@ def fit_of(
     return found
 
 
-def estimation_of(confidence: Confidence | None) -> dict[str, Any] | None:
+def estimation_of(confidence: Confidence | None, columns: Columns) -> dict[str, Any] | None:
     """What the numbers of confidence rest on."""
     if confidence is None:
         return None
-    return {"n_samples": confidence.n_samples, "noise_std": confidence.noise_std, "draws": confidence.draws}
+    widened: dict[str, dict[str, float]] = {}
+    few = np.argwhere(np.triu((confidence.widening > 1.0) & np.isfinite(confidence.widening)))
+    for i, j in few.tolist():
+        widened.setdefault(columns.names[i], {})[columns.names[j]] = float(confidence.widening[i, j])
+    return {
+        "n_samples": confidence.n_samples,
+        "noise_std": confidence.noise_std,
+        "draws": confidence.draws,
+        "widened": widened,
+    }
 
 
 def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] | None:

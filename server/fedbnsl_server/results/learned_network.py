@@ -112,7 +112,7 @@ def read_network(run: Path) -> LearnedNetwork:
         learned_class(result),
         undecided_edges(result),
         implied_covariance(W, variance, correlation),
-        None if estimation is None else Precision(estimation["n_samples"], estimation["noise_std"]),
+        None if estimation is None else _precision(estimation, columns),
         sum(edge["directed_by"] in ("assumption", "") for edge in result["edges"]),
         result["units"],
         doubts=(*verdict["incomplete"], *verdict["contradicted"]),
@@ -131,6 +131,15 @@ def read_network(run: Path) -> LearnedNetwork:
         references=result["references"],
         shares=_shares(result),
     )
+
+
+def _precision(estimation: Mapping[str, Any], columns: Columns) -> Precision:
+    widening, place = np.ones((len(columns.names),) * 2), {name: k for k, name in enumerate(columns.names)}
+    for one, others in estimation["widened"].items():
+        for other, factor in others.items():
+            widening[place[one], place[other]] = widening[place[other], place[one]] = factor
+    known = widening if estimation["widened"] else None
+    return Precision(estimation["n_samples"], estimation["noise_std"], known)
 
 
 def _remedy(result: Mapping[str, Any]) -> str:

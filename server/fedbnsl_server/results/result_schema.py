@@ -144,6 +144,7 @@ class Estimation(_Part):
     n_samples: Annotated[float, Field(gt=0.0)]
     noise_std: Annotated[float, Field(ge=0.0)]
     draws: Count
+    widened: dict[str, dict[str, Annotated[float, Field(gt=1.0)]]] = {}
 
 
 class Verdict(_Part):

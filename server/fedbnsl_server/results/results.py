@@ -334,7 +334,7 @@ class RunRecorder:
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, variance, hidden),
-            "estimation": estimation_of(confidence),
+            "estimation": estimation_of(confidence, columns),
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),

@@ -126,7 +126,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
     accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
     if gaps is not None:
-        accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share)
+        accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share, widening=gaps.widening)
         several = {} if gaps.lacks_columns else several
     if plan.graph_class == "cpdag":
         again = _class_search(told if gaps is None else {}, weights, accuracy, task, run)
@@ -152,9 +152,6 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
         progress=run.progress,
     )
-    if gaps is not None:
-        widened = confidence.standard_error * gaps.widening(confidence.edges)
-        confidence = replace(confidence, standard_error=widened)
     if again is not None and best is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)

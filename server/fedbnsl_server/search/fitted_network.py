@@ -43,6 +43,9 @@ class Accuracy:
     noise_std: float = 0.0
     # (d,) units of these residuals, in units of the columns; None: their own standard deviations
     scales: Matrix | None = None
+    # (d, d) at least 1: by how much larger the sampling error of a moment of two residuals is than that of n_samples
+    # records, as rows with gaps have few of both columns; infinite: none has both. None: all are alike
+    widening: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,6 +146,9 @@ def test_rows_count_in_full_only_where_no_value_is_missing() -> None:
     half = Completion({"a": np.array([[50.0, 25.0], [25.0, 50.0]])})
     assert half.known_share == pytest.approx(0.5**1.5)
     assert half.known_share_of("a") == pytest.approx(0.5**1.5)
+    lacking = np.array([[50.0, 50.0, 0.0], [50.0, 50.0, 0.0], [0.0, 0.0, 0.0]])
+    two = Completion({"a": np.full((3, 3), 50.0), "b": lacking})
+    assert two.known_share == pytest.approx((3 / (1 + 2 + 2)) ** 2.5)
 
 
 def test_shared_means_become_those_of_the_greatest_likelihood() -> None:
@@ -187,7 +190,8 @@ def test_errors_are_wider_where_two_columns_are_rarely_together() -> None:
     n = np.full((4, 4), 100.0)
     n[0, 1] = n[1, 0] = 10.0
     told = Completion({"a": n})
-    wide, as_before = told.widening(np.array([[0, 1], [2, 3]]))
-    assert wide == pytest.approx(np.sqrt(told.known_share / 0.1))
-    assert wide > 1.5
-    assert as_before == pytest.approx(1.0)
+    assert told.widening[0, 1] == pytest.approx(np.sqrt(told.known_share / 0.1))
+    assert told.widening[0, 1] > 1.5
+    assert told.widening[2, 3] == 1.0
+    n[0, 1] = n[1, 0] = 0.0
+    assert np.isinf(Completion({"a": n}).widening[0, 1])

@@ -203,3 +203,15 @@ def test_draws_that_were_enough_are_counted_and_no_others() -> None:
     assert progress.part == "bootstrap"
     assert 0 < found.draws < 40
     assert found.adjacent.max() <= found.draws
+
+
+def test_draws_of_a_pair_that_few_rows_have_together_spread_more() -> None:
+    rng, widening, n = np.random.default_rng(3), np.ones((3, 3)), 4000
+    widening[0, 2] = widening[2, 0] = 4.0
+    widening[0, 1] = widening[1, 0] = np.inf  # in no row: nothing is drawn for it beyond the others
+    A = (np.eye(3) - W) / STD
+    around = np.eye(3) + 0.1
+    drawn = np.stack([A.T @ draw(network(), around, Accuracy(n, widening=widening), rng) @ A for _ in range(2000)])
+    assert drawn.mean(axis=0) == pytest.approx(around, abs=0.01)
+    expected = np.sqrt(around[0, 0] ** 2 + 0.01) / np.sqrt(n)
+    assert drawn.std(axis=0)[[0, 1, 0], [1, 2, 2]] == pytest.approx(expected * np.array([1.0, 1.0, 4.0]), rel=0.1)

@@ -285,3 +285,19 @@ def test_the_effect_of_a_function_of_its_parents_has_no_error_and_others_keep_th
     assert of_a.standard_error is not None
     assert np.isnan(of_a.standard_error).all()
     assert of_p.standard_error == pytest.approx(1.0 / 20.0, rel=0.01)
+
+
+def test_where_rows_lack_the_target_the_standard_error_is_the_spread_of_what_rows_of_each_edge_give():
+    """a -> b in all rows, b -> c in a quarter of them: least squares on the rows that an edge has."""
+    rng, n, few = np.random.default_rng(6), 240, 60
+    W, v = np.zeros((3, 3)), np.array([1.0, 0.5, 2.0])
+    W[0, 1], W[1, 2] = 0.3, 1.5
+    widening = np.ones((3, 3))
+    widening[2, :2] = widening[:2, 2] = np.sqrt(n / few)
+    (told,) = total_effects(implied_covariance(W, v), W != 0, [0], 2, Columns.of("abc"), Precision(n, 0.0, widening))
+    found = []
+    for _ in range(4000):
+        X = (rng.standard_normal((n, 3)) * np.sqrt(v)) @ np.linalg.inv(np.eye(3) - W)
+        to_b, to_c = X[:, 0] @ X[:, 1] / (X[:, 0] @ X[:, 0]), X[:few, 1] @ X[:few, 2] / (X[:few, 1] @ X[:few, 1])
+        found.append(to_b * to_c)
+    assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)

@@ -178,3 +178,18 @@ def test_coefficients_on_parents_that_are_functions_of_each_other_have_no_error_
     estimates, errors = site_agreement(of_network, S, sites, COLUMNS).of_edges()
     assert np.isnan(estimates[:, :2]).all()
     assert np.isfinite(errors[:, 2]).all()
+
+
+def test_errors_are_wider_where_few_rows_have_a_parent_with_its_child() -> None:
+    """b -> c in a ninth of the rows: the error of x_b times the residual is three times as large."""
+    rng, X = np.random.default_rng(9), rows(400, np.random.default_rng(8))
+    S, widening = moments(X), np.ones((4, 4))
+    widening[1, 2] = widening[2, 1] = 3.0
+    alike, found = (standard_errors(network(S), S, Accuracy(400, widening=w)) for w in (None, widening))
+    S_gg = S[:2, :2]
+    products = rng.multivariate_normal(np.zeros(2), S_gg, 200_000) * [1.0, 3.0]  # of a and b with the residual
+    spread = (np.linalg.inv(S_gg) @ products.T).std(axis=1) * np.sqrt(network(S).residual_variance[2] / 398)
+    assert found == pytest.approx([alike[0], spread[0], spread[1], alike[3]], rel=0.01)  # ab, ac, bc, cd
+    assert found[1] > alike[1]
+    apart = correlation_errors(network(S), S, Accuracy(400, widening=widening * 2.0))
+    assert apart == pytest.approx(correlation_errors(network(S), S, Accuracy(400)) * 2.0 * widening)

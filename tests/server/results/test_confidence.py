@@ -107,11 +107,11 @@ def test_without_a_search_over_moments_edges_are_as_they_were_and_everything_els
     assert with_confidence([edge("b", "a", 0.12, 0.6)], None, graph(), COLUMNS) == [edge("b", "a", 0.12, 0.6)]
     assert unsure(None, graph(), COLUMNS) == []
     assert fit_of(None, graph(), COLUMNS, np.empty(0)) == {}
-    assert estimation_of(None) is None
+    assert estimation_of(None, COLUMNS) is None
 
 
 def test_what_the_numbers_rest_on_has_no_key_without_a_value() -> None:
-    assert estimation_of(CONFIDENCE) == {"n_samples": 400.0, "noise_std": 0.0, "draws": 20}
+    assert estimation_of(CONFIDENCE, COLUMNS) == {"n_samples": 400.0, "noise_std": 0.0, "draws": 20, "widened": {}}
 
 
 def test_without_draws_or_sites_their_numbers_are_null_and_the_others_there() -> None:

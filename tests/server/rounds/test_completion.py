@@ -18,6 +18,7 @@ from fedbnsl_client.refit import personalise
 from fedbnsl_server.algorithm.admm import in_units, initial_state
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.run.end_notice import end_of
@@ -106,6 +107,17 @@ def test_a_site_that_lacks_a_column_learns_with_the_others(tmp_path: Path) -> No
     assert pairs == {("x0", "x1"), ("x1", "x2"), ("x2", "x3")}
     assert result["gaps"]["values"]["site-0"]["x0"] == 0
     assert any("some site has no row with both values" in text for text in result["verdict"]["not_tested"])
+
+
+def test_effects_know_which_pairs_few_rows_have(tmp_path: Path) -> None:
+    play(tables((0,), (0,), (0,), (), d=10), tmp_path / "run")
+    precision = read_network(tmp_path / "run").precision
+    assert precision is not None
+    widening, known = precision.widening, (45 / (9 * 4 + 36)) ** 2.5  # of 45 pairs, 9 in a quarter of the rows
+    assert precision.n_samples == pytest.approx(800 * known)
+    assert widening is not None
+    assert widening[0, 1:] == pytest.approx(np.sqrt(known / 0.25))
+    assert (widening[1:, 1:] == 1.0).all()
 
 
 def test_a_site_s_own_weights_are_not_known_where_it_lacks_a_column() -> None:

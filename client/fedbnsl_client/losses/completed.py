@@ -37,6 +37,8 @@ _KEPT_BYTES = 256 * 2**20
 _PART_BYTES = 8 * BLOCK_BYTES
 # Of EM within one table, and the change of a correlation below which it ends.
 _MOST_ITERATIONS, _SMALL_CHANGE = 1000, 1e-6
+# Of the eigenvalues of correlations: below, sums over their inverse lose the digits of a column that few rows have.
+_LEAST_EIGENVALUE = 1e-5
 # Added to the diagonal of S, as a share of it: a column may be a function of others.
 _RIDGE = 1e-9
 
@@ -158,15 +160,16 @@ class Patterns:
         model, v = _Model.of(S[np.ix_(varies, varies)]), len(varies)
         K, inverses, free_bytes = model.K, list[Matrix | None](), _KEPT_BYTES
         information, uncertain, n_by_gaps, log_likelihood = np.zeros((v, v)), np.zeros((v, v)), 0.0, 0.0
-        weighted, expected = np.zeros(v), np.zeros(v)
-        for batch in self._batches(varies):
+        weighted, expected, n_values = np.zeros(v), np.zeros(v), np.zeros(v)
+        for batch in self._batches(varies, by_gaps=model.by_gaps):
             inverse, log_determinants = model.inverses(batch)
             free_bytes -= inverse.nbytes
             inverses.append(inverse if free_bytes >= 0 else None)
             log_likelihood += 0.5 * float(batch.n @ log_determinants)
             sums = (batch.rows[..., :1] * batch.rows[..., 1:]).sum(axis=1, keepdims=True) if own_means else None
-            if batch.has_few_gaps:
+            if batch.by_gaps:
                 n_by_gaps += float(batch.n.sum())
+                n_values += np.bincount(batch.seen.ravel(), np.repeat(batch.n, batch.seen.shape[1]), v)
                 _add(uncertain, batch.gaps, batch.n[:, None, None] * inverse)
                 if sums is not None:
                     expected += model.expected(batch, sums, inverse).sum(axis=(0, 1))
@@ -176,16 +179,19 @@ class Patterns:
                     weighted += model.weighted(batch, sums, inverse).sum(axis=(0, 1))
         mean = by.means[varies] if by.means.size else np.zeros(v)
         if own_means:
-            total = information + n_by_gaps * K - K @ uncertain @ K
-            # Of a column without a value here, rounding is all that the difference leaves.
+            # S times the sums of P and of P x. Of V K, what falls on gaps is the identity: what is left of n of it is
+            # counted, for a difference would lose its digits. Columns without a value here have no mean.
+            of_values = uncertain @ K
+            np.fill_diagonal(of_values, 0.0)
+            total = model.S @ information + np.diag(n_values) - of_values
             known = np.flatnonzero(self.pair_counts.diagonal()[varies] > 0.0)
-            mean[known] = np.linalg.solve(total[np.ix_(known, known)], (weighted + K @ expected)[known])
+            mean[known] = np.linalg.solve(total[np.ix_(known, known)], (model.S @ weighted + expected)[known])
         products, squares = np.zeros((v, v)), np.zeros((v, v))
         weighted, expected = np.zeros(v), np.zeros(v)
-        for batch, kept in zip(self._batches(varies), inverses, strict=True):
+        for batch, kept in zip(self._batches(varies, by_gaps=model.by_gaps), inverses, strict=True):
             inverse = model.inverses(batch)[0] if kept is None else kept
             x, ones = batch.about(mean), batch.rows[..., 0].ravel()
-            if batch.has_few_gaps:
+            if batch.by_gaps:
                 whole = model.expected(batch, x, inverse).reshape(-1, v)
                 squares += whole.T @ whole
                 expected += ones @ whole
@@ -210,10 +216,10 @@ class Patterns:
         sums = sum(np.einsum("kr,krd->d", batch.rows[..., 0], batch.rows[..., 1:]) for batch in self._batches())
         return np.asarray(sums / np.maximum(self.pair_counts.diagonal(), 1.0))
 
-    def _batches(self, columns: Index | None = None) -> Iterator[Batch]:
+    def _batches(self, columns: Index | None = None, *, by_gaps: bool = False) -> Iterator[Batch]:
         """All groups, restricted to some columns."""
         for part in self.parts:
-            yield from part.batches(np.arange(self.n_columns) if columns is None else columns)
+            yield from part.batches(np.arange(self.n_columns) if columns is None else columns, by_gaps=by_gaps)
 
 
 class _Model(NamedTuple):
@@ -222,30 +228,33 @@ class _Model(NamedTuple):
     Attributes
     ----------
     S, K
-        (v, v) covariances with the ridge, and their inverse.
+        (v, v) covariances with the ridge, and their inverse; zeros for one of which too few digits are left.
     ridge
         (v,)
     log_determinant
         Of K.
+    by_gaps
+        Whether K has digits enough to complete rows by it.
     """
 
     S: Matrix
     K: Matrix
     ridge: Matrix
     log_determinant: float
+    by_gaps: bool
 
     @classmethod
     def of(cls, S: Matrix) -> Self:
-        ridge = _RIDGE * S.diagonal()
+        size, ridge = np.sqrt(S.diagonal()), _RIDGE * S.diagonal()
         ridged = S + np.diag(ridge)
+        if not len(S) or np.linalg.eigvalsh(S / size / size[:, None])[0] < _LEAST_EIGENVALUE:
+            return cls(ridged, np.zeros_like(S), ridge, 0.0, by_gaps=False)
         K = np.linalg.inv(ridged)
-        return cls(ridged, np.asarray(K + K.T) / 2.0, ridge, float(np.linalg.slogdet(K)[1]))
+        return cls(ridged, np.asarray(K + K.T) / 2.0, ridge, float(np.linalg.slogdet(K)[1]), by_gaps=True)
 
     def inverses(self, batch: Batch) -> tuple[Matrix, Matrix]:
         """V or P of each group, without the zeros, and the logarithm of the determinant of P."""
-        of, columns, add = (
-            (self.K, batch.gaps, self.log_determinant) if batch.has_few_gaps else (self.S, batch.seen, 0.0)
-        )
+        of, columns, add = (self.K, batch.gaps, self.log_determinant) if batch.by_gaps else (self.S, batch.seen, 0.0)
         parts = of[columns[:, :, None], columns[:, None, :]]
         log_determinants = np.asarray(np.linalg.slogdet(parts)[1], dtype=np.float64)
         return np.asarray(np.linalg.inv(parts), dtype=np.float64), add - log_determinants

@@ -26,17 +26,15 @@ class Batch:
         (k, p) columns that the records have, and (k, m) those that they lack.
     rows
         (k, r, 1 + d) rows as in `PatternGroups`, with zeros for those that a group does not have.
+    by_gaps
+        Whether the inverse over the gaps is asked for, not that over the values.
     """
 
     n: Matrix
     seen: Index
     gaps: Index
     rows: Matrix
-
-    @property
-    def has_few_gaps(self) -> bool:
-        """Whether the records have no more gaps than values."""
-        return bool(self.gaps.shape[1] <= self.seen.shape[1])
+    by_gaps: bool
 
     def about(self, mean: Matrix) -> Matrix:
         """(k, r, d) rows of x - mean, zeros in the gaps."""
@@ -124,8 +122,11 @@ class PatternGroups:
             forget(self.rows)
             first = last
 
-    def batches(self, columns: Index) -> Iterator[Batch]:
-        """All groups that have some of these columns, restricted to them."""
+    def batches(self, columns: Index, *, by_gaps: bool) -> Iterator[Batch]:
+        """All groups that have some of these columns, restricted to them.
+
+        `by_gaps`: whether those with no more gaps than values are completed by the inverse over their gaps.
+        """
         d = len(columns)
         for first, last, start in self.blocks():
             seen, sizes, n = self.seen(first, last), self.sizes[first:last], self.n[first:last]
@@ -136,7 +137,8 @@ class PatternGroups:
             for kind in np.unique(kinds[p > 0]):
                 same: Index = np.flatnonzero(kinds == kind)
                 n_seen, r = int(p[same[0]]), int(padded[same[0]])
-                side = min(n_seen, d - n_seen)  # of a matrix for each group
+                shorter = by_gaps and d - n_seen <= n_seen
+                side = d - n_seen if shorter else n_seen  # of a matrix for each group
                 at_once = max(BLOCK_BYTES // (8 * max(side * side, r * (1 + d))), 1)
                 for which in np.split(same, range(at_once, len(same), at_once)):
                     there = np.arange(r) < sizes[which, None]
@@ -147,7 +149,11 @@ class PatternGroups:
                     mine = seen[which]
                     k = len(which)
                     yield Batch(
-                        n[which], np.nonzero(mine)[1].reshape(k, -1), np.nonzero(~mine)[1].reshape(k, d - n_seen), rows
+                        n[which],
+                        np.nonzero(mine)[1].reshape(k, -1),
+                        np.nonzero(~mine)[1].reshape(k, d - n_seen),
+                        rows,
+                        shorter,
                     )
 
 

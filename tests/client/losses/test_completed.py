@@ -161,6 +161,30 @@ def test_columns_without_variance_are_zero_in_the_moments() -> None:
     np.testing.assert_allclose(found.moments[np.ix_([0, 2], [0, 2])], other.moments, rtol=1e-6)
 
 
+@pytest.mark.parametrize("left", [1e-3, 0.0])
+@pytest.mark.parametrize("n_values", [0, 1, 30])
+def test_own_means_are_those_of_each_row_by_itself_where_others_determine_a_column(left: float, n_values: int) -> None:
+    X, S = _table(200, 6, 0.1)
+    relation = np.array([1.0, -2.0, 0.5])
+    X[:, 5] = X[:, :3] @ relation + np.sqrt(left) * np.random.default_rng(1).standard_normal(len(X)) + 3.0
+    X[n_values:, 5] = np.nan
+    S[5, :5] = S[:5, 5] = S[:5, :3] @ relation
+    S[5, 5] = relation @ S[:3, :3] @ relation * (1.0 + left)
+    ridged, there = S + 1e-9 * np.diag(S.diagonal()), ~np.isnan(X).all(axis=0)
+    information, sums = np.zeros((6, 6)), np.zeros(6)
+    for x in X:
+        o = np.flatnonzero(~np.isnan(x))
+        P = np.linalg.inv(ridged[np.ix_(o, o)])
+        information[np.ix_(o, o)] += P
+        sums[o] += P @ x[o]
+    mean = np.zeros(6)
+    mean[there] = np.linalg.solve(information[np.ix_(there, there)], sums[there])
+    moments, _ = _row_by_row(X, ridged, mean)
+    found = Patterns.of(X).completed(Covariances(S, _NO_MEANS), own_means=True).moments
+    of_here = np.ix_(there, there)
+    np.testing.assert_allclose(found[of_here], moments[of_here], rtol=1e-5, atol=1e-5)
+
+
 def test_columns_without_a_value_change_nothing_of_the_others() -> None:
     for seed in range(100):  # a mean of such a column, from rounding alone, spoils the others for few of them
         X, S = _table(60, 5, 0.0, seed)

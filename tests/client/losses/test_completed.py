@@ -164,10 +164,12 @@ def test_columns_without_variance_are_zero_in_the_moments() -> None:
 @pytest.mark.parametrize("left", [1e-3, 0.0])
 @pytest.mark.parametrize("n_values", [0, 1, 30])
 def test_own_means_are_those_of_each_row_by_itself_where_others_determine_a_column(left: float, n_values: int) -> None:
-    X, S = _table(200, 6, 0.1)
-    relation = np.array([1.0, -2.0, 0.5])
-    X[:, 5] = X[:, :3] @ relation + np.sqrt(left) * np.random.default_rng(1).standard_normal(len(X)) + 3.0
+    X, S = _table(200, 6, 0.0)
+    relation, rng = np.array([1.0, -2.0, 0.5]), np.random.default_rng(1)
+    X[:, 5] = X[:, :3] @ relation + np.sqrt(left) * rng.standard_normal(len(X)) + 3.0
+    X[rng.random(X.shape) < 0.1] = np.nan
     X[n_values:, 5] = np.nan
+    X[:n_values, 2] = np.nan
     S[5, :5] = S[:5, 5] = S[:5, :3] @ relation
     S[5, 5] = relation @ S[:3, :3] @ relation * (1.0 + left)
     ridged, there = S + 1e-9 * np.diag(S.diagonal()), ~np.isnan(X).all(axis=0)

@@ -16,6 +16,8 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Mask, Matrix
@@ -29,6 +31,10 @@ from fedbnsl_research.bench.confidence import covered
 from fedbnsl_research.bench.network_cases import published
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row, timed
+from fedbnsl_server.algorithm.completion import Completion
+from fedbnsl_server.inference.missing_values import differences_of_means
+from fedbnsl_server.search.class_search import ClassProblem
+from fedbnsl_server.search.score import extended_penalty
 from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import described_by, read_tables
@@ -42,6 +48,7 @@ _OF_ABSENT, _ABSENT, _SEEDS_OF_ABSENT = 12, (0.1, 0.3, 0.5), range(10)
 _NETWORKS, _ABSENT_OF_NETWORKS, _SEEDS_OF_NETWORKS = ("ecoli70", "magic-niab"), 1 / 3, range(10)
 _MIXED: tuple[Trouble, ...] = ("means", "units", "binary", "ordinal", "nominal", "count")
 _MIXED_SHARE, _SEEDS_OF_MIXED = 0.2, range(10)
+_TABLES, _ROWS_OF_ALARMS, _SLOPES = 200, 300, (0.0, 0.2, 0.4)
 _TIMED, _TURNS = ((10**6, 20, 30), (10**6, 20, 3000), (2000, 150, 2000)), 3  # rows, columns, patterns
 
 
@@ -61,6 +68,8 @@ def missing(seeds: Sequence[int] | None = None) -> Iterator[Row]:
         yield _columns(f"{_OF_ABSENT} variables", {seed: (one.tables, one.W != 0) for seed, one in few.items()}, share)
     for share in (0.0, _MIXED_SHARE):
         yield _mixed(seeds or _SEEDS_OF_MIXED, share)
+    for n_patterns in (30, None):
+        yield _alarms(n_patterns)
     for size in _TIMED:
         yield _seconds(*size)
     for name in _NETWORKS:
@@ -104,6 +113,7 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
     plan = Plan.load("standard")
     without_em = plan.with_settings(preparation={"missing": "complete-cases", "missing_most": 1.0})
     by_em, complete, rows, counts = list[Row](), list[Row](), list[float](), np.zeros(3, dtype=np.int64)
+    biased = 0
     for seed, one in drawn.items():
         tables = lacking_cells(one.tables, share, way, np.random.default_rng((seed, 1)))
         rows.append(float(np.mean([(~np.isnan(X)).all(axis=1).sum() for X in tables])))
@@ -111,6 +121,7 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
         by_em.append(_judged(result, one.W != 0))
         counts += covered(result, one.W)
         if share:
+            biased += bool(result["gaps"]["differ"])
             try:
                 complete.append(_judged(_learned(without_em, site_tables(tables)), one.W != 0))
             except DataError:
@@ -125,6 +136,7 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
     }
     if not share:
         return row
+    row["complete cases called biased"] = f"{biased} of {len(by_em)}"
     row["complete rows a site"] = round(statistics.mean(rows), 1)
     row["complete cases refused"] = f"{len(by_em) - len(complete)} of {len(by_em)}"
     found = _means(complete, "skeleton F1", "CPDAG SHD") if complete else {}
@@ -132,17 +144,70 @@ def _cells(drawn: Mapping[int, SyntheticFederation], share: float, way: str) -> 
 
 
 def _columns(name: str, drawn: Mapping[int, tuple[Sequence[Matrix], Mask]], share: float) -> Row:
-    judged = list[Row]()
+    judged, of_whole = list[Row](), list[float]()
     for seed, (whole, truth) in drawn.items():
         lacks = lacking_columns(_SITES, len(truth), share, np.random.default_rng((seed, 2)))
         tables = [np.where(gone, np.nan, X) for gone, X in zip(lacks, whole, strict=True)]
         judged.append(_judged(_learned(Plan.load("standard"), site_tables(tables)), truth))
+        of_whole.append(_of_whole_tables(whole, ~lacks, truth))
     return {
         "figure": f"{name}, {_SITES} x {_ROWS} rows, {share:.0%} of (site, variable) missing, graphs "
         f"of seeds {_listed(drawn)}",
         **_means(
             judged, "skeleton F1", "CPDAG SHD", "false pairs", "lost pairs", "pairs never together", "rounds of EM"
         ),
+        "skeleton F1 of whole tables without edges there": float(f"{statistics.mean(of_whole):.3g}"),
+    }
+
+
+def _of_whole_tables(tables: Sequence[Matrix], seen: Mask, truth: Mask) -> float:
+    """Skeleton F1 where nothing is missing, but pairs that no site has together get no edge either."""
+    d, centred = len(truth), np.concatenate([X - X.mean(axis=0) for X in tables])
+    scaled = centred / centred.std(axis=0)
+    found = ClassProblem(
+        scaled.T @ scaled / len(scaled),
+        (seen.T.astype(np.int64) @ seen.astype(np.int64) > 0) & ~np.eye(d, dtype=bool),
+        EdgeMask(Knowledge(), [str(k) for k in range(d)]),
+        extended_penalty(len(scaled), d),
+        Plan.load("standard").threshold,
+        seed=0,
+    ).found()
+    return score(cpdag(found.dag), truth).skeleton_f1 or 0.0
+
+
+def _alarms(n_patterns: int | None) -> Row:
+    """How often rows without a gap are called a biased sample where they are none, and where they are a little.
+
+    `n_patterns`: of gaps, at a site; None: each cell by itself, so that nearly every row has a pattern of its own.
+    """
+    alarms = dict.fromkeys(_SLOPES, 0)
+    for seed in range(_TABLES):
+        rng = np.random.default_rng((seed, 3))
+        one = synthesise(_OF_ABSENT, _OF_ABSENT, _SITES, _ROWS_OF_ALARMS, seed, noise_range=_NOISE)
+        for slope in _SLOPES:
+            differences, n_pairs = dict[str, Matrix](), dict[str, Matrix]()
+            for k, X in enumerate(one.tables):
+                if n_patterns is None:
+                    gaps = rng.random(X.shape) < 0.2
+                else:
+                    gaps = (rng.random((n_patterns, _OF_ABSENT)) < 0.2)[rng.integers(0, n_patterns, len(X))]
+                z = (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()
+                gaps[:, 1] = rng.random(len(X)) < 0.2 * (1.0 + slope * np.sign(z))
+                gaps[:, 0] = False
+                patterns = Patterns.of(np.where(gaps, np.nan, X))
+                differences[str(k)], n_pairs[str(k)] = (
+                    patterns.mean_differences(completion.LEAST_ROWS),
+                    patterns.pair_counts,
+                )
+            told = Completion(n_pairs, differences=differences)
+            alarms[slope] += bool((differences_of_means(told, Columns.of(one.variables))[1] < 0.05).any())
+    return {
+        "figure": f"test of values missing completely at random, {_SITES} x {_ROWS_OF_ALARMS} rows, {_OF_ABSENT} "
+        f"variables, {'gaps of their own in each row' if n_patterns is None else f'{n_patterns} patterns a site'}",
+        **{
+            f"alarms, {'none' if not slope else f'{slope:.0%} more or fewer'} by another variable": f"{n} of {_TABLES}"
+            for slope, n in alarms.items()
+        },
     }
 
 

@@ -104,6 +104,16 @@ def test_a_row_of_missing_columns_counts_pairs_that_no_site_has(few):
     found = true - row["lost pairs"]
     assert 0 < found < true
     assert row["skeleton F1"] == pytest.approx(2 * found / (true + found + row["false pairs"]), abs=0.1)
+    assert row["skeleton F1 of whole tables without edges there"] < 1
+
+
+@pytest.mark.parametrize("n_patterns", [30, None])
+def test_a_row_of_alarms_has_few_by_chance_and_many_where_another_variable_decides(few, monkeypatch, n_patterns):
+    monkeypatch.setattr(bench, "_TABLES", 20)
+    by_chance, weak, strong = (int(told.split(" of ")[0]) for told in list(bench._alarms(n_patterns).values())[1:])
+    assert by_chance <= 4
+    assert by_chance < weak < strong
+    assert strong >= 15
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
@@ -138,6 +148,7 @@ def test_the_tables_are_those_that_the_project_states_and_seeds_may_be_chosen(mo
     monkeypatch.setattr(bench, "_cells", lambda drawn, share, way: {"figure": (len(drawn), share, way)})
     monkeypatch.setattr(bench, "_columns", lambda name, drawn, share: {"figure": (name, len(drawn), share)})
     monkeypatch.setattr(bench, "_mixed", lambda seeds, share: {"figure": (len(seeds), share)})
+    monkeypatch.setattr(bench, "_alarms", lambda n_patterns: {"figure": n_patterns})
     monkeypatch.setattr(bench, "_seconds", lambda *size: {"figure": size})
     shares = [(0.0, "MCAR"), *((share, way) for way in ("MCAR", "MAR") for share in (0.1, 0.2, 0.3))]
     rows = [row["figure"] for row in bench.missing()]
@@ -146,6 +157,7 @@ def test_the_tables_are_those_that_the_project_states_and_seeds_may_be_chosen(mo
         *(("12 variables", 10, share) for share in (0.0, 0.1, 0.3, 0.5)),
         (10, 0.0),
         (10, 0.2),
+        *(30, None),
         *((10**6, 20, 30), (10**6, 20, 3000), (2000, 150, 2000)),
         *((name, 10, share) for name in ("ecoli70", "magic-niab") for share in (0.0, 1 / 3)),
     ]

@@ -80,7 +80,7 @@ any_kind_in_any_round = changed_participant(
     "any_kind_in_any_round", "if not may_be(self._plan, task.round, kind):", "if False:"
 )
 moments_without_scales = changed_rounds(
-    "moments_without_scales", residual_moments, ("if scales.shape != (d,) or", "if scales.shape == (d,) and")
+    "moments_without_scales", residual_moments, ("if numbers.shape != (d,) or", "if numbers.shape == (d,) and")
 )
 weights_of_any_size = changed_rounds("weights_of_any_size", admm, ("        check_size(task, sent.value)\n", ""))
 

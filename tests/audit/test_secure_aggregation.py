@@ -79,9 +79,13 @@ def check_statistics() -> None:
     bounds = -np.ones(D), np.ones(D)
     worlds = [np.vstack([end, np.zeros((9, D))]) for end in (np.ones(D), -np.ones(D))]
     with mock.patch.object(private_moments, "rounded_gaussian", return_value=0):
-        one, other = (release_statistics(X, *bounds, price.setup_variance, randomness.system) for X in worlds)
+        one, other = (
+            release_statistics(X, *bounds, np.arange(D), price.setup_variance, randomness.system) for X in worlds
+        )
     source = randomness.seeded("statistics")
-    noise = np.array([release_statistics(worlds[0], *bounds, price.setup_variance, source) - one for _ in range(400)])
+    noise = np.array(
+        [release_statistics(worlds[0], *bounds, np.arange(D), price.setup_variance, source) - one for _ in range(400)]
+    )
     unit = noise.std()
     told = ((one - other) ** 2).sum() / unit**2
     assert told <= 2e-12 * price.setup_units * 1.1

@@ -187,7 +187,8 @@ def residual_sums(
         sums = _sums(X, lambda rows: _grid_sums(residuals(rows), norm_bound), d)
     else:
         centre, scale, spreads = prepared_by
-        model = Model((np.eye(d) - W) / scales, spreads)
+        with np.errstate(all="ignore"):
+            model = Model((np.eye(d) - W) / scales, spreads)
 
         def of_prepared(rows: Matrix) -> NDArray[np.int64]:
             with np.errstate(all="ignore"):

@@ -17,6 +17,7 @@ from fedbnsl_research.bench.missing import missing
 from fedbnsl_research.bench.networks import networks
 from fedbnsl_research.bench.overlapping import overlapping
 from fedbnsl_research.bench.privacy import privacy
+from fedbnsl_research.bench.private_missing import private_missing
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
 from fedbnsl_research.bench.robust import honest, robust
@@ -51,5 +52,6 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "networks": networks,
     "groups": groups,
     "missing": missing,
+    "private-missing": private_missing,
     "overlapping": overlapping,
 }

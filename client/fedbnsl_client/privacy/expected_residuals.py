@@ -19,6 +19,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.checks import rows_by_gaps
+from fedbnsl_client.privacy.grid_products import rows_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +45,18 @@ class Model:
         """
         with np.errstate(all="ignore"):
             K = (self.A / self.spreads**2) @ self.A.T
-            for seen, which in rows_by_gaps(x):
-                yield self._expected(x[which], seen, K)
+        for seen, which in rows_by_gaps(x):
+            T, B = self._expected(seen, K)
+            yield rows_times(np.ascontiguousarray(x[which][:, seen]), T), B
 
-    def _expected(self, x: Matrix, seen: Mask, K: Matrix) -> tuple[Matrix, Matrix]:
+    def _expected(self, seen: Mask, K: Matrix) -> tuple[Matrix, Matrix]:
+        """(d - m, d) T of the expected residuals T'x of the columns that are there, and B."""
         lacking = ~seen
         try:
-            # K of columns in any units: a Cholesky factor does not hang on them
-            B = np.linalg.solve(np.linalg.cholesky(K[np.ix_(lacking, lacking)]), self.A[lacking])
-            means = -np.linalg.solve(K[np.ix_(lacking, lacking)], K[np.ix_(lacking, seen)] @ x[:, seen].T)
+            with np.errstate(all="ignore"):
+                # K of columns in any units: a Cholesky factor does not hang on them
+                L = np.linalg.cholesky(K[np.ix_(lacking, lacking)])
+                B = np.asarray(np.linalg.solve(L, self.A[lacking]))
+                return self.A[seen] - K[np.ix_(seen, lacking)] @ np.linalg.solve(L.T, B), B
         except np.linalg.LinAlgError:  # a task without use, whatever the records
-            return np.full_like(x, np.nan), np.full((int(lacking.sum()), len(K)), np.nan)
-        whole = x.copy()
-        whole[:, lacking] = means.T
-        return whole @ self.A, np.asarray(B, dtype=np.float64)
+            return np.full_like(self.A[seen], np.nan), np.full_like(self.A[lacking], np.nan)

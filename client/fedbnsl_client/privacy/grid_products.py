@@ -1,9 +1,12 @@
-"""Sums of products of columns, each product rounded to an integer: the moments that noise is added to."""
+"""Sums of products of columns, each product rounded to an integer: the moments that noise is added to.
+
+And products of rows that are rounded in the same way beside any other rows.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.compiled import exact_sums
+from fedbnsl.compiled import compiled, exact_sums
 from fedbnsl.protocol.sparse import Matrix
 
 
@@ -53,8 +56,24 @@ def add_expected_products(columns: Matrix, V: Matrix, shares: Matrix, sums: NDAr
             sums[i, j] += np.int64(total)
 
 
+@compiled
+def rows_times(x: Matrix, T: Matrix) -> Matrix:
+    """(n, d) x T, where each row takes the same steps, however many others there are.
+
+    How a library rounds a product of matrices depends on their shapes. Then a record would change what others of its
+    group add; and of a T that a coordinator chooses, rounding may be all that is left.
+    """
+    found = np.zeros((x.shape[0], T.shape[1]))
+    for k in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            for i in range(T.shape[1]):
+                found[k, i] += x[k, j] * T[j, i]
+    return found
+
+
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache, before a round waits for them."""
     one, sums = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64)
     add_products(one, sums)
     add_expected_products(one, one, one[0], sums)
+    rows_times(one, one)

@@ -194,7 +194,8 @@ def residual_sums(
             with np.errstate(all="ignore"):
                 x = (rows - centre) / scale
             gaps = np.isnan(x).any(axis=1)
-            found = _grid_sums(with_constant(residuals(x[~gaps] if gaps.any() else x)), norm_bound)
+            # All rows, with zeros of those with gaps: a product of fewer may be rounded in another way.
+            found = _grid_sums(with_constant(residuals(x)), norm_bound)
             for Z, B in model.expected(x[gaps]):
                 found += _expected_grid_sums(with_constant(Z), np.column_stack([B, np.zeros(len(B))]), norm_bound)
             return found

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.privacy.calibration import LATTICE, constant_residual
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.expected_residuals import Model
 from fedbnsl_client.privacy.private_moments import Whole, release_residual_moments
@@ -20,11 +20,11 @@ RECORD = np.array([1.0, -2.0, 0.5, 3.0])
 PATTERNS = [np.array(one) for one in itertools.product((True, False), repeat=D)]
 
 
-def with_gaps(seen: Matrix) -> Matrix:
+def with_gaps(seen: Mask) -> Matrix:
     return np.where(seen, RECORD, np.nan)
 
 
-def expectation(seen: Matrix) -> Matrix:
+def expectation(seen: Mask) -> Matrix:
     """E[zz'] by the covariance of the columns, which the code under test never forms."""
     back = np.linalg.inv(A)
     S = back.T @ np.diag(SPREADS**2) @ back
@@ -45,7 +45,7 @@ def released(records: Matrix, norm_bound: float = FAR, spreads: Matrix = SPREADS
 
 
 @pytest.mark.parametrize("seen", PATTERNS, ids=str)
-def test_a_record_adds_what_is_expected_of_it(seen: Matrix) -> None:
+def test_a_record_adds_what_is_expected_of_it(seen: Mask) -> None:
     found = released(with_gaps(seen)[None], 30.0)
     np.testing.assert_allclose(found[:D, :D], expectation(seen), atol=2 * 30.0**2 / LATTICE)
 
@@ -65,7 +65,7 @@ def test_the_constant_goes_with_the_expected_residuals() -> None:
 
 @pytest.mark.parametrize("norm_bound", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("seen", PATTERNS, ids=str)
-def test_no_record_adds_more_than_the_bound(seen: Matrix, norm_bound: float) -> None:
+def test_no_record_adds_more_than_the_bound(seen: Mask, norm_bound: float) -> None:
     """In Frobenius norm, but for rounding; a record that is longer adds all of it."""
     found = np.linalg.norm(released(with_gaps(seen)[None], norm_bound)) / norm_bound**2
     grid = (D + 1) / LATTICE
@@ -83,3 +83,16 @@ def test_a_task_without_use_counts_records_as_zeros() -> None:
         assert np.isfinite(released(rows, 1.0, spreads)).all()
     with mock.patch.object(np.linalg, "cholesky", side_effect=np.linalg.LinAlgError):
         np.testing.assert_array_equal(released(rows, 1.0), released(rows[:1], 1.0))
+
+
+def test_what_a_record_adds_hangs_on_no_other_record() -> None:
+    """Not even its rounding, to which a task may leave everything: else one record would move others in the sums."""
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        shared = rng.permuted(np.arange(D) < rng.integers(1, D))
+        rows = np.where(shared, np.nan, rng.normal(size=(3, D)))
+        hostile = (np.eye(D) - np.triu(rng.normal(size=(D, D)) * 10.0 ** rng.integers(0, 14, size=(D, D)), 1)) / SCALES
+        model = Model(hostile, 10.0 ** rng.uniform(-8, 8, size=D))
+        ((together, _),) = model.expected(rows)
+        alone = [next(model.expected(row[None]))[0][0] for row in rows]
+        np.testing.assert_array_equal(together, alone)

@@ -200,7 +200,9 @@ def _alarms(n_patterns: int | None) -> Row:
                     patterns.pair_counts,
                 )
             told = Completion(n_pairs, differences=differences)
-            alarms[slope] += bool((differences_of_means(told, Columns.of(one.variables))[1] < 0.05).any())
+            alarms[slope] += bool(
+                (differences_of_means(told, Columns.of(one.variables), completion.LEAST_ROWS)[1] < 0.05).any()
+            )
     return {
         "figure": f"test of values missing completely at random, {_SITES} x {_ROWS_OF_ALARMS} rows, {_OF_ABSENT} "
         f"variables, {'gaps of their own in each row' if n_patterns is None else f'{n_patterns} patterns a site'}",

@@ -13,21 +13,20 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, tails
 
 
-def differences_of_means(told: Completion, columns: Columns) -> tuple[Index, Matrix]:
+def differences_of_means(told: Completion, columns: Columns, least_rows: int) -> tuple[Index, Matrix]:
     """(K, 2) pairs of a variable that some rows lack and a column of another one, and (K,) adjusted p-values.
 
-    Pairs are left out where no site has `LEAST_ROWS` rows on either side.
+    Pairs are left out where no site has `least_rows` rows on either side.
     """
     first, apart = [int(own[0]) for own in columns.members()], ~columns.within()
     sites, total, squares = np.zeros((3, len(first), len(apart)))
     for site, z in told.differences.items():
         n = told.n_pairs[site]
-        tested = (apart & (np.minimum(n, n.diagonal() - n) >= LEAST_ROWS))[first]
+        tested = (apart & (np.minimum(n, n.diagonal() - n) >= least_rows))[first]
         sites += tested
         total += np.where(tested, z[first], 0.0)
         squares += np.where(tested, z[first] ** 2, 0.0)

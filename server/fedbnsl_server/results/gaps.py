@@ -7,6 +7,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import never_together
@@ -59,7 +60,7 @@ def _differing(told: Completion, plan: Plan, columns: Columns) -> tuple[int, dic
     """
     if not plan.dictionary.rows.one_record_a_group:
         return 0, {}
-    pairs, p = differences_of_means(told, columns)
+    pairs, p = differences_of_means(told, columns, LEAST_ROWS)
     order, found, names = np.argsort(p, kind="stable"), dict[str, list[str]](), columns.variables
     differing: list[list[int]] = pairs[order[p[order] < _LEVEL]].tolist()
     for v, column in differing:

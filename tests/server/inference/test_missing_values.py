@@ -21,7 +21,7 @@ def found(*tables: Matrix, columns: Columns | None = None) -> dict[tuple[int, in
         {site: one.pair_counts for site, one in patterns.items()},
         differences={site: one.mean_differences(LEAST_ROWS) for site, one in patterns.items()},
     )
-    pairs, p = differences_of_means(told, Columns.of(NAMES) if columns is None else columns)
+    pairs, p = differences_of_means(told, Columns.of(NAMES) if columns is None else columns, LEAST_ROWS)
     return {(v, c): one for (v, c), one in zip(pairs.tolist(), p.tolist(), strict=True)}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedbnsl.errors import DataError
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.protocol.messages import FindingCode, TableFinding
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
 _CATEGORICAL_LEVELS = 10
@@ -305,15 +305,6 @@ def rows_with_values(block: Matrix) -> Matrix:
     """The rows of an (n, d) block that have a value; the block itself if that is all of them."""
     some = ~np.isnan(block).all(axis=1)
     return block if some.all() else block[some]
-
-
-def rows_by_gaps(block: Matrix) -> list[tuple[Mask, Index]]:
-    """The (d,) columns that rows have, and which of the (n, d) rows have just these: all rows, by their gaps."""
-    seen = ~np.isnan(block)
-    keys, group = np.unique(np.packbits(seen, axis=1), axis=0, return_inverse=True)
-    order, ends = np.argsort(group.ravel(), kind="stable"), np.cumsum(np.bincount(group.ravel()))
-    rows = np.split(order, ends[:-1]) if len(keys) else []
-    return [(seen[which[0]], which) for which in rows]
 
 
 def zeros_for_gaps(block: Matrix) -> Matrix:

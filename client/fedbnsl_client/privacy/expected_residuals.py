@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_client.data.checks import rows_by_gaps
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.privacy.grid_products import rows_times
 
 
@@ -45,7 +44,7 @@ class Model:
         """
         with np.errstate(all="ignore"):
             K = (self.A / self.spreads**2) @ self.A.T
-        for seen, which in rows_by_gaps(x):
+        for seen, which in _by_gaps(x):
             T, B = self._expected(seen, K)
             yield rows_times(np.ascontiguousarray(x[which][:, seen]), T), B
 
@@ -60,3 +59,12 @@ class Model:
                 return self.A[seen] - K[np.ix_(seen, lacking)] @ np.linalg.solve(L.T, B), B
         except np.linalg.LinAlgError:  # a task without use, whatever the records
             return np.full_like(self.A[seen], np.nan), np.full_like(self.A[lacking], np.nan)
+
+
+def _by_gaps(block: Matrix) -> list[tuple[Mask, Index]]:
+    """The (d,) columns that rows have, and which of the (n, d) rows have just these: all rows, by their gaps."""
+    seen = ~np.isnan(block)
+    keys, group = np.unique(np.packbits(seen, axis=1), axis=0, return_inverse=True)
+    order, ends = np.argsort(group.ravel(), kind="stable"), np.cumsum(np.bincount(group.ravel()))
+    rows = np.split(order, ends[:-1]) if len(keys) else []
+    return [(seen[which[0]], which) for which in rows]

@@ -55,7 +55,7 @@ class Model:
             with np.errstate(all="ignore"):
                 # K of columns in any units: a Cholesky factor does not hang on them
                 L = np.linalg.cholesky(K[np.ix_(lacking, lacking)])
-                B = np.asarray(np.linalg.solve(L, self.A[lacking]))
+                B = np.asarray(np.linalg.solve(L, self.A[lacking]), dtype=np.float64)
                 return self.A[seen] - K[np.ix_(seen, lacking)] @ np.linalg.solve(L.T, B), B
         except np.linalg.LinAlgError:  # a task without use, whatever the records
             return np.full_like(self.A[seen], np.nan), np.full_like(self.A[lacking], np.nan)

@@ -176,11 +176,16 @@ class LocalProblem:
     def noisy_columns(self) -> NoisyColumns:
         """What was released of the columns, in a private run that prepares them.
 
-        Raises LocalProtocolError: in any other run.
+        Raises LocalProtocolError: in any other run, or where an earlier version has released other sums.
         """
-        setup = self.setup
+        setup, columns = self.setup, self.mask.columns
         if setup is None or self.plan.preparation is None:
             raise LocalProtocolError("only private runs that prepare columns release statistics")
+        if setup.size != len(columns.variables) + 2 * len(columns.names):
+            raise LocalProtocolError(
+                "an earlier version of fedbnsl has released other statistics in this run: end the run with that "
+                "version, or begin another one"
+            )
         return NoisyColumns.of(setup.reshape(-1), *self.bounds, self.mask.columns.variable_of)
 
     @cached_property

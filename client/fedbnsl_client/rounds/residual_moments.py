@@ -115,6 +115,6 @@ class Rounds(LocalRounds):
     def _means_of_statistics(self, prepared: Prepared) -> NoisyMeans:
         """What the paid statistics tell: their means are the centres, with noise in shares of half a range."""
         low, high = self.problem.bounds
-        price = self.problem.price
-        std = (high - low) / 2.0 / prepared.scale * math.sqrt(price.setup_variance) / (LATTICE * price.n_samples)
+        noise_std = math.sqrt(self.problem.price.setup_variance) / (LATTICE * self.problem.noisy_columns.n_values)
+        std = (high - low) / 2.0 / prepared.scale * noise_std
         return NoisyMeans(np.zeros(len(std)), np.diag(std**2))

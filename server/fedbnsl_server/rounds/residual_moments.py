@@ -190,7 +190,8 @@ def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
     if state.units is None or not hidden:
         return state.unused
     told = release.moments.diagonal() > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
-    rare = rare_levels(state.mean_squares * state.units.scales**2, sum(run.rows(run.n_samples)), run)
+    n_values = sum(run.rows(run.n_samples)) * state.value_shares
+    rare = rare_levels(state.mean_squares * state.units.scales**2, n_values, run)
     return replace(state.unused, hidden=tuple(k for k in hidden if rare[k] or not told[k]))
 
 
@@ -218,7 +219,9 @@ def _residual_variances(small: _Problem, found: "_Searched", then: Run, answers:
         setup = [price.setup_variance for price in then.prices(answers).values()]
         noise_std, bounds = mean_square_noise(setup, then.rows(answers), run.rule(answers)), then.feature_bounds
     else:
-        noise_std, bounds = noise_of_variances(then, answers), (then.half_ranges[small.used] / units.scales) ** 2
+        noise_std = noise_of_variances(then, answers)
+        # Of fewer values a variance is noisier, as if its range were wider.
+        bounds = (then.half_ranges[small.used] / units.scales) ** 2 / state.value_shares
     together = np.where(small.apart | small.apart[:, None], 0.0, found.pooled.moments)
     variance = residual_variances(
         found.found.residual_variance,

@@ -48,6 +48,8 @@ _LEAST_SHARE = 5e-4
 _HIDING = 3.0 * math.sqrt(3.0)
 # A site says itself how many values it has, and few excuse wide errors: no wider than with this share of its rows.
 _LEAST_SHARE_OF_VALUES = 0.01
+# Standard deviations of the noise of a count, beyond which it is no noise.
+_COUNT_WIDTHS = 4.0
 # Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
@@ -67,7 +69,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has a mean beyond {LARGEST:g}"
     # A column may be constant at one site, such as a level that does not occur there: `advance` looks at all sites.
     if private:
-        possible = answer.n_values.size == len(run.mask.allowed) and (answer.n_values <= LARGEST).all()
+        possible = answer.n_values.size == len(run.mask.allowed) and (answer.n_values >= 1.0).all()
         return "" if possible and answer.complete_rows == 0.0 else "has impossible numbers of values"
     if (answer.n_values > answer.complete_rows).any() or bool(answer.n_values.size) > run.plan.completes:
         return "has counts of values that the plan has not, or more than it has rows"
@@ -148,30 +150,37 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     """Scales from noisy variances, none below their noise; and what the first private moments round needs of them."""
     rows, rule, half = run.rows(answers), run.rule(answers), run.half_ranges
     of_sites = np.stack([answer.variances for answer in answers.values()])
-    n_values = np.stack([answer.n_values for answer in answers.values()])
+    n_values = _n_values(answers, run)
     variances = np.average(of_sites, axis=0, weights=n_values) if rule is None else rule(of_sites)
-    shares = _value_shares(answers, run)
+    shares = _value_shares(n_values, answers, run)
     noise_std = noise_of_variances(run, answers) / shares
     scales = half * np.sqrt(np.clip(variances / half**2, np.maximum(_LEAST_SHARE, noise_std), 1.0))
     told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, value_shares=shares)
     if run.plan.moments_rounds:
         faint = variances / half**2 < np.maximum(_HIDING * noise_std, _ROUNDING)
-        hidden = np.flatnonzero(faint | rare_levels(variances, sum(rows), run))
+        hidden = np.flatnonzero(faint | rare_levels(variances, sum(rows) * shares, run))
         told = replace(told, unused=Unused(hidden=tuple(hidden.tolist())))
     return in_units(told, Units(np.empty(0), scales))
 
 
-def rare_levels(variances: Matrix, rows: int, run: Run) -> Mask:
-    """(d,) levels of nominal variables that few rows have, from the (d,) variances of columns over all records."""
+def rare_levels(variances: Matrix, n_values: Matrix, run: Run) -> Mask:
+    """(d,) levels of nominal variables that few rows have, from (d,) variances of columns over rows with a value."""
     columns = run.mask.columns
     of_several = columns.sizes[columns.variable_of] > 1
-    return np.asarray(of_several & (variances * rows < FEW_ROWS))
+    return np.asarray(of_several & (variances * n_values < FEW_ROWS))
 
 
-def _value_shares(answers: Mapping[str, Answer], run: Run) -> Matrix:
-    """(d,) of all records, those that have a value. A share within its noise of 1 is 1."""
+def _n_values(answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(P, d) noisy numbers of values; no site counts for more than its rows, but for noise."""
+    noise_std = np.sqrt([float(price.setup_variance) for price in run.prices(answers).values()]) / LATTICE
+    most = np.array(run.rows(answers)) + _COUNT_WIDTHS * noise_std
+    return np.minimum([answer.n_values for answer in answers.values()], most[:, None])
+
+
+def _value_shares(n_values: Matrix, answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(d,) of all records, those that have a value, from (P, d) counts. A share within its noise of 1 is 1."""
     rows = sum(run.rows(answers))
-    shares = np.sum([answer.n_values for answer in answers.values()], axis=0) / rows
+    shares = n_values.sum(axis=0) / rows
     noise_std = math.sqrt(sum(price.setup_variance for price in run.prices(answers).values())) / (LATTICE * rows)
     return np.where(shares > 1.0 - 2.0 * noise_std, 1.0, np.maximum(shares, 1.0 / rows))
 
@@ -207,7 +216,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
         values = np.where(indicators, of_levels, logs)
         of_sampling = spread * sampling_variance(run.rows(answers)) / share
         return [Compared(values, of_sampling, one, one_vote=not run.plan.weighs_rows)]
-    rows, squared = counted_rows(run.rows(answers)), run.half_ranges**2
+    rows, squared = counted_rows(run.rows(answers)) * share, run.half_ranges**2
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
     noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
     return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]

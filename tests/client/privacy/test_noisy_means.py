@@ -5,6 +5,7 @@ from typing import cast
 import numpy as np
 import pytest
 
+from fedbnsl.errors import LocalProtocolError
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import RoundTask, SiteState, Units
@@ -221,6 +222,24 @@ def test_the_noise_of_statistics_counts_as_large_as_it_is(monkeypatch: pytest.Mo
             site.handle(task)
     error = np.sqrt(known[0][0].error.diagonal()) * [1.0, 1.0, 0.5]  # in units of the table
     assert np.std(centres[::2], axis=0) == pytest.approx(error, rel=0.15)
+
+
+def test_means_of_fewer_values_are_known_less_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, gaps = means_shown(monkeypatch), table()
+    gaps[::2, 1] = np.nan
+    for X in (table(), gaps):
+        site = participant(Kept(), X)
+        for task in tasks():
+            site.handle(task)
+    whole, halved = (known[k][0].error.diagonal() for k in (0, -1))
+    assert np.sqrt(halved / whole) == pytest.approx([1.0, 2.0, 1.0], rel=0.1)
+
+
+def test_statistics_of_an_earlier_version_are_not_misread() -> None:
+    journal = Kept()
+    journal.kept[0] = np.zeros(1 + 2 * D).tobytes()
+    with pytest.raises(LocalProtocolError, match="an earlier version of fedbnsl has released other statistics"):
+        participant(journal, table()).handle(tasks()[0])
 
 
 @pytest.mark.long

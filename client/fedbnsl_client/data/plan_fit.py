@@ -137,16 +137,17 @@ def refuse_other_absent(plan: Plan, site: str, absent: Collection[str]) -> None:
 
 
 def require_present(table: Dataset, plan: Plan) -> None:
-    """Refuse a table without some variables to a plan that uses complete rows alone: it would have none.
+    """Refuse a table without some variables to a plan that cannot do without them at a site.
 
-    Which are absent is public, as a site's operator says it. Raises DataError with the way on.
+    A plan that uses complete rows alone would have none. A private one with a robust rule would give the site a vote on
+    what it knows nothing of. Which are absent is public, as a site's operator says it. Raises DataError.
     """
-    if table.absent and not (plan.completes or plan.completes_privately):
+    if table.absent and not (plan.completes or (plan.completes_privately and plan.consensus == "mean")):
         raise DataError(
             f"this site does not have {first_few(map(repr, table.absent))} (absent in its columns.toml), and the plan "
-            "uses rows without a missing value only",
-            remedy="Ask the coordinator's operator for a plan that uses rows with gaps, such as standard or private, "
-            "or for one whose `variables` leave it out at all sites.",
+            "needs every variable at every site",
+            remedy="Ask the coordinator's operator for a plan that uses rows with gaps, such as standard or private "
+            "(with consensus = 'mean'), or for one whose `variables` leave it out at all sites.",
         )
 
 

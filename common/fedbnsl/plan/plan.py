@@ -561,6 +561,8 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "absent", "empty unless rows with gaps are completed: [preparation] missing = 'em', or private moments"
     if plan.privacy and (pairs := plan.absent.never_together(plan.n_participants)):
         yield "absent", f"of no two variables that no site has together, such as {' and '.join(map(repr, pairs[0]))}"
+    if plan.privacy and plan.absent and plan.consensus != "mean":
+        yield "consensus", "mean with absent variables and privacy: a site that lacks one would have a vote on it"
     of_one = [name for name, sites in plan.absent.by_variable().items() if len(sites) > plan.n_participants - 2]
     if plan.secure_aggregation and of_one:
         yield "absent", f"so that two sites or more have each variable: a sum would tell {of_one[0]!r} of one site"

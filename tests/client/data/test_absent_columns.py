@@ -158,7 +158,8 @@ def test_what_cannot_be_absent_is_refused(tmp_path: Path) -> None:
 def test_a_plan_that_does_not_complete_gaps_is_refused_whatever_the_cells(tmp_path: Path) -> None:
     table = read(_csv(tmp_path, columns()))
     private = Plan.load("private").with_settings(dictionary=WARD.model_dump())
-    for plan in (Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"])):
+    robust = private.with_settings(consensus="median", privacy={"epsilon": 3.0, "secure_aggregation": False})
+    for plan in (Plan.load("lean"), Plan.load("standard", ["preparation.missing='refuse'"]), robust):
         with pytest.raises(DataError, match=r"does not have 'crp', 'blood' \(absent in its columns.toml\)") as caught:
             rows_for(table, plan)
         assert "such as standard or private" in caught.value.remedy

@@ -43,6 +43,13 @@ def test_private_sums_tell_nothing_of_a_pair_that_no_site_has() -> None:
         plan.with_settings(absent=absent)
 
 
+def test_a_private_robust_rule_gives_no_vote_on_absent_variables() -> None:
+    plan = Plan.load("private").with_settings(n_participants=4, variables=VARIABLES)
+    robust = plan.with_settings(consensus="median", privacy={"epsilon": 3.0, "secure_aggregation": False})
+    with pytest.raises(PlanError, match="mean with absent variables and privacy"):
+        robust.with_settings(absent={"a": ["crp"]})
+
+
 def test_private_steps_take_no_absent_variables() -> None:
     with pytest.raises(PlanError, match="empty unless rows with gaps are completed"):
         Plan.load("private-steps").with_settings(variables=VARIABLES, absent={"a": ["crp"]})

@@ -1,6 +1,7 @@
 """Runs that use rows with gaps: sites that start again, come late, or lack a column; and numbers that are none."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedbnsl.protocol.messages import Covariances, LocalUpdate, RoundTask, SiteS
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.rounds import completion
@@ -155,3 +157,24 @@ def test_the_result_says_what_complete_cases_would_have_been(tmp_path: Path) -> 
     differ, words = said("few", few)
     assert differ == {}
     assert "895 of 900 rows; whether these are a biased sample was not tested, as no site has 10 rows" in words
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_private_run_does_not_call_a_site_odd_for_a_column_that_it_lacks(tmp_path: Path, told: bool) -> None:
+    """Whether the plan says that it lacks it, or the column is empty."""
+    rng, tables = np.random.default_rng(4), list[Matrix]()
+    for k in range(4):
+        X = rng.standard_normal((1500, 4))
+        X[:, 1] += X[:, 0]
+        X[:, 2] += X[:, 1]
+        tables.append(np.where([False, False, k == 2, False], np.nan, X))
+    ranges = {f"X{k + 1}": {"range": [-6.0, 6.0]} for k in range(4)}
+    plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=50.0).with_settings(
+        n_participants=4, bootstrap=0, dictionary=ranges, absent={"site-3": ["X3"]} if told else {}
+    )
+    sites = site_tables(tables, dictionary=plan.dictionary)
+    sites = {site: replace(table, absent=plan.absent.of(site)) for site, table in sites.items()}
+    result = simulate(plan, sites, tmp_path / "run", noise_seed=1)
+    influence = result["influence"]
+    assert set(influence["sites"]) == set(sites)
+    assert all(one["largest"] < influence["limit"] for one in influence["sites"].values()), influence

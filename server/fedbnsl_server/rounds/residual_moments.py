@@ -98,10 +98,15 @@ def _pair_shares(state: AdmmState, run: Run) -> Matrix:
     columns, d = run.mask.columns, len(run.mask.allowed)
     if not state.value_shares.size:
         return np.ones((d, d))
-    absent = [run.plan.absent.of(site) for site in run.n_samples]
-    there = np.array([[name not in lacking for name in columns.variables] for lacking in absent])
     n_samples = np.array(list(run.n_samples.values()), dtype=np.float64)
-    return pair_shares(state.value_shares, there[:, columns.variable_of], n_samples, columns.variable_of)
+    return pair_shares(state.value_shares, _present(list(run.n_samples), run), n_samples, columns.variable_of)
+
+
+def _present(sites: Sequence[str], run: Run) -> Mask:
+    """(P, d) which columns these sites have, as the plan says."""
+    columns, absent = run.mask.columns, [run.plan.absent.of(site) for site in sites]
+    there = np.array([[name not in lacking for name in columns.variables] for lacking in absent])
+    return there[:, columns.variable_of]
 
 
 def _has_levels(run: Run) -> bool:
@@ -409,15 +414,23 @@ def _hidden(answers: Mapping[str, Answer], sites: Sequence[SiteRelease], run: Ru
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Released moments, with the variance of sampling and of the noise: half of that on the diagonal lies beside it."""
+    """Released moments, with the variance of sampling and of the noise: half of that on the diagonal lies beside it.
+
+    A site tells nothing of pairs that it does not have, and how much its gaps keep of the others' nobody knows.
+    """
     d = len(run.mask.allowed)
     places = pairs(np.triu(np.ones((d, d), dtype=bool)))
     of_one = places[:, 0] == places[:, 1]
     moments = np.stack([one.moments[places[:, 0], places[:, 1]] for one in _of_sites(answers, run)])
+    there = _present(list(answers), run)
+    both = there[:, places[:, 0]] & there[:, places[:, 1]]
+    typical_moments = np.nanmedian(np.where(both | ~both.any(axis=0), moments, np.nan), axis=0)
+    moments = np.where(both, moments, typical_moments)
+    kept_away = np.where(of_one, 0.0, (1.0 - _pair_shares(state, run)[places[:, 0], places[:, 1]]) * typical_moments)
     unit = run.privacy.residual_norm_bound(d) ** 2 / LATTICE
     rows = counted_rows(run.rows(answers))
     noise = np.array([[float(price.moments_variance)] for price in run.prices(answers).values()]) * (unit / rows) ** 2
     size = np.maximum(np.median(moments, axis=0), 0.0)[of_one]
     squared = size[places[:, 0]] * size[places[:, 1]] * np.where(of_one, 2.0, 1.0)
-    variances = squared / rows + noise * np.where(of_one, 1.0, 0.5)
+    variances = squared / rows + noise * np.where(of_one, 1.0, 0.5) + kept_away**2
     return [Compared(moments, variances, places, one_vote=False)]

@@ -50,6 +50,8 @@ _HIDING = 3.0 * math.sqrt(3.0)
 _LEAST_SHARE_OF_VALUES = 0.01
 # Standard deviations of the noise of a count, beyond which it is no noise.
 _COUNT_WIDTHS = 4.0
+# Of the noise of a count.
+_WIDTHS = 3.0
 # Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
@@ -204,8 +206,9 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     one = np.repeat(np.arange(len(variances[0]))[:, None], 2, axis=1)
     n_values, share = _values(answers, run), np.ones_like(variances)
     if n_values is not None:  # a column without a value at a site does not make it odd
-        there = np.where(n_values > 0, variances, np.nan)
-        variances = np.where(n_values > 0, variances, np.nanmedian(there, axis=0))
+        told = n_values > _noise_of_counts(answers, run)
+        told |= ~told.any(axis=0)
+        variances = np.where(told, variances, np.nanmedian(np.where(told, variances, np.nan), axis=0))
         share = np.clip(n_values / counted_rows(run.rows(answers)), _LEAST_SHARE_OF_VALUES, 1.0)
     typical, indicators = np.maximum(np.median(variances, axis=0), 0.0), run.indicators
     spread = variance_of_squares(typical, indicators)
@@ -220,6 +223,14 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
     noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
     return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]
+
+
+def _noise_of_counts(answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(P, 1) numbers of values that a private run does not tell from none."""
+    if run.plan.privacy is None:
+        return np.zeros((len(answers), 1))
+    setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
+    return _WIDTHS * np.sqrt(setup) / LATTICE
 
 
 def _values(answers: Mapping[str, Answer], run: Run) -> Matrix | None:

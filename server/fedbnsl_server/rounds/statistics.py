@@ -230,7 +230,7 @@ def _noise_of_counts(answers: Mapping[str, Answer], run: Run) -> Matrix:
     if run.plan.privacy is None:
         return np.zeros((len(answers), 1))
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
-    return _WIDTHS * np.sqrt(setup) / LATTICE
+    return np.asarray(_WIDTHS * np.sqrt(setup) / LATTICE)
 
 
 def _values(answers: Mapping[str, Answer], run: Run) -> Matrix | None:

@@ -20,7 +20,7 @@ from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.results.learned_network import LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
-from fedbnsl_server.results.withheld_effects import told_effects
+from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
 
 _NORMAL_95 = 1.959963984540054
 
@@ -134,27 +134,32 @@ class _Question:
 
     @cached_property
     def _untold(self) -> list[str]:
-        """Why nothing is known of variables of the question."""
+        """Why nothing is known of variables of the question, or of what its effect rests on."""
         untold = self.network.untold
-        return [untold[name] for k in (*self.sources, self.target) if (name := self._names[k]) in untold]
+        why = [untold[name] for k in (*self.sources, self.target) if (name := self._names[k]) in untold]
+        if not why and (unseen := unseen_pairs(self.network, self.sources, self.target, self._of_network)):
+            pairs = [f"{one!r} and {other!r}" for one, other in unseen]
+            why.append(sentence(note("effect_unseen", pairs=pairs, one=len(pairs) == 1)))
+        return why
 
     @cached_property
     def _tied(self) -> tuple[str, ...]:
         return self.network.function(self.sources, self.target)
 
+    def _found(self, covariance: Matrix) -> list[Effect]:
+        network = self.network
+        return total_effects(covariance, network.marks, self.sources, self.target, network.columns, network.precision)
+
+    @cached_property
+    def _of_network(self) -> list[Effect]:
+        return self._found(self.network.covariance)
+
     @cached_property
     def _effects(self) -> list[Effect]:
         """NaN where something is not told, without errors where these would mislead."""
-
-        def found(covariance: Matrix) -> list[Effect]:
-            network = self.network
-            return total_effects(
-                covariance, network.marks, self.sources, self.target, network.columns, network.precision
-            )
-
         without = self.network.without_withheld
-        others = None if without is None else found(without)
-        effects = told_effects(self.network, found(self.network.covariance), others, *self._columns)
+        others = None if without is None else self._found(without)
+        effects = told_effects(self.network, self._of_network, others, *self._columns)
         if self._untold:
             effects = [replace(one, value=np.full_like(one.value, math.nan)) for one in effects]
         return [replace(one, standard_error=None) for one in effects] if self._tied else effects

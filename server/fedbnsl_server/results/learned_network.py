@@ -48,6 +48,7 @@ class LearnedNetwork:
     largest: Matrix | None = None  # (d, d) sizes beyond which effects are withheld; None: there are none
     # Why nothing is known of a variable's edges, as sentences: noise hides it, or it has one value.
     untold: Mapping[str, str] = field(default_factory=dict[str, str])
+    unseen: Mask | None = None  # (V, V) pairs of variables that no row has a value of both of; None: there are none
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # of one column, from 0 on
     # Of nominal variables, the level that the others are compared with.
     references: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -127,10 +128,20 @@ def read_network(run: Path) -> LearnedNetwork:
         untold={
             one["variable"]: sentence(next(unused_notes([one]))) for one in result["unused"] if one["level"] is None
         },
+        unseen=_unseen(result),
         levels=result["levels"],
         references=result["references"],
         shares=_shares(result),
     )
+
+
+def _unseen(result: Mapping[str, Any]) -> Mask | None:
+    position = {name: k for k, name in enumerate(result["variables"])}
+    found = np.zeros((len(position),) * 2, dtype=bool)
+    for one, other in result["gaps"]["never_together"] if result["gaps"] else ():
+        i, j = position[one], position[other]
+        found[i, j] = found[j, i] = True
+    return found if found.any() else None
 
 
 def _precision(estimation: Mapping[str, Any], columns: Columns) -> Precision:

@@ -225,6 +225,8 @@ _CHECKS: Mapping[str, str] = {
 
 _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
+    "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
+    "{one:?this pair|these pairs}",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "
     "other, and the tables cannot tell which of them moves which",
     "effect_beside_functions": "not identified: the direction of {arrows:few} is open, between functions of each "

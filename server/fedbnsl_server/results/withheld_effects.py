@@ -1,4 +1,4 @@
-"""Effects that a private run does not tell: those beyond what is possible, and those of withheld coefficients.
+"""Effects that are not told: beyond what is possible, of withheld coefficients, and of pairs that no row has.
 
 A coefficient is withheld where noise took it beyond what is possible (`largest_changes`). An effect rests on one if it
 differs with 0 in its place.
@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import descendants
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.effects import Effect
 from fedbnsl_server.results.learned_network import LearnedNetwork
@@ -46,6 +47,31 @@ def told_effects(
         )
         for one in effects
     ]
+
+
+def unseen_pairs(
+    network: LearnedNetwork, sources: Sequence[int], target: int, effects: Sequence[Effect]
+) -> list[tuple[str, str]]:
+    """By name: pairs of variables that no row has both of and these effects rest on.
+
+    An effect rests on all pairs of its variables and of those that it is adjusted for. That no path leads from a source
+    to the target rests also on pairs between which an edge would make one.
+    """
+    if network.unseen is None:
+        return []
+    adjusted = {k for one in effects for parents in one.adjusted_for for of_source in parents for k in of_source}
+    used = np.isin(np.arange(len(network.marks)), [*sources, target, *adjusted])
+    found = network.unseen & used & used[:, None]
+    if not any(one.value.any() for one in effects):
+        onward = network.marks | network.unseen
+        onward[target] = onward[:, list(sources)] = False  # ways neither come back nor go on
+        after = np.any([descendants(onward, k) for k in sources], axis=0)
+        before = descendants(onward.T, target)
+        after[list(sources)] = before[target] = True
+        between = network.unseen & before & after[:, None]
+        found = found | between | between.T
+    names, pairs = network.columns.variables, np.argwhere(np.triu(found))
+    return [(names[i], names[j]) for i, j in pairs.tolist()]
 
 
 def _errors(effects: Sequence[Effect]) -> list[Matrix]:

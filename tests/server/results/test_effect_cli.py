@@ -290,3 +290,31 @@ def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past
     )
     nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]
     assert [text for text in nothing if text.startswith("no path: ") and "lead from 'b' and 'c' to 'a'" in text]
+
+
+GAPS = {"iterations": 3, "converged": True, "known_share": 0.5, "values": {}, "complete_rows": 0, "differ": {}}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "pair", "verdict"),
+    [
+        ("a", "c", "ac", "not known"),  # the pair itself
+        ("b", "c", "ac", "not known"),  # a is adjusted for
+        ("a", "b", "ac", "identified"),
+        ("c", "a", "ac", "not known"),
+        ("b", "a", "ac", "not known"),  # b -> c -> a would be a path
+        ("c", "b", "ab", "no path"),  # an edge between a and b makes none that begins at c
+    ],
+)
+def test_an_effect_or_its_absence_that_rests_on_a_pair_that_no_row_has_is_not_known(
+    source, target, pair, verdict, capsys, tmp_path
+):
+    run = written(tmp_path / "run", DIRECTED, gaps={**GAPS, "never_together": [list(pair)]})
+    report = asked(capsys, run, source, target)
+    assert report["verdict"] == verdict
+    if verdict == "not known":
+        assert report["effects"][0]["values"] == []
+        assert report["in_words"] == [
+            f"not known: no row has a value of both {pair[0]!r} and {pair[1]!r}, and whether there is an effect rests "
+            "on this pair"
+        ]

@@ -16,7 +16,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, rests_on
 from fedbnsl_server.results.effect_report import draws_have_others
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
-from fedbnsl_server.results.withheld_effects import told_effects
+from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 MOST_SHOWN = 200
@@ -66,6 +66,7 @@ class EffectTable:
     not_looked_at: Sequence[str] = ()  # sources with too many sets of parents, or after the bound on the work
     by_assumption: int = 0  # edges whose direction rests on equal variances alone
     withheld: int = 0  # pairs with a possible effect of which nothing is told: noise took them beyond what is possible
+    unseen: int = 0  # such pairs whose effect rests on variables that no row has together
     has_intervals: bool = False
     why_not: str = ""  # a reason where there can be no table
 
@@ -86,7 +87,7 @@ def effect_table(run: ReportedRun) -> EffectTable:
 
 def _table(network: LearnedNetwork) -> EffectTable:
     spread, rows, skipped, work = network.spread, list[EffectRow](), list[str](), 0
-    members, withheld = network.columns.members(), 0
+    members, withheld, unseen = network.columns.members(), 0, 0
     for source, name in enumerate(network.columns.variables):
         if name in network.before:  # its causes lie further back than the rows of the run
             continue
@@ -101,6 +102,9 @@ def _table(network: LearnedNetwork) -> EffectTable:
             continue
         moved = network.moved([source])
         for target, effects in found.items():
+            if unseen_pairs(network, [source], target, effects):
+                unseen += 1
+                continue
             of = members[source], members[target]
             told = told_effects(network, effects, None if others is None else others[target], *of)
             if np.isnan(told[0].value).all():
@@ -111,7 +115,13 @@ def _table(network: LearnedNetwork) -> EffectTable:
         work += len(network.marks) + sum(len(one.adjusted_for) for effects in found.values() for one in effects)
     rows.sort(key=lambda row: -abs(row.largest_standardised))
     return EffectTable(
-        rows[:MOST_SHOWN], len(rows), skipped, network.assumed, withheld, any(row.interval for row in rows[:MOST_SHOWN])
+        rows[:MOST_SHOWN],
+        len(rows),
+        skipped,
+        network.assumed,
+        withheld,
+        unseen,
+        any(row.interval for row in rows[:MOST_SHOWN]),
     )
 
 

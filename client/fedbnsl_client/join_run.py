@@ -200,7 +200,7 @@ def take_part(
     if end.search_ended_early:
         notice("the coordinator's operator ended a search early: its result says which one, and what it lacks")
     if out is not None:
-        _keep(out, table if plan.completes else table.complete_cases(), learned, plan)
+        _keep(out, table, learned, plan)
     return learned
 
 

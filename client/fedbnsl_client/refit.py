@@ -15,8 +15,9 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
     """Regress every variable of the table on its parents in the (d, d) DAG, whose order is the table's.
 
     Without an intercept, means count as part of what parents explain. With gaps, the moments of the table are those of
-    maximum likelihood. Of a family with a column that has no value here, nothing is known: NaN. Of an edge with several
-    weights, that of the largest size in root mean squares of this table stands for all.
+    maximum likelihood. The weights of a child are NaN, not known, where it or a parent has no value here, or where no
+    row has two of them together. Of an edge with several weights, that of the largest size in root mean squares of this
+    table stands for all.
     """
     own_means, counts = means_and_counts(dataset.X)
     unknown = np.zeros(len(dag), dtype=bool)
@@ -26,8 +27,8 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
         means = own_means if intercept else np.zeros(len(dag))
         patterns = sum_over_rows(dataset.X, lambda block: np.array([Patterns.of(block - means)]))[0]
         loss = SecondMoments(maximum_likelihood(patterns, own_means=intercept))
-        empty = counts == 0
-        unknown = empty | dag[empty].any(axis=0)
+        family = dag | np.eye(len(dag), dtype=bool)
+        unknown = (family & ((patterns.pair_counts == 0.0) @ family)).any(axis=0)
     weights = loss.least_squares(dag)
     size = np.sqrt(loss.S.diagonal())
     sizes = np.abs(weights) * size[:, None] / np.where(size, size, 1.0)

@@ -5,6 +5,7 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from described_tables import VARIABLES, write_dictionary, write_folder
@@ -56,6 +57,35 @@ def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path
         assert levels[0] == levels[1] == levels[2], "of each edge the same coefficient everywhere"
         assert any(map(any, levels[0].values()))
         assert "blood=A" not in (kept / "personalised-edges.csv").read_text(encoding="utf-8")
+
+
+def test_a_private_site_that_lacks_a_column_keeps_the_weights_that_its_other_columns_tell(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "data", gaps=False)
+    lines = [line.split(",") for line in (folder / "site-2.csv").read_text(encoding="utf-8").splitlines()]
+    without = "\n".join(",".join([*row[:1], *row[2:]]) for row in lines)
+    (folder / "site-2.csv").write_text(without + "\n", encoding="utf-8")
+    (folder / "site-2.columns.toml").write_text("[crp]\nabsent = true\n", encoding="utf-8")
+    plan = described_by(
+        Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=4.0).with_settings(
+            n_participants=2,
+            variables=["age", "crp", "sex", "visits"],
+            absent={"site-2": ["crp"]},
+            knowledge={"required": [["age", "crp"], ["sex", "visits"]], "forbidden": [["crp", "visits"]]},
+        ),
+        folder,
+    )
+    out = tmp_path / "run"
+    forked_run(plan, site_files(folder), out, seeds={}, own_state=True)
+    text = (out / "sites" / "site-2" / "personalised-edges.csv").read_text(encoding="utf-8")
+    own = {(row["source"], row["target"]): row["weight"] for row in csv.DictReader(text.splitlines())}
+    assert own["age", "crp"] == ""
+    sources = [source for source, target in own if target == "visits"]
+    table = read_tables(site_files(folder), (), dictionary=plan.dictionary, warn=False)["site-2"].reordered(
+        [*sources, "visits"]
+    )
+    X = table.X - table.X.mean(axis=0)
+    expected = np.linalg.lstsq(X[:, :-1], X[:, -1], rcond=None)[0]
+    assert [float(own[source, "visits"]) for source in sources] == pytest.approx(expected.tolist())
 
 
 def test_private_sites_keep_dictionary_and_own_words_in_their_folders(folder: Path, tmp_path: Path) -> None:

@@ -362,12 +362,12 @@ def test_under_standard_no_table_is_said_to_lack_an_intercept():
     assert [str(one.message).partition(":")[0] for one in caught] == ["every site"]
 
 
-def test_under_privacy_rows_without_a_value_are_said_to_count_as_zeros():
+def test_under_privacy_rows_without_a_value_are_said_to_count_for_those_that_they_have():
     tables = [frame(X) for X in FEDERATION.tables]
     tables[0].loc[3, "X2"] = np.nan
     dictionary = {name: {"range": [-20.0, 20.0]} for name in FEDERATION.variables}
     with pytest.warns((DataWarning, SimulationWarning)) as caught:
         FedSparseBNSL(plan="private", epsilon=5.0, dictionary=dictionary, noise_seed=1).fit(tables)
     texts = [str(one.message) for one in caught]
-    assert any("site-1: 1 row(s) count as zeros" in text for text in texts)
+    assert any("site-1: 1 row(s) lack a value, and count for those that they have" in text for text in texts)
     assert not any("left out" in text for text in texts)

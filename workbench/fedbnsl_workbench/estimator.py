@@ -333,11 +333,10 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         check_is_fitted(self)
         result, plan = vars(self)["result_"], self._plan_used()
         own = table_over(table, self._names(), plan.dictionary, may_lack=plan.completes)
-        used = rows_for(own, plan).reordered(vars(self)["columns_"].tolist()) if plan.completes else self._complete(own)
         return personalise(
-            used,
+            rows_for(own, plan).reordered(vars(self)["columns_"].tolist()),
             columns_of(result).spread(learned_graph(result)),
-            intercept=has_intercept(self._plan_used().preparation),
+            intercept=has_intercept(plan.preparation),
         )
 
     def _complete(self, table: Dataset) -> Dataset:

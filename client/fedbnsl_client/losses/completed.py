@@ -284,7 +284,7 @@ def _add(to: Matrix, columns: Index, parts: Matrix) -> None:
 def maximum_likelihood(patterns: Patterns, *, own_means: bool) -> Matrix:
     """(d, d) second moments of one table by EM, about its own means or zero; 0 for columns without values."""
     S = np.diag(patterns.pair_products(own_means=own_means).diagonal())
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MOST_ITERATIONS if patterns.n_samples else 0):
         found = patterns.completed(Covariances(S, np.empty(0)), own_means=own_means).moments
         size = np.sqrt(np.maximum(np.diagonal(S), np.finfo(np.float64).tiny))
         change, S = float(np.abs((found - S) / size / size[:, None]).max()), found

@@ -130,6 +130,19 @@ def test_a_site_s_own_weights_are_not_known_where_it_lacks_a_column() -> None:
     assert "nan" not in edges_csv(own.joined(table.columns)).lower()
 
 
+def test_a_site_s_own_weights_are_not_known_where_no_row_has_two_columns_of_a_regression() -> None:
+    (table,) = tables(()).values()
+    X = table.X.copy()
+    X[::2, 0] = X[1::2, 1] = np.nan
+    chain, fork = np.zeros((2, 4, 4), dtype=bool)
+    chain[0, 2] = chain[2, 3] = fork[0, 2] = fork[1, 2] = True
+    apart = replace(table, X=X)
+    assert np.isfinite(personalise(apart, chain, intercept=True).weights).all()
+    assert np.isnan(personalise(apart, fork, intercept=True).weights[:2, 2]).all()
+    nothing = personalise(replace(table, X=np.full_like(X, np.nan)), chain, intercept=True)
+    assert np.isnan(nothing.weights[chain]).all()
+
+
 def test_rare_levels_may_vary_between_sites_as_much_as_in_a_round_of_moments() -> None:
     plan = PLAN.with_settings(dictionary={"x": {"kind": "binary", "levels": ["no", "yes"]}, "y": {}})
     run = Run(plan, EdgeMask(Knowledge(), ["x", "y"]), {"a": 100, "b": 100, "c": 100})

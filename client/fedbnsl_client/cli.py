@@ -15,7 +15,7 @@ import click
 
 from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
-from fedbnsl.errors import LeftError, SetupError
+from fedbnsl.errors import DataError, LeftError, SetupError
 from fedbnsl.events.emitter import Events, silent
 from fedbnsl.events.options import Listeners, takes_listeners
 from fedbnsl.events.security_log_cli import audit_log
@@ -436,9 +436,15 @@ def _page(watched: _Watched, site: str, coordinator: str, events: Events) -> Gen
 @_data_option
 @click.option("--out", required=True, type=PATH, help="Folder for the refitted network; created if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the refitted network (the content of lgbn.json) as well.")
-@click.option("--intercept/--no-intercept", default=False, help="Whether regressions have one.  [default: no]")
+@click.option(
+    "--intercept/--no-intercept",
+    default=None,
+    help="Whether regressions have one.  [default: yes with --dictionary, otherwise no]",
+)
 @takes_table
-def refit(edges: Path, data: Path, out: Path, as_json: bool, intercept: bool, table_options: TableOptions) -> None:
+def refit(
+    edges: Path, data: Path, out: Path, as_json: bool, intercept: bool | None, table_options: TableOptions
+) -> None:
     """Refit the weights of a learned graph on this site's own table, by least squares.
 
     EDGES is an edges.csv of a run. Where it has undirected edges, one of the graphs that it stands for is refitted, and
@@ -446,14 +452,20 @@ def refit(edges: Path, data: Path, out: Path, as_json: bool, intercept: bool, ta
     """
     from dataclasses import replace
 
+    import numpy as np
+
     from fedbnsl.console.wording import counted, counted_edges
     from fedbnsl.graphs import files as graph_files
     from fedbnsl.graphs.formats import lgbn_json
     from fedbnsl_client.refit import personalise
 
     graph_files.new_graph_folder(out)
-    with work_shown(), warnings_on_stderr():
-        dataset = table_options.read(data).with_values()
+    with work_shown():
+        dataset = table_options.read(data, warn=False).with_values()
+    if intercept is None:
+        intercept = bool(dataset.dictionary)
+    for text in dataset.remarks(intercept=intercept):
+        click.secho(f"warning: {text}", fg="yellow", err=True)
     learned = graph_files.read_edges(edges, dataset.columns.variables)
     fitted = personalise(dataset, dataset.columns.spread(learned.dag), intercept=intercept)
     spread = dataset.columns.spread
@@ -462,11 +474,22 @@ def refit(edges: Path, data: Path, out: Path, as_json: bool, intercept: bool, ta
     if learned.undecided is not None:
         fitted = replace(fitted, undecided=spread(learned.undecided))
     graph_files.write_all(fitted, out, columns=dataset.columns, mode=OWNER_ONLY)
+    lacking = ""
+    if not fitted.is_network:
+        unknown = int(np.isnan(fitted.joined(dataset.columns).weights).sum())
+        lacking = (
+            f"{unknown} of {counted(int(learned.dag.sum()), 'edge')} have no weight, and lgbn.json is not written: this "
+            "table has no value of some variable, or no row with two of a target and its parents"
+        )
     if as_json:
+        if lacking:
+            raise DataError(lacking, remedy=f"What is known is kept in {out}; leave out --json.")
         click.echo(lgbn_json(fitted), nl=False)
     else:
         edges_in_words = counted_edges(int(learned.dag.sum()), int(learned.undirected.sum()))
         click.echo(f"refitted {edges_in_words} on {counted(dataset.n_samples, 'row')}; kept in {out}")
+        if lacking:
+            click.echo(lacking)
 
 
 @contextmanager

@@ -229,6 +229,39 @@ def test_a_model_takes_a_dictionary_as_a_dict_a_path_or_itself(tmp_path: Path) -
     assert model.score([tables[0]]) == pytest.approx(-left.sum() / (2 * len(X)), rel=1e-9)
 
 
+def test_a_refit_by_a_dictionary_has_an_intercept_and_says_which_weights_are_not_known(
+    tmp_path: Path, fedbnsl: Callable[..., Any]
+) -> None:
+    folder = write_folder(tmp_path / "data", gaps=False)
+    edges = tmp_path / "edges.csv"
+    edges.write_text("source,target,weight\nage,crp,1\nsex,visits,1\n", encoding="utf-8")
+    start = ("participant", "refit", edges, "--dictionary", folder / "dictionary.toml", "--data")
+
+    def weights(out: str) -> list[str]:
+        with (tmp_path / out / "edges.csv").open(encoding="utf-8") as lines:
+            return [row["weight"] for row in csv.DictReader(lines)]
+
+    table = pd.read_csv(folder / "site-2.csv")
+    age, crp = table["age"], np.log1p(table["crp"])
+    outcome = fedbnsl(*start, folder / "site-2.csv", "--out", tmp_path / "own")
+    assert outcome.code == 0, outcome.err
+    assert "further from zero" not in outcome.err
+    assert "no weight" not in outcome.out
+    assert float(weights("own")[0]) == pytest.approx(np.polyfit(age, crp, 1)[0])
+    outcome = fedbnsl(*start, folder / "site-2.csv", "--no-intercept", "--out", tmp_path / "about-zero")
+    assert "warning: column(s) 'age', 'crp'" in outcome.err
+    assert "further from zero than the standard deviation, and regressions have no intercept" in outcome.err
+    assert float(weights("about-zero")[0]) == pytest.approx((age @ crp) / (age @ age))
+    table.assign(crp="").to_csv(tmp_path / "lacks.csv", index=False)
+    outcome = fedbnsl(*start, tmp_path / "lacks.csv", "--out", tmp_path / "lacks")
+    assert "refitted 2 edges on 200 rows" in outcome.out
+    assert "1 of 2 edges have no weight, and lgbn.json is not written" in outcome.out
+    assert [bool(weight) for weight in weights("lacks")] == [False, True]
+    outcome = fedbnsl(*start, tmp_path / "lacks.csv", "--json", "--out", tmp_path / "as-json")
+    assert outcome.code == 4
+    assert "1 of 2 edges have no weight" in outcome.err
+
+
 @pytest.mark.parametrize("kind", ["string", object])
 def test_text_without_a_dictionary_is_refused_with_the_way_on(tmp_path: Path, kind: Any) -> None:
     table = pd.read_csv(write_ward(tmp_path / "ward.csv", 2), dtype={"blood": kind})[["age", "blood"]]

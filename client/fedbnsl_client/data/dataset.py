@@ -126,10 +126,13 @@ class Dataset:
         """Its columns, and the variables that they belong to."""
         return _columns(self.dictionary, self.variables)
 
-    def remarks(self) -> list[str]:
-        """What a person at the site should look at, in words."""
+    def remarks(self, *, intercept: bool | None = None) -> list[str]:
+        """What a person at the site should look at, in words.
+
+        `intercept`: whether regressions have one, so that means do not matter; None: not known yet.
+        """
         # Who has a dictionary means to use a plan that takes means off; a run of another one says it all the same.
-        unsaid = FindingCode.MEANS_FAR_FROM_ZERO if self.dictionary else None
+        unsaid = FindingCode.MEANS_FAR_FROM_ZERO if (self.dictionary if intercept is None else intercept) else None
         said = [one.text for one in self.odd if one.finding is None or one.finding.code is not unsaid]
         return [*([self.gaps.said("not known")] if self.gaps.rows else []), *said]
 

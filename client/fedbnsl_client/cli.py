@@ -478,8 +478,8 @@ def refit(
     if not fitted.is_network:
         unknown = int(np.isnan(fitted.joined(dataset.columns).weights).sum())
         lacking = (
-            f"{unknown} of {counted(int(learned.dag.sum()), 'edge')} have no weight, and lgbn.json is not written: this "
-            "table has no value of some variable, or no row with two of a target and its parents"
+            f"{unknown} of {counted(int(learned.dag.sum()), 'edge')} have no weight, and lgbn.json is not written: "
+            "this table has no value of some variable, or no row with two of a target and its parents"
         )
     if as_json:
         if lacking:

@@ -118,7 +118,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
     residual_variance_ : ndarray of shape (d,) or None
         Of each column given the parents of its variable, over all sites; None without a refit or search. With privacy
-        they come from noisy moments; None without `moments_rounds`, or if the noise hides the variances.
+        they come from noisy moments; None without `moments_rounds`, or if the noise hides the variances; NaN for a
+        variable that it hides.
     warnings_ : list of str
         What to know about the tables and before believing the directions of edges.
     feature_names_in_, n_features_in_

@@ -49,7 +49,7 @@ class LearnedGraph:
     weights: Matrix
     """(d, d) weight of i -> j; read only where `dag` has the edge."""
     residual_variance: Matrix | None = None
-    """(d,) in squared units of the variables; None if unknown."""
+    """(d,) in squared units of the variables; None if unknown, NaN where one is."""
     variance_note: str = ""
     """What a reader must know about the residual variances."""
     marks: Mask | None = None
@@ -91,11 +91,18 @@ class LearnedGraph:
 
     @property
     def is_network(self) -> bool:
-        """Whether all numbers are known that a linear Gaussian network has."""
+        """Whether all numbers are known that a linear Gaussian network has, without `unknown` variables."""
         variance = self.residual_variance
         return variance is not None and bool(
-            np.isfinite(variance).all() and np.isfinite(self.within_limits[self.dag]).all()
+            (np.isfinite(variance) | self.unknown).all() and np.isfinite(self.within_limits[self.dag]).all()
         )
+
+    @property
+    def unknown(self) -> Mask:
+        """(d,) variables without an edge whose residual variance is not known."""
+        has_edge = self.dag.any(axis=0) | self.dag.any(axis=1)
+        variance = np.zeros(len(self.dag)) if self.residual_variance is None else self.residual_variance
+        return np.asarray(np.isnan(variance) & ~has_edge)
 
     @property
     def within_limits(self) -> Matrix:
@@ -230,7 +237,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
     """The linear Gaussian network as pgmpy loads it. It skips all keys but nodes, arcs and cpds.
 
     `directions` is there where some edges have none, and the file holds one DAG of the class; `variances` is a note;
-    `withheld` names edges whose coefficient is no estimate.
+    `withheld` names edges whose coefficient is no estimate, `not_known` variables that are left out.
 
     The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
     parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused. Raises ValueError
@@ -238,7 +245,9 @@ def lgbn_json(graph: LearnedGraph) -> str:
     """
     if graph.residual_variance is None:
         raise ValueError("a linear Gaussian network needs residual variances")
-    variances: list[float] = graph.residual_variance.tolist()
+    left_out = {name for name, is_unknown in zip(graph.variables, graph.unknown.tolist(), strict=True) if is_unknown}
+    of_nodes: list[float] = graph.residual_variance.tolist()
+    variances = {name: one for name, one in zip(graph.variables, of_nodes, strict=True) if name not in left_out}
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
     for source, target, weight, *_ in replace(graph, weights=graph.within_limits).edges_of_class():
         parents[target][source] = weight
@@ -248,7 +257,8 @@ def lgbn_json(graph: LearnedGraph) -> str:
         **({"directions": _ONE_OF_ITS_CLASS} if graph.undirected.any() else {}),
         **({"variances": graph.variance_note} if graph.variance_note else {}),
         **({"withheld": withheld, "about_withheld": _WITHHELD} if withheld else {}),
-        "nodes": list(graph.variables),
+        **({"not_known": sorted(left_out)} if left_out else {}),
+        "nodes": list(variances),
         "arcs": [[source, target] for source, target, *_ in graph.edges_of_class()],
         "cpds": {
             name: {
@@ -256,7 +266,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
                 "variance": [variance],
                 "parents": list(parents[name]),
             }
-            for name, variance in zip(graph.variables, variances, strict=True)
+            for name, variance in variances.items()
         },
     }
     # ASCII with \u escapes, because pgmpy opens the file in the encoding of the machine, which may not be UTF-8.

@@ -138,9 +138,15 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
 
 
 def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str, ...]]:
-    """What the result of a run is about: the state between its used columns, and their names."""
+    """What the result of a run is about: the state between its used columns, and their names.
+
+    Residual variances are NaN where noise hides a variable: the search had stand-ins for them.
+    """
     used = state.unused.kept(columns)
-    return over_columns(state, used), columns.over(used).names
+    shown, hidden = over_columns(state, used), np.isin(used, state.unused.hidden)
+    if shown.residual_variance.size and hidden.any():
+        shown = replace(shown, residual_variance=np.where(hidden, np.nan, shown.residual_variance))
+    return shown, columns.over(used).names
 
 
 def in_units(state: AdmmState, units: Units | None) -> AdmmState:

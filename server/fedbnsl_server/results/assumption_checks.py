@@ -50,7 +50,7 @@ def assumption_checks(
     confidence
         None: the plan has no search over moments, or it is still to come; then nothing is tested.
     residual_variance
-        (d,) in squared units of the tables; empty: not known, and so not tested.
+        (d,) in squared units of the tables; empty: not known, and so not tested; NaN: hidden by noise.
     unused
         Variables that the result is not about, as result.json has them.
     completion
@@ -61,7 +61,7 @@ def assumption_checks(
     not_tested: list[Note] = []
     functions: list[list[str]] = []
     if confidence is not None:
-        equal_variances, known = plan.graph_class == "dag-equal-variance", residual_variance.size > 1
+        equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
             *_tests_between_sites(columns, confidence, completion),
@@ -194,13 +194,14 @@ def _of_columns(columns: Columns, members: Mask) -> Iterator[Note | str]:
 
 
 def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, variance: Matrix) -> Iterator[Note]:
-    """A chi-square test that the logarithms of all residual variances, in units of the tables, are equal."""
-    logs, weights = np.log(variance), 1.0 / confidence.log_variance_error**2
+    """A chi-square test that the logarithms of all known residual variances, in units of the tables, are equal."""
+    told = np.flatnonzero(np.isfinite(variance))
+    logs, weights = np.log(variance[told]), 1.0 / confidence.log_variance_error[told] ** 2
     q = float(weights @ (logs - weights @ logs / weights.sum()) ** 2)
-    p = float(chi_square_tails(np.array([q]), np.array([variance.size - 1]))[0])
+    p = float(chi_square_tails(np.array([q]), np.array([told.size - 1]))[0])
     if p >= _LEVEL:
         return
-    low, high = int(variance.argmin()), int(variance.argmax())
+    low, high = int(np.nanargmin(variance)), int(np.nanargmax(variance))
     yield note(
         "variances_differ",
         noisy=confidence.noise_std,

@@ -4,7 +4,7 @@ They are computed in units of the run's columns; here they get the units of the 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,35 +106,36 @@ def fit_of(
     graph: ConsensusGraph,
     columns: Columns,
     residual_variance: Matrix,
-    hidden: Collection[int] = (),
 ) -> dict[str, dict[str, Any]]:
     """By variable: which share of its variance its parents explain, its intercept, its residual variance.
 
     Null for a variable with several columns, of which the correlation of their residuals is told instead. The intercept
     is null also where each site has its own, or none.
 
-    (d,) `residual_variance` is in squared units of the tables (empty: not known); of `hidden` columns the noise of
-    privacy tells nothing.
+    (d,) `residual_variance` is in squared units of the tables; empty: not known, NaN: the noise of privacy hides it.
     """
     if confidence is None:
         return {}
     # Noise that hides the residual variances hides what is explained, too: the search then had stand-ins for them.
-    untold = set(range(len(columns.names)) if confidence.noise_std and not residual_variance.size else hidden)
+    if residual_variance.size:
+        untold = np.isnan(residual_variance)
+    else:
+        untold = np.full(len(columns.names), bool(confidence.noise_std))
     found: dict[str, dict[str, Any]] = {}
     for name, own in zip(columns.variables, columns.members(), strict=True):
         c = int(own[0])
         if own.size > 1:
-            correlation = confidence.residual_correlation[np.ix_(own, own)].tolist()
+            correlation = None if untold[c] else confidence.residual_correlation[np.ix_(own, own)].tolist()
             found[name] = {
                 "r2": None, "intercept": None, "residual_variance": None, "residual_correlation": correlation
             }  # fmt: skip
             continue
         variance = float(confidence.variance[c])
-        known = variance > 0.0 and c not in untold
+        known = variance > 0.0 and not untold[c]
         r2 = 1.0 - float(confidence.residual_variance[c]) / variance if known else None
-        left = float(residual_variance[c]) if residual_variance.size else None
+        left = float(residual_variance[c]) if residual_variance.size and not untold[c] else None
         intercept = None
-        if graph.units is not None and graph.units.centres.size:
+        if graph.units is not None and graph.units.centres.size and not untold[c]:
             centres = graph.units.centres
             intercept = float(centres[c] - graph.weights[:, c] @ centres)
         found[name] = {"r2": r2, "intercept": intercept, "residual_variance": left}

@@ -191,6 +191,8 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
     """(d, d) weights and (d,) residual variances of the content of lgbn.json."""
     position = {name: k for k, name in enumerate(columns.names)}
     W, variance = np.zeros((len(position), len(position))), np.zeros(len(position))
+    for name in content.get("not_known", ()):
+        variance[position[name]] = 1.0  # any number: it has no edge, and `untold` says so
     for name, of_node in content["cpds"].items():
         for parent in of_node["parents"]:
             (W[position[parent], position[name]],) = of_node["coefficients"][parent]

@@ -293,7 +293,7 @@ class RunRecorder:
         (state, names), rounds = self._used, self._rounds
         columns = self._plan.columns(names)
         confidence = None if state is None else state.confidence
-        variance, hidden = (np.empty(0), ()) if state is None else (state.residual_variance, state.unused.hidden)
+        variance = np.empty(0) if state is None else state.residual_variance
         edges: list[dict[str, Any]] = []
         if graph is not None:
             named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
@@ -333,7 +333,7 @@ class RunRecorder:
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
-            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance, hidden),
+            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
             "estimation": estimation_of(confidence, columns),
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),

@@ -180,7 +180,7 @@ def units_of_variances(plan: Plan, *, searched: bool) -> str:
 def of_unequal_variances(
     plan: Plan, columns: Sequence[str], variance: Matrix, units: Units | None = None
 ) -> Iterator[Note]:
-    """Directions that rest on (d,) residual variances, in squared units of the tables, which are not equal."""
+    """Directions that rest on unequal (d,) residual variances, in squared units of the tables; NaN: not known."""
     if plan.graph_class == "cpdag":  # no direction rests on them
         return
     searched, private = bool(plan.moments_rounds), plan.privacy is not None
@@ -188,9 +188,9 @@ def of_unequal_variances(
         variance = variance / units.scales**2 if variance.size else variance
     # The search of a private run tells them as equal, unless its releases contradict it.
     limit = 1.0 + _NEARLY if searched and private else _UNEQUAL_VARIANCES
-    if not variance.size or variance.max() <= limit * variance.min():
+    if not variance.size or np.nanmax(variance) <= limit * np.nanmin(variance):
         return
-    low, high = (f"{columns[int(k)]} {variance[k]:.3g}" for k in (variance.argmin(), variance.argmax()))
+    low, high = (f"{columns[int(k)]} {variance[k]:.3g}" for k in (np.nanargmin(variance), np.nanargmax(variance)))
     # A search takes its directions from the moments where these tell them.
     where = units_of_variances(plan, searched=searched)
     yield note("unequal_variances", private=private, searched=searched, low=low, high=high, units=where)

@@ -320,8 +320,9 @@ def test_linear_effects_on_levels_are_said_not_to_be_tested() -> None:
 
 def test_what_noise_hides_has_no_r2() -> None:
     noisy = replace(CONFIDENCE, noise_std=0.2)
-    known = fit_of(noisy, graph(), COLUMNS, EQUAL, hidden=(1,))
-    assert [known[name]["r2"] is None for name in "abc"] == [False, True, False]
+    known = fit_of(noisy, graph(), COLUMNS, np.array([1.0, np.nan, 1.0]))
+    for number in ("r2", "residual_variance"):
+        assert [known[name][number] is None for name in "abc"] == [False, True, False]
     assert all(fit["r2"] is None for fit in fit_of(noisy, graph(), COLUMNS, np.empty(0)).values())
 
 

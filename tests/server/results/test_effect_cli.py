@@ -18,7 +18,7 @@ def written(folder, edges, *, weights=WEIGHTS, names="abc", **changes):
     folder.mkdir()
     dag = np.array([[(s, t) in weights for t in names] for s in names])
     W = np.array([[weights.get((s, t), 0.0) for t in names] for s in names])
-    write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0])[: len(names)]), folder)
+    write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0, np.nan])[: len(names)]), folder)
     result = {
         **LEAST_RESULT, "variables": list(names), "edges": edges, "graph_class": "cpdag", **changes,
     }  # fmt: skip
@@ -318,3 +318,14 @@ def test_an_effect_or_its_absence_that_rests_on_a_pair_that_no_row_has_is_not_kn
             f"not known: no row has a value of both {pair[0]!r} and {pair[1]!r}, and whether there is an effect rests "
             "on this pair"
         ]
+
+
+def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_others_have_their_effects(
+    capsys, tmp_path
+):
+    run = written(tmp_path / "run", DIRECTED, names="abcd", unused=[{"variable": "d", "level": None, "why": "hidden"}])
+    network = json.loads((run / "lgbn.json").read_text())
+    assert (network["nodes"], network["not_known"]) == (["a", "b", "c"], ["d"])
+    assert list(network["cpds"]) == ["a", "b", "c"]
+    assert asked(capsys, run, "a", "c")["effects"][0]["values"][0]["effect"] == pytest.approx(1.0)
+    assert asked(capsys, run, "a", "d")["verdict"] == "not known"

@@ -79,9 +79,9 @@ def variances(run: ReportedRun) -> dict[str, Any] | None:
 
     In the units in which directions rest on their being equal; see `prepared.variance_units`.
     """
-    values, names = run.residual_variance, run.columns.names
-    if values is None:
+    if not run.residual_variance:
         return None
+    names, values = list(run.residual_variance), list(run.residual_variance.values())
     if run.divided_by is not None and not run.searched:
         values = (np.array(values) / run.divided_by**2).tolist()
     low, high = int(np.argmin(values)), int(np.argmax(values))

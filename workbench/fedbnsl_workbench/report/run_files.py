@@ -59,7 +59,8 @@ class ReportedRun:
     W: Matrix
     # (V, V) as it is shown: [i, j] alone for i -> j, both [i, j] and [j, i] for an undirected or undecided edge.
     marks: Mask
-    residual_variance: list[float] | None  # (d,) in squared units of the tables; None where the run has none
+    # By column, in squared units of the tables, of those that are known; None where the run has none.
+    residual_variance: dict[str, float] | None
     truth: Truth | None
     scales: Scales | None  # of the columns in the tables; None unless these were given
     tables: Path | None  # the folder that `scales` come from
@@ -138,16 +139,17 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
     )
 
 
-def _residual_variance(path: Path, columns: Sequence[str]) -> list[float] | None:
+def _residual_variance(path: Path, columns: Sequence[str]) -> dict[str, float] | None:
     try:
-        cpds = json.loads(path.read_text(encoding="utf-8"))["cpds"]
-        found = [cpds[name]["variance"][0] for name in columns]
-        if None in found:  # written so before result.json had `not_written`
+        content = json.loads(path.read_text(encoding="utf-8"))
+        unknown = content.get("not_known", ())
+        found = {name: content["cpds"][name]["variance"][0] for name in columns if name not in unknown}
+        if None in found.values():  # written so before result.json had `not_written`
             return None
-        variances = [float(value) for value in found]
+        variances = {name: float(value) for name, value in found.items()}
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise ResultError(f"{path} cannot be read as a linear Gaussian network: {error!r}") from None
-    if not all(math.isfinite(value) and value >= 0 for value in variances):
+    if not all(math.isfinite(value) and value >= 0 for value in variances.values()):
         raise ResultError(f"{path} holds a variance that is negative or no number")
     return variances
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_VALUES = 50
-LEAST_ROWS_OF_OTHERS = 20  # so many rows must have another value than the most frequent one: chance does not make them
+LEAST_ROWS_OF_OTHERS = (
+    20  # so many rows with both values must have another value than the most frequent one: chance does not make them
+)
 
 
 @dataclass
@@ -17,36 +19,36 @@ class ColumnFunctions:
 
     names: Sequence[str]
     _maps: dict[tuple[int, int], dict[str, str]] = field(init=False)
-    _counts: list[Counter[str]] = field(init=False)
-    _n: int = 0
+    _rows: dict[tuple[int, int], Counter[str]] = field(init=False)  # with both values, by the first one
 
     def __post_init__(self) -> None:
         places = range(len(self.names))
         self._maps = {(a, b): {} for a in places for b in places if a != b}
-        self._counts = [Counter() for _ in places]
+        self._rows = {pair: Counter() for pair in self._maps}
 
     def add(self, cells: Sequence[str | None]) -> None:
         """Count one row; None: the value is missing."""
-        self._n += 1
-        for counts, cell in zip(self._counts, cells, strict=True):
-            if cell is not None:
-                counts[cell] += 1
-        broken = [
-            pair
-            for pair, known in self._maps.items()
-            if (a := cells[pair[0]]) is not None and (b := cells[pair[1]]) is not None and known.setdefault(a, b) != b
-        ]
-        for pair in broken:
-            del self._maps[pair]
+        for pair, known in list(self._maps.items()):
+            a, b = cells[pair[0]], cells[pair[1]]
+            if a is None or b is None:
+                continue
+            if known.setdefault(a, b) == b:
+                self._rows[pair][a] += 1
+            else:
+                del self._maps[pair]
 
     def functions(self) -> list[tuple[str, str]]:
         """Pairs of names (a, b) where a tells b."""
-        return [(self.names[a], self.names[b]) for a, b in self._maps if self._is_no_chance(a, b)]
+        return [(self.names[a], self.names[b]) for a, b in self._maps if self._is_no_chance((a, b))]
 
-    def _is_no_chance(self, a: int, b: int) -> bool:
-        of_a, of_b = self._counts[a], self._counts[b]
-        if len(of_b) < 2 or 5 * len(of_a) > self._n:
+    def _is_no_chance(self, pair: tuple[int, int]) -> bool:
+        """Whether the rows that have both values are enough."""
+        of_a, of_b = self._rows[pair], Counter[str]()
+        for a, b in self._maps[pair].items():
+            of_b[b] += of_a[a]
+        n = of_a.total()
+        if len(of_b) < 2 or 5 * len(of_a) > n:
             return False
-        others = of_b.total() - max(of_b.values())
-        repeated = sum(n - 1 for n in of_a.values())  # rows that could have contradicted it
-        return others >= LEAST_ROWS_OF_OTHERS and 2 * repeated > self._n
+        others = n - max(of_b.values())
+        repeated = n - len(of_a)  # rows that could have contradicted it
+        return others >= LEAST_ROWS_OF_OTHERS and 2 * repeated > n

@@ -18,6 +18,7 @@ from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.repeats import may_number_rows
+from fedbnsl_client.data.suspected_codes import CODES_OF_MISSING
 
 MOST_LEVELS = 20
 _FEW_WHOLE_NUMBERS = 10
@@ -286,6 +287,12 @@ def _of_words(name: str, cells: ColumnCells, merge_below: int) -> Guess:
         for text, n in marks.items()
         if says_not_known(text)
     ]
+    if found.is_used:
+        asks += [
+            f"{n:,} cell(s) are {written(number)}, among words: does it stand for a missing value?"
+            for number, n in cells.numbers.items()
+            if number in CODES_OF_MISSING and (abs(number) > 9 or CODES_OF_MISSING.issuperset(cells.numbers))
+        ]
     return replace(found, missing=marks, asks=(*found.asks, *asks))
 
 

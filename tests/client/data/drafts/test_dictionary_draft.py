@@ -238,6 +238,19 @@ def test_columns_that_are_functions_of_each_other_are_named(tmp_path: Path) -> N
     assert not any("function" in ask for ask in found.guesses["code"].asks)
 
 
+@pytest.mark.parametrize(("n_together", "is_told"), [(0, False), (4, False), (100, True)])
+def test_columns_are_called_functions_of_each_other_by_the_rows_alone_that_have_both(
+    n_together: int, is_told: bool, tmp_path: Path
+) -> None:
+    city = [k % 8 for k in range(N)]
+    table = {
+        "code": ["" if k >= (N + n_together) // 2 else str(city[k]) for k in range(N)],
+        "region": ["" if k < (N - n_together) // 2 else ("north", "south", "west")[city[k] % 3] for k in range(N)],
+    }
+    asks = drafted(tmp_path, table).guesses["region"].asks
+    assert any("an exact function of 'code'" in ask for ask in asks) == is_told
+
+
 def test_a_measured_value_that_is_one_to_one_with_another_column_asks_for_several_rows_of_one_person(
     tmp_path: Path,
 ) -> None:
@@ -433,6 +446,14 @@ def test_a_number_far_from_all_others_is_asked_about(code: str, tmp_path: Path) 
     asks = drafted(tmp_path, {"x": column}).guesses["x"].asks
     assert asks == (f"3 cell(s) are {code}, far from all others: does it stand for a missing value?",)
     assert not drafted(tmp_path, {"x": column[:N]}).guesses["x"].asks
+
+
+@pytest.mark.parametrize(("code", "is_asked"), [("999", True), ("-9", True), ("9", True), ("3", False)])
+def test_a_code_of_a_missing_value_among_words_is_asked_about(code: str, is_asked: bool, tmp_path: Path) -> None:
+    found = drafted(tmp_path, {"x": [*["yes", "no"] * 150, *[code] * 30]}).guesses["x"]
+    assert found.kind == "nominal"
+    question = f"30 cell(s) are {code}, among words: does it stand for a missing value?"
+    assert (question in found.asks) == is_asked
 
 
 def test_a_code_among_scores_makes_no_count_of_them_and_is_asked_about_at_every_reading(tmp_path: Path) -> None:

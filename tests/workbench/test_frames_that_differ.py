@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbnsl.errors import DataError, FedbnslError
+from fedbnsl.errors import DataError, FedbnslError, PlanError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.frames import site_tables
@@ -85,8 +85,51 @@ def test_a_group_column_makes_records_of_rows_and_is_no_variable(frames: Frames)
     means = {site: frame.groupby("patient").mean() for site, frame in visits.items()}
     by_hand = FedSparseBNSL(plan=STANDARD).fit(means)
     assert {frozenset(edge[:2]) for edge in fitted.edges_} == {frozenset(edge[:2]) for edge in by_hand.edges_}
-    with pytest.raises(DataError, match="lacks 'patient'"):
+    with pytest.raises(DataError, match=r"lacks 'patient', of kind group: number the rows, .* or, .* leave it out"):
         FedSparseBNSL(plan=STANDARD, dictionary=described).fit(frames)
+
+
+def test_a_frame_without_the_group_column_of_others_has_one_row_a_group(frames: Frames) -> None:
+    described = {"patient": {"kind": "group"}, **{name: {} for name in FEDERATION.variables}}
+    visits = {**frames, "west": frames["west"].assign(patient=np.arange(len(frames["west"])) // 3)}
+    with pytest.warns(match="north, south: this table does not have 'patient': no two rows belong together"):
+        fitted = FedSparseBNSL(plan=STANDARD, dictionary=described).fit(visits)
+    numbered = {"patient": np.arange(300)}
+    same = {site: frame if "patient" in frame else frame.assign(**numbered) for site, frame in visits.items()}
+    assert fitted.edges_ == FedSparseBNSL(plan=STANDARD, dictionary=described).fit(same).edges_
+
+
+def test_a_frame_without_the_column_that_orders_the_rows_is_refused_with_a_way_on(frames: Frames) -> None:
+    described = {"visit": {"kind": "time"}, **{name: {} for name in FEDERATION.variables}}
+    ordered = {**frames, "west": frames["west"].assign(visit=np.arange(len(frames["west"])))}
+    with pytest.raises(DataError, match=r"north: lacks 'visit', .* unless lags = 1 .* leave it out of the dictionary"):
+        FedSparseBNSL(plan=STANDARD, dictionary=described).fit(ordered)
+
+
+@pytest.mark.filterwarnings("ignore::fedbnsl_workbench.estimator.SimulationWarning")
+def test_a_private_plan_takes_frames_with_different_columns_and_says_which(frames: Frames, tmp_path: Path) -> None:
+    described = {name: {"range": [-20, 20]} for name in FEDERATION.variables}
+    private = Plan.load("private", epsilon=20.0)
+    fitted = FedSparseBNSL(plan=private, dictionary=described, noise_seed=1).fit(frames)
+    assert fitted.plan_.absent.root == {"north": ("X2",), "south": ("X4",)}
+    same = simulate(private, frames, tmp_path / "run", dictionary=described, noise_seed=1)
+    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.edges] == fitted.edges_
+    own = fitted.personalised(frames["north"])
+    assert np.isfinite(own.residual_variance).sum() > 0
+    assert np.isnan(own.residual_variance[own.variables.index("X2")])
+
+
+@pytest.mark.filterwarnings("ignore::fedbnsl_workbench.estimator.SimulationWarning")
+def test_two_variables_that_no_frame_has_together_are_refused_by_a_private_plan(frames: Frames) -> None:
+    described = {name: {"range": [-20, 20]} for name in FEDERATION.variables}
+    apart = {**frames, "west": frames["west"].drop(columns="X2")}
+    with pytest.raises(PlanError, match="no two variables that no site has together, such as 'X2' and 'X4'"):
+        FedSparseBNSL(plan="private", epsilon=20.0, dictionary=described).fit(apart)
+
+
+def test_a_site_without_a_table_is_named_if_the_plan_calls_variables_absent_there(frames: Frames) -> None:
+    with pytest.raises(PlanError, match="absent: no site is called 'east'; the sites are north, south, west"):
+        FedSparseBNSL(plan=STANDARD, settings={"absent": {"east": ["X1"]}}).fit(frames)
 
 
 def _renamed(frames: Frames) -> Frames:

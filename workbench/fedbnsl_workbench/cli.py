@@ -202,7 +202,7 @@ def simulate(
     refuse_existing_run(out)
     files = site_files(folder)
     refuse_another_number(choice, len(files))
-    plan = for_sites(described_by(plan, folder, given=choice.dictionary), len(files))
+    plan = for_sites(described_by(plan, folder, given=choice.dictionary), len(files), files)
     if plan.privacy is not None and plan.preparation is not None:
         plan.require_ranges(len(plan.column_names))  # before a table is read
     with warnings_on_stderr(), work_shown():
@@ -314,7 +314,7 @@ def demo(
             plan = plan.with_dictionary(ranges_of_generated(federation_names), origin="generated tables")
         again += [f"--sites={len(federation.tables)}", f"--seed={seed}"]
     files = site_files(folder)
-    plan = for_sites(described_by(plan, folder, given=choice.dictionary), len(files))
+    plan = for_sites(described_by(plan, folder, given=choice.dictionary), len(files), files)
     if private and plan.preparation is not None:
         plan.require_ranges(len(plan.column_names))  # before a table is read
     if tables is None:

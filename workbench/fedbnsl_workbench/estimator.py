@@ -30,7 +30,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay
 from fedbnsl_server.store.result_file import learned_class
-from fedbnsl_workbench.plan_settings import for_sites, with_dotted
+from fedbnsl_workbench.plan_settings import for_tables, with_dotted
 from fedbnsl_workbench.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import by_site
@@ -209,14 +209,14 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             raise SetupError("noise_seed: the plan has no privacy, and so no noise")
         if plan.privacy is None and not plan.dictionary and (found := categories_of(tables)):
             plan = plan.with_dictionary(found.over(plan.variables or found.variables), origin="the tables' categories")
-        datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.completes)
+        datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.uses_gaps)
         about_tables = by_site({site: remarks(table, plan) for site, table in datasets.items()})
         for text in about_tables:
             warnings.warn(text, DataWarning, stacklevel=2)
         if plan.privacy is not None:
             text = "this simulation guarantees nothing: one process holds all tables, and no ledger counts their budget"
             warnings.warn(text, SimulationWarning, stacklevel=2)
-        plan = for_sites(plan, len(datasets))
+        plan = for_tables(plan, datasets)
         states, seed = list[AdmmState](), _plain(self.noise_seed)
 
         def follow(state: AdmmState) -> None:
@@ -333,7 +333,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """
         check_is_fitted(self)
         result, plan = vars(self)["result_"], self._plan_used()
-        own = table_over(table, self._names(), plan.dictionary, may_lack=plan.completes)
+        own = table_over(table, self._names(), plan.dictionary, may_lack=plan.uses_gaps)
         return personalise(
             rows_for(own, plan).reordered(vars(self)["columns_"].tolist()),
             columns_of(result).spread(learned_graph(result)),
@@ -346,7 +346,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Raises DataError if the run's plan uses rows with gaps, and hardly a row is without.
         """
         complete = rows_for(table, self._plan_used()).complete_cases()
-        if self._plan_used().completes and complete.n_samples < min(MIN_ROWS, table.n_samples):
+        if self._plan_used().uses_gaps and complete.n_samples < min(MIN_ROWS, table.n_samples):
             raise DataError(
                 f"{complete.n_samples} of {table.n_samples} rows are without a missing value; {MIN_ROWS} are needed",
                 remedy="Scores are of rows that lack nothing.",

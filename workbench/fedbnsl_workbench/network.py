@@ -17,7 +17,7 @@ from fedbnsl_client.data.frames import dictionary_from, site_tables
 from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.store.result_file import read_result
-from fedbnsl_workbench.plan_settings import for_sites
+from fedbnsl_workbench.plan_settings import for_tables
 from fedbnsl_workbench.simulate import simulate as simulate_run
 
 
@@ -171,9 +171,9 @@ def simulate(
     []
     """
     plan = described(plan, dictionary)
-    datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.completes)
+    datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.uses_gaps)
     folder = Path(out).expanduser().absolute()
-    simulate_run(for_sites(plan, len(datasets)), datasets, folder, noise_seed=noise_seed)
+    simulate_run(for_tables(plan, datasets), datasets, folder, noise_seed=noise_seed)
     return Network.read(folder)
 
 

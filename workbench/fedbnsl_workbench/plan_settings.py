@@ -1,18 +1,41 @@
 """Settings of a plan, replaced by dotted names: `rounds`, `privacy.clip`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-from fedbnsl.errors import SetupError
+from fedbnsl.console.wording import first_few
+from fedbnsl.errors import PlanError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_file import place_of
 from fedbnsl.plan.plan_options import PlanChoice
+from fedbnsl_client.data.dataset import Dataset
 
 
-def for_sites(plan: Plan, n_sites: int) -> Plan:
-    """The plan for as many sites as there are tables."""
+def for_sites(plan: Plan, n_sites: int, names: Collection[str] = ()) -> Plan:
+    """The plan for as many sites as there are tables.
+
+    `names`: of all sites; empty: not known yet. Raises PlanError if the plan calls variables absent at another site.
+    """
+    unknown = [repr(site) for site in plan.absent.root if names and site not in names]
+    if unknown:
+        raise PlanError(
+            f"absent: no site is called {first_few(unknown)}; the sites are {first_few(names)}",
+            remedy="Call the sites in [absent] as the tables are called.",
+        )
     quorum = plan.quorum if plan.quorum <= n_sites else 0
     return plan.with_settings(n_participants=n_sites, quorum=quorum)
+
+
+def for_tables(plan: Plan, tables: Mapping[str, Dataset]) -> Plan:
+    """The plan for these sites; a private one says what each lacks, since its noisy numbers cannot tell.
+
+    Raises PlanError as `for_sites`, or if no site has two of the variables together.
+    """
+    plan = for_sites(plan, len(tables), tables)
+    if not plan.completes_privately or plan.absent:
+        return plan
+    lacking = {site: [name for name in plan.in_tables if name in table.absent] for site, table in tables.items()}
+    return plan.with_settings(absent={site: names for site, names in lacking.items() if names})
 
 
 def refuse_another_number(choice: PlanChoice, n_sites: int) -> None:

@@ -593,9 +593,9 @@ class TablePass:
         if still:
             raise DataError(
                 f"{self._origin}: {quoted(still)}: the same in every row as in the one before, so that the two cannot "
-                "be told apart",
-                remedy="If it is known before the first row and stays, such as the sex of a patient, say so in the "
-                "data dictionary: fixed = true. Otherwise leave it out. Nothing of the table was sent.",
+                "be told apart; if it is known before the first row and stays, such as the sex of a patient, say so in "
+                "the data dictionary: fixed = true",
+                remedy="Otherwise leave it out. Nothing of the table was sent.",
             )
         n, rows = len(self.belonging.sizes), self._rows
         if rows.group and rows.within == "rows" and not rows.lags and self.belonging.sizes.max() > 1:
@@ -604,7 +604,10 @@ class TablePass:
                 f"rows of {n} groups count as independent records, as the data dictionary says: intervals are too "
                 "narrow, and edges and arrows may be false",
             )
-        yield from (Oddity(None, text) for text in self.belonging.said(self._rows, self._own_columns))
+        if rows.group and rows.group not in self._keys:
+            yield Oddity(None, f"this table does not have {rows.group!r}: no two rows belong together")
+        else:
+            yield from (Oddity(None, text) for text in self.belonging.said(rows, self._own_columns))
 
     @property
     def gaps(self) -> Gaps:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.row_groups import RowGroups
 from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems
@@ -54,7 +55,8 @@ def site_tables(
     """Tables by site, all with the same variables in the same order.
 
     Raises DataError if a table cannot be used, or has other columns than the first; with `may_lack`, if a data frame
-    lacks all of them but one, or a column that it seems to have under another spelling.
+    lacks all of them but one, or a column that it seems to have under another spelling. A data frame without the
+    dictionary's group column, where others have it, has one row a group.
 
     Parameters
     ----------
@@ -75,20 +77,37 @@ def site_tables(
         columns = dictionary.of_run(columns)
     elif may_lack and all(has_names for _, _, has_names in read.values()):
         columns = columns or tuple(dict.fromkeys(name for names, _, _ in read.values() for name in names))
+    grouped = {dictionary.rows.group}.intersection(name for names, _, _ in read.values() for name in names)
     found: dict[str, Dataset] = {}
     for site, (names, cells, has_names) in read.items():
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
         used = dictionary.present(wanted) if dictionary else tuple(wanted)
-        absent = frozenset(used).difference(names) if may_lack and has_names else frozenset[str]()
+        absent = frozenset([*grouped, *(used if may_lack else ())] if has_names else ()).difference(names)
         told_apart = [given, *(set(others) for others, _, _ in read.values())]
         _refuse_other_spellings(site, names, absent, told_apart)
-        here = [*(name for name in used if name not in absent), *dictionary.rows.keys]
+        _refuse_missing_keys(site, dictionary.rows, absent.union(names))
+        present = [name for name in used if name not in absent]
+        here = [*present, *(name for name in dictionary.rows.keys if name not in absent)]
         if difference := unlike([name for name in names if name in here] if columns else names, here):
             raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
-        if absent and len(used) - len(absent) < 2:
-            raise DataError(f"{site}: {len(used) - len(absent)} of the variables; a network needs at least two")
+        if absent and len(present) < 2:
+            raise DataError(f"{site}: {len(present)} of the variables; a network needs at least two")
         found[site] = _dataset(site, dict(zip(names, cells, strict=True)), wanted, dictionary, absent)
     return found
+
+
+def _refuse_missing_keys(site: str, rows: RowGroups, known: Set[str]) -> None:
+    """Refuse a table without a column that says which rows belong together; `known`: what it has, or may lack."""
+    if rows.group and rows.group not in known:
+        raise DataError(
+            f"{site}: lacks {rows.group!r}, of kind group: number the rows, if each is a group, or, if no table has "
+            "such a column, leave it out of the dictionary"
+        )
+    if rows.time and rows.time not in known:
+        raise DataError(
+            f"{site}: lacks {rows.time!r}, which orders the rows, and cannot be absent; unless lags = 1 needs the "
+            "order, leave it out of the dictionary"
+        )
 
 
 def _refuse_other_spellings(
@@ -208,7 +227,7 @@ def _dataset(
     names, codes = list(columns), list[Matrix]()
     found = CellProblems(names, "data row", missing="make them None or NaN: {}")
     used = dictionary.present(variables) if dictionary else variables
-    here = [*(name for name in used if name not in absent), *dictionary.rows.keys]
+    here = [name for name in (*used, *dictionary.rows.keys) if name not in absent]
     reading = readings(dictionary, SAME_NAMES, here) if dictionary else [Reading()] * len(here)
     for name, how in zip(here, reading, strict=True):
         values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))

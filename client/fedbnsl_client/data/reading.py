@@ -133,7 +133,10 @@ class ColumnMap(BaseModel):
             if not entry.is_variable and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} is of kind {entry.kind}, and so has no factor")
             if here.absent and entry.kind == "time":
-                raise DataError(f"columns.toml: {name!r} orders the rows, and cannot be absent")
+                raise DataError(
+                    f"columns.toml: {name!r} orders the rows, and cannot be absent; unless lags = 1 needs the order, "
+                    "leave it out of the data dictionary"
+                )
             if here.format and entry.kind != "time":
                 raise DataError(f"columns.toml: {name!r} is not of kind time, and so has no format")
 

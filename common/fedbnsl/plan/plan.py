@@ -352,6 +352,11 @@ class Plan(BaseModel):
         return self.privacy is not None and self.preparation is not None and self.moments_rounds > 0
 
     @property
+    def uses_gaps(self) -> bool:
+        """Whether a row with a missing value counts for the values that it has."""
+        return self.completes or self.completes_privately
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
@@ -557,7 +562,7 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"
     if fault := next(plan.absent.faults(plan.n_participants, plan.sites, plan.in_tables), None):
         yield "absent", fault
-    if plan.absent and not (plan.completes or plan.completes_privately):
+    if plan.absent and not plan.uses_gaps:
         yield "absent", "empty unless rows with gaps are completed: [preparation] missing = 'em', or private moments"
     if plan.privacy and (pairs := plan.absent.never_together(plan.n_participants)):
         yield "absent", f"of no two variables that no site has together, such as {' and '.join(map(repr, pairs[0]))}"

@@ -110,6 +110,7 @@ def test_without_a_group_column_each_row_is_a_group(tmp_path: Path) -> None:
     numbered = read(_csv(tmp_path, {**columns(), "patient": list(range(N))}), grouped)
     assert np.array_equal(alone.X, numbered.X, equal_nan=True)
     assert alone.absent == numbered.absent
+    assert "this table does not have 'patient': no two rows belong together" in alone.remarks()
     with pytest.raises(DataError, match="no column 'patient'"):
         read(_csv(tmp_path, columns()), grouped)
 
@@ -149,7 +150,9 @@ def test_what_cannot_be_absent_is_refused(tmp_path: Path) -> None:
     ordered = Dictionary.from_plain({**ENTRIES, "visit": {"kind": "time"}}, origin="ward")
     table = _csv(tmp_path, columns())
     no_time = ColumnMap.model_validate({**LACKING.root, "visit": {"absent": True}})
-    with pytest.raises(DataError, match="'visit' orders the rows, and cannot be absent"):
+    with pytest.raises(
+        DataError, match=r"'visit' orders the rows, and cannot be absent; unless lags = 1 .* leave it out"
+    ):
         read(table, ordered, no_time)
     with pytest.raises(DataError, match="calls every variable absent"):
         read(table, columns=["crp", "blood"])

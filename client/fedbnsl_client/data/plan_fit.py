@@ -82,6 +82,12 @@ def refuse_other_dictionary(plan: Plan, own: Dictionary) -> None:
     ours = own.over([name for name in used if name in own])
     if bool(own) == bool(theirs) and ours.digest() == theirs.digest():
         return
+    if not theirs:
+        raise SchemaMismatchError(
+            f"the plan has no data dictionary, as a ready plan has none, and this site has one ({ours.digest()[:8]})",
+            remedy="No record was used. Name the run's plan file, which holds its dictionary, or add --dictionary "
+            "dictionary.toml. Where a run is without one, its operator serves it with --dictionary.",
+        )
     differ = [name for name in ours.root if name in theirs.root and ours.root[name] != theirs.root[name]]
     here = (ours if theirs else own).digest()[:8] if own else "none"
     there = theirs.digest()[:8] if theirs else "none"
@@ -238,7 +244,7 @@ def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:
 def remarks(table: Dataset, plan: Plan) -> list[str]:
     """What a person should look at before a run of the plan, of the table by itself."""
     used: Literal["left out", "as zeros", "completed"]
-    used = "completed" if plan.completes or plan.completes_privately else "as zeros" if plan.privacy else "left out"
+    used = "completed" if plan.uses_gaps else "as zeros" if plan.privacy else "left out"
     gaps = [table.gaps.said(used)] if table.gaps.rows else []
     if table.absent:
         gaps.insert(0, f"this table does not have {first_few(map(repr, table.absent))}")
@@ -264,14 +270,14 @@ def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:
 
 
 def fit_of(table: Dataset, plan: Plan) -> PlanFit:
-    """Look at a table as a run of a plan would use it: at its rows without a missing value, or with EM at all values.
+    """Look at a table as a run of a plan would use it: at its rows without a missing value, or at all values.
 
     No record leaves this function.
 
     Raises DataError if the table lacks a variable of the plan.
     """
     table = table.reordered(plan.column_names or table.variables)
-    if not plan.completes:
+    if not plan.uses_gaps:
         table = table.complete_cases()
         if not table.n_samples:
             return PlanFit({}, {}, 0.0)

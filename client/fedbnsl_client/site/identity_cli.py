@@ -137,7 +137,8 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bri
     click.option(
         "--dictionary",
         type=PATH,
-        help="Try this data dictionary on the tables, in place of the folder's dictionary.toml.",
+        help="Try this data dictionary on the tables, in place of the folder's dictionary.toml; a PLAN without one "
+        "gets it, too.",
     ),
     click.option("--column-map", type=PATH, help="Try this column map, in place of the folder's columns.toml."),
 )
@@ -157,6 +158,7 @@ def check(
     certificate, host name, port, TLS, identity, version, clock, policy, data, and the plan if one is given. Ends with
     the exit code of the first check that failed.
     """
+    from fedbnsl.plan.dictionary import Dictionary
     from fedbnsl.plan.plan import Plan
     from fedbnsl_client.site.doctor import Finding, examine
 
@@ -165,6 +167,8 @@ def check(
     if plan_name is not None and connection_only:
         raise SetupError("--plan checks the table, which --connection-only leaves out")
     plan = None if plan_name is None else Plan.load(plan_name)
+    if plan is not None and not plan.dictionary and described_by.dictionary is not None:
+        plan = plan.with_dictionary(Dictionary.load(described_by.dictionary), origin=str(described_by.dictionary))
     findings: list[Finding] = []
     for found in examine(
         folder,

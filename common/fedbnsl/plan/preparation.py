@@ -30,7 +30,8 @@ class Preparation(BaseModel):
         default="complete-cases",
         description="rows with a missing value in a used column: used, with means and covariances by maximum "
         "likelihood (EM: some more rounds if there are such rows; it assumes that values are missing at random); left "
-        "out (the site counts them); or refused",
+        "out (the site counts them); or refused. Not used by a private run: with moments_rounds, what was released "
+        "completes records; otherwise they are zeros",
     )
     missing_most: Annotated[Real, Field(ge=0, le=1)] = Field(
         default=0.5,

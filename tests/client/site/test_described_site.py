@@ -109,18 +109,34 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("other", OTHERS.values(), ids=list(OTHERS))
+@pytest.mark.parametrize("other", [one for one in OTHERS.values() if one.dictionary])
 def test_a_plan_with_another_dictionary_is_refused_before_the_table_is_opened(
     folder: Path, tmp_path: Path, other: Plan
 ) -> None:
     (tmp_path / "ward.csv").unlink()
-    own, theirs = dictionary().digest()[:8], other.dictionary.digest()[:8] if other.dictionary else "none"
+    own, theirs = dictionary().digest()[:8], other.dictionary.digest()[:8]
     with pytest.raises(SchemaMismatchError) as refused:
         admit(folder, other)
     assert f"{own} here, {theirs} there" in str(refused.value)
     assert "Get the consortium's dictionary.toml" in refused.value.remedy
     with pytest.raises(DataError, match=r"ward\.csv"):
         admit(folder, plan())  # what the test rests on: the missing file is noticed
+
+
+def test_a_plan_without_a_dictionary_is_refused_and_check_gives_it_the_one_that_it_is_told(
+    folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SchemaMismatchError, match="the plan has no data dictionary") as refused:
+        admit(folder, OTHERS["none"])
+    assert "Name the run's plan file" in refused.value.remedy
+    words = str(write_dictionary(tmp_path / "d.toml"))
+    said = [
+        CliRunner().invoke(participant, ["check", str(folder), "--plan", "standard", *more]).output
+        for more in ([], ["--dictionary", words])
+    ]
+    assert "the plan has no data dictionary" in said[0]
+    assert "the plan has no data dictionary" not in said[1]
+    assert "has the plan's variables" in said[1]
 
 
 def test_a_site_without_a_dictionary_refuses_a_plan_with_one(tmp_path: Path) -> None:

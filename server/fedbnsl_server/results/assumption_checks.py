@@ -152,13 +152,27 @@ def _tests_between_sites(
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     several = len(confidence.sites) > 1
     untested = [name for name in named if name not in tested] if several else []
-    lacks = completion is not None and completion.lacks_columns
-    unknown = note("sites_lack_columns" if lacks else "no_moments_of_sites")
+    lacking = [] if completion is None else list(_lacking(columns, completion))
+    unknown = note("sites_lack_columns", lacking=lacking) if lacking else note("no_moments_of_sites")
     why = note("too_few_events", functions=confidence.related.size) if several else unknown
     if tested:
         yield True, note("tests_sites", untested=untested, why=why)
     elif named:
         yield False, note("sites_untested", why=why)
+
+
+def _lacking(columns: Columns, completion: Completion) -> Iterator[Note]:
+    """By site, variables that it has no value of, or else pairs of which no row of it has both."""
+    first = [int(own[0]) for own in columns.members()]  # a row has all columns of a variable, or none
+    for site, n_pairs in completion.n_pairs.items():
+        absent = n_pairs[np.ix_(first, first)] == 0.0
+        none = absent.diagonal()
+        pairs: list[list[int]] = np.argwhere(np.triu(absent, k=1)).tolist()
+        if none.any():
+            yield note("site_lacks", site=site, names=[columns.variables[v] for v in np.flatnonzero(none).tolist()])
+        elif pairs:
+            told = [f"{columns.variables[i]!r} and {columns.variables[j]!r}" for i, j in pairs]
+            yield note("site_lacks_pairs", site=site, pairs=told)
 
 
 def _dear_knowledge(columns: Columns, confidence: Confidence) -> Iterator[Note]:

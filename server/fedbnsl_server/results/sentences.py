@@ -181,7 +181,9 @@ _CHECKS: Mapping[str, str] = {
     "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
     "hides {hidden:quoted 4}}",
     "sites_untested": "whether the sites' coefficients differ: {why}",
-    "sites_lack_columns": "some site has no row with both values of some pairs",
+    "sites_lack_columns": "it is tested only where each site has rows with both values of every pair; {lacking:few 4}",
+    "site_lacks": "{site} has no value of {names:quoted 4}",
+    "site_lacks_pairs": "{site} has no row with both {pairs:few 2}",
     "no_moments_of_sites": "the coordinator has no moments of several sites to compare",
     "too_few_events": "too few rows of a site are expected to have the rarer value{functions:?, or a variable is a "
     "function of others}",

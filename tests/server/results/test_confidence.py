@@ -10,6 +10,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Units
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.results.assumption_checks import assumption_checks
@@ -334,6 +335,15 @@ def test_an_edge_whose_sites_have_too_few_events_is_said_not_to_be_tested() -> N
     assert sites([1, 1]) == "whether the sites' coefficients differ"
     assert sites([1, 0]).startswith("whether the sites' coefficients differ (not of b -- c: too few rows")
     assert sites([0, 0]).startswith("whether the sites' coefficients differ: too few rows")
+
+
+def test_sites_that_lack_variables_are_named_where_agreement_was_not_tested() -> None:
+    alone, rows = replace(CONFIDENCE, degrees=np.array([0, 0]), sites=()), np.full((3, 3), 50.0)
+    without_b, apart = rows.copy(), rows.copy()
+    without_b[1] = without_b[:, 1] = apart[0, 2] = apart[2, 0] = 0.0
+    gaps = Completion(n_pairs={"north": without_b, "south": rows, "west": apart})
+    told = in_words(assumption_checks(CPDAG, COLUMNS, [], alone, EQUAL, completion=gaps))["not_tested"][-1]
+    assert told.endswith("every pair; north has no value of 'b', west has no row with both 'a' and 'c'")
 
 
 def test_pairs_without_an_edge_that_differ_between_sites_are_named() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fedbnsl.console.wording import counted
 from fedbnsl.protocol.messages import Yields
 from fedbnsl.rounds.kinds import KINDS
+from fedbnsl_server.results.sentences import note, sentence
 from fedbnsl_workbench.report.learned import EdgeRow
 from fedbnsl_workbench.report.prepared import intercept_words
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth
@@ -147,11 +148,14 @@ def unknown(run: ReportedRun) -> list[str]:
         )
         return [f"No standard errors, bootstrap shares or comparisons of sites are given: {why}."]
     no_draws = "the plan asks for no draws (bootstrap = 0)" if not run.plan.bootstrap else "the run made no draws"
+    beginning = sentence(note("sites_untested", why=""))
+    untested = [words for words in run.result["verdict"]["not_tested"] if words.startswith(beginning)]
+    why = "that needs each site's own moments, which the coordinator of this run does not have"
     lacking = {
         "interval": "Standard errors and intervals are not known in this run.",
         "shares": f"There are no bootstrap shares: {no_draws}.",
-        "sites": "Whether effects differ between sites is not known: that needs each site's own moments, which the "
-        "coordinator of this run does not have.",
+        "sites": "Whether effects differ between sites is not known: "
+        f"{untested[0].removeprefix(beginning) if untested else why}.",
         "without": "How far the graph rests on one single site is not known: no search left out a site.",
     }
     return [words for name, words in lacking.items() if not known[name]]

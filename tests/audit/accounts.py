@@ -291,7 +291,7 @@ def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
     """What a task of this kind holds."""
     if kind in ("scales", "statistics"):  # these ask without content
         return KINDS[kind].Task()
-    return residual_rounds.Task(W, scales) if kind == "residual_moments" else KINDS[kind].Task(W)
+    return residual_rounds.Task(W, scales, np.ones_like(scales)) if kind == "residual_moments" else KINDS[kind].Task(W)
 
 
 def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:

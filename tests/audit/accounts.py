@@ -416,7 +416,7 @@ def check_moments(plan: Plan, recorder: Recorder, drawn: list[int]) -> None:
     assert recorder.units[free] == 0, recorder.units
     assert epsilon_of(plan, cost_of_run(plan, price, D)) <= plan.privacy.epsilon * (1 + 1e-9)
     one_release = [price.moments_variance // (1 if i == j else 2) for i in range(k) for j in range(i, k)]
-    n_setup = 2 * D + 1 if before_admm(plan) else D
+    n_setup = 2 * D + len(plan.dictionary.root) if before_admm(plan) else D
     assert drawn == [price.setup_variance] * n_setup + one_release * plan.moments_rounds, drawn
 
 

@@ -172,6 +172,7 @@ DATASET_MODULES = {
     "fedbnsl_research.tuning.held_out",  # simulates over public tables, without one of them
     "fedbnsl_research.tuning.tune",  # simulates over generated or public tables
     "fedbnsl_client.data.frames",  # tables of a program
+    "fedbnsl_workbench.plan_settings",  # what tables lack, by their operator's word alone
     "fedbnsl_workbench.estimator",  # simulates over them; of the module, only the warning
     "fedbnsl_workbench.report.scales",  # scales for a report, only where the tables are named
     "fedbnsl_research.bench.wire_bytes",

@@ -19,6 +19,9 @@ from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.checks import zeros_for_gaps
 from fedbnsl_client.data.mapped_array import gathered, row_blocks, sum_over_rows
 
+# Fewer values than records are told by a count that is so many standard deviations of its noise below.
+_WIDTHS = 3.0
+
 
 class Prepared(NamedTuple):
     """What prepares a record.
@@ -39,7 +42,7 @@ class NoisyColumns(NamedTuple):
     Attributes
     ----------
     n_values
-        (d,) rows that have a value, at least 1.
+        (d,) rows that have a value, at least 1; all of them, where the noise does not tell fewer.
     means, variances
         (d,) each, in units of the columns; noise may make variances negative.
     """
@@ -49,13 +52,23 @@ class NoisyColumns(NamedTuple):
     variances: Matrix
 
     @classmethod
-    def of(cls, sums: Matrix, low: Matrix, high: Matrix, variable_of: Index) -> Self:
+    def of(
+        cls, sums: Matrix, low: Matrix, high: Matrix, variable_of: Index, *, n_samples: int, noise_std: float
+    ) -> Self:
         """From the sums of `private_moments.release_statistics`, and the bounds that they were made with.
 
-        `variable_of`: (d,) position of each column's variable.
+        Parameters
+        ----------
+        variable_of
+            (d,) position of each column's variable.
+        n_samples
+            Records, a public number.
+        noise_std
+            Of each sum, in records.
         """
         counts, (u, squares) = sums[: -2 * len(low)], sums[-2 * len(low) :].reshape(2, -1)
-        rows = np.maximum(counts, 1.0)[variable_of]
+        told = counts < n_samples - _WIDTHS * noise_std
+        rows = np.where(told, np.maximum(counts, 1.0), n_samples)[variable_of]
         half, mean = (high - low) / 2.0, np.clip(u / rows, -1.0, 1.0)
         return cls(rows, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
 

@@ -1,5 +1,6 @@
 """The interface that the site's module for a kind of round implements, and the local problem it works on."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
-from fedbnsl.privacy.calibration import Price, price_of
+from fedbnsl.privacy.calibration import LATTICE, Price, price_of
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import (
     Content,
@@ -186,7 +187,13 @@ class LocalProblem:
                 "an earlier version of fedbnsl has released other statistics in this run: end the run with that "
                 "version, or begin another one"
             )
-        return NoisyColumns.of(setup.reshape(-1), *self.bounds, self.mask.columns.variable_of)
+        return NoisyColumns.of(
+            setup.reshape(-1),
+            *self.bounds,
+            self.mask.columns.variable_of,
+            n_samples=len(self.X),
+            noise_std=math.sqrt(self.price.setup_variance) / LATTICE,
+        )
 
     @cached_property
     def prepared(self) -> Prepared | None:

@@ -59,7 +59,9 @@ def _spreads(state: AdmmState) -> Matrix:
     """
     if state.spreads.size or state.units is None:
         return state.spreads
-    return np.sqrt(np.clip(state.mean_squares, _LEAST_SPREAD**2, 1.0))
+    spreads = np.sqrt(np.clip(state.mean_squares, _LEAST_SPREAD**2, 1.0))
+    spreads[list(state.unused.hidden)] = _LEAST_SPREAD  # else their gaps would tell what the noise said
+    return spreads
 
 
 def _of_graph(state: AdmmState, run: Run) -> SparseMatrix:

@@ -48,6 +48,10 @@ def test_a_record_adds_one_its_place_between_the_bounds_and_its_square():
     np.testing.assert_allclose(sums((1e300, 1.0, 0.0)), sums((6.0, 1.0, 0.0)), atol=0)
 
 
+def told_by(sums: np.ndarray, n_samples: int, *, noise_std: float = 0.0) -> NoisyColumns:
+    return NoisyColumns.of(sums, LOW, HIGH, VARIABLE_OF, n_samples=n_samples, noise_std=noise_std)
+
+
 EXTREME = (-1e308, -2.0, -1.9999, 0.0, 2.0, 4.1, 6.0, 7.0, 1e308, np.inf, -np.inf, np.nan)
 INDICATORS = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan))
 
@@ -97,10 +101,16 @@ def test_means_and_variances_are_those_of_the_values_that_are_there():
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.uniform(-2, 6, 500), rng.integers(0, 2, 500), rng.integers(0, 2, 500)])
     X[::10, 1:] = np.nan
-    noisy = NoisyColumns.of(release_statistics(X, LOW, HIGH, VARIABLE_OF, 0, SYSTEM), LOW, HIGH, VARIABLE_OF)
+    noisy = told_by(release_statistics(X, LOW, HIGH, VARIABLE_OF, 0, SYSTEM), len(X))
     assert noisy.n_values.tolist() == [500, 450, 450]
     np.testing.assert_allclose(noisy.means, np.nanmean(X, axis=0), atol=1e-5)
     np.testing.assert_allclose(noisy.variances, np.nanvar(X, axis=0), atol=1e-4)
+
+
+def test_a_count_within_its_noise_of_all_records_is_all_of_them():
+    counts = np.r_[470.0, 120.0, np.zeros(6)]
+    assert told_by(counts, 500, noise_std=15.0).n_values.tolist() == [500, 120, 120]
+    assert told_by(counts, 500, noise_std=9.0).n_values.tolist() == [470, 120, 120]
 
 
 def test_noise_is_drawn_once_for_every_number():
@@ -166,11 +176,16 @@ def test_an_outlier_moves_other_records_only_through_what_was_paid_for():
     X = np.random.default_rng(1).uniform(0, 1, (200, 2))
     outlier = X.copy()
     outlier[0, 0] = 1e6
-    released = NoisyColumns.of(
-        release_statistics(X, LOW[:2], HIGH[:2], np.arange(2), 0, SYSTEM), LOW[:2], HIGH[:2], np.arange(2)
-    )
-    moved = NoisyColumns.of(
-        release_statistics(outlier, LOW[:2], HIGH[:2], np.arange(2), 0, SYSTEM), LOW[:2], HIGH[:2], np.arange(2)
+    released, moved = (
+        NoisyColumns.of(
+            release_statistics(table, LOW[:2], HIGH[:2], np.arange(2), 0, SYSTEM),
+            LOW[:2],
+            HIGH[:2],
+            np.arange(2),
+            n_samples=200,
+            noise_std=0.0,
+        )
+        for table in (X, outlier)
     )
     assert np.abs(moved.means - released.means).max() <= 8.0 / 200, "the range, not the outlier, bounds the mean"
     with np.errstate(all="raise"):

@@ -42,12 +42,15 @@ class NoisyColumns(NamedTuple):
     Attributes
     ----------
     n_values
-        (d,) rows that have a value, at least 1; all of them, where the noise does not tell fewer.
+        (d,) rows that have a value, at least 1.
+    share
+        (d,) of all rows, those that have a value; 1 where the noise does not tell fewer.
     means, variances
         (d,) each, in units of the columns; noise may make variances negative.
     """
 
     n_values: Matrix
+    share: Matrix
     means: Matrix
     variances: Matrix
 
@@ -67,10 +70,10 @@ class NoisyColumns(NamedTuple):
             Of each sum, in records.
         """
         counts, (u, squares) = sums[: -2 * len(low)], sums[-2 * len(low) :].reshape(2, -1)
-        told = counts < n_samples - _WIDTHS * noise_std
-        rows = np.where(told, np.maximum(counts, 1.0), n_samples)[variable_of]
+        rows = np.maximum(counts, 1.0)[variable_of]
+        share = np.where(rows < n_samples - _WIDTHS * noise_std, rows / n_samples, 1.0)
         half, mean = (high - low) / 2.0, np.clip(u / rows, -1.0, 1.0)
-        return cls(rows, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
+        return cls(rows, share, (low + high) / 2.0 + half * mean, half**2 * (squares / rows - mean**2))
 
 
 def column_means(X: Matrix) -> Matrix:

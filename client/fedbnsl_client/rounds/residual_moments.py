@@ -38,8 +38,7 @@ class Rounds(LocalRounds):
             moments, variance = cast(Answer, answer.content).moments, problem.price.moments_variance / 2.0
             own_means = symmetric(moments, np.triu(np.ones((d + 1, d + 1), dtype=bool)))[-1]
         # A value that is missing is expected at the mean taken off: it tells nothing of an error of this mean.
-        shares = np.minimum(problem.noisy_columns.n_values / len(problem.X), 1.0)
-        A = shares[:, None] * (np.eye(d) - asked.weights.to_dense()) / asked.scales
+        A = problem.noisy_columns.share[:, None] * (np.eye(d) - asked.weights.to_dense()) / asked.scales
         before = self._means or self._means_of_statistics(problem.prepared)
         self._means = before.after(own_means, A, math.sqrt(variance) * self._unit, constant_residual(d))
 

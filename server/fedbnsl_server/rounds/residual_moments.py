@@ -196,7 +196,8 @@ def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
     hidden = state.unused.hidden
     if state.units is None or not hidden:
         return state.unused
-    told = release.moments.diagonal() > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
+    # Their mean squares were divided by their shares, and the noise with them.
+    told = release.moments.diagonal() * state.value_shares > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
     n_values = sum(run.rows(run.n_samples)) * state.value_shares
     rare = rare_levels(state.mean_squares * state.units.scales**2, n_values, run)
     return replace(state.unused, hidden=tuple(k for k in hidden if rare[k] or not told[k]))
@@ -336,7 +337,7 @@ def _released(
     """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
-    all_sites = as_if_whole(all_sites, _pair_shares(state, run))
+    all_sites = as_if_whole(all_sites, _pair_shares(state, run), np.array(state.unused.hidden, dtype=np.int64))
     release = released(
         all_sites.moments,
         noise_std=all_sites.noise_std,

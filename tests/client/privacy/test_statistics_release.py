@@ -109,8 +109,8 @@ def test_means_and_variances_are_those_of_the_values_that_are_there():
 
 def test_a_count_within_its_noise_of_all_records_is_all_of_them():
     counts = np.r_[470.0, 120.0, np.zeros(6)]
-    assert told_by(counts, 500, noise_std=15.0).n_values.tolist() == [500, 120, 120]
-    assert told_by(counts, 500, noise_std=9.0).n_values.tolist() == [470, 120, 120]
+    assert told_by(counts, 500, noise_std=15.0).share.tolist() == [1.0, 0.24, 0.24]
+    assert told_by(counts, 500, noise_std=9.0).share.tolist() == [0.94, 0.24, 0.24]
 
 
 def test_noise_is_drawn_once_for_every_number():

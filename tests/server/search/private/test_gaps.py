@@ -50,3 +50,4 @@ def test_where_noise_is_large_a_rare_pair_is_not_made_loud() -> None:
 def test_one_variable_has_no_pair() -> None:
     one = SiteRelease.plain(np.ones((1, 1)), noise_std=0.1, n_samples=10.0)
     assert as_if_whole(one, np.full((1, 1), 0.5)) == one
+    assert as_if_whole(one, np.full((1, 1), 0.5), np.array([0])).moments == 2.0 * one.moments

@@ -197,9 +197,8 @@ def rows_for(table: Dataset, plan: Plan) -> Dataset:
     """The rows that a run of a plan uses, or a refusal as of `require_present`, `require_complete`, `require_sizes`.
 
     Without privacy those without a missing value, or with EM all that have a value. A private run keeps all of them, so
-    that the number of its records does not depend on what they hold; to its statistics and moments an incomplete one
-    adds nothing, and without [preparation] it is zeros. It refuses nothing, however many are incomplete: the
-    coordinator would see the refusal, and nobody has paid for that.
+    that the number of its records does not depend on what they hold; without [preparation] an incomplete one is zeros.
+    It refuses nothing, however many are incomplete: the coordinator would see that, and nobody has paid for it.
     """
     require_present(table, plan)
     if plan.privacy is not None:

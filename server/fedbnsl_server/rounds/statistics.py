@@ -48,10 +48,8 @@ _LEAST_SHARE = 5e-4
 _HIDING = 3.0 * math.sqrt(3.0)
 # A site says itself how many values it has, and few excuse wide errors: no wider than with this share of its rows.
 _LEAST_SHARE_OF_VALUES = 0.01
-# Standard deviations of the noise of a count, beyond which it is no noise.
-_COUNT_WIDTHS = 4.0
-# Of the noise of a count.
-_WIDTHS = 3.0
+# Of the noise of a count: so few values are not told from none, and so many more than rows are no noise.
+_NONE, _TOO_MANY = 3.0, 4.0
 # Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
@@ -174,8 +172,7 @@ def rare_levels(variances: Matrix, n_values: Matrix, run: Run) -> Mask:
 
 def _n_values(answers: Mapping[str, Answer], run: Run) -> Matrix:
     """(P, d) noisy numbers of values; no site counts for more than its rows, but for noise."""
-    noise_std = np.sqrt([float(price.setup_variance) for price in run.prices(answers).values()]) / LATTICE
-    most = np.array(run.rows(answers)) + _COUNT_WIDTHS * noise_std
+    most = np.array(run.rows(answers)) + _TOO_MANY * _noise_of_counts(answers, run)
     return np.minimum([answer.n_values for answer in answers.values()], most[:, None])
 
 
@@ -183,7 +180,7 @@ def _value_shares(n_values: Matrix, answers: Mapping[str, Answer], run: Run) -> 
     """(d,) of all records, those that have a value, from (P, d) counts. A share within its noise of 1 is 1."""
     rows = sum(run.rows(answers))
     shares = n_values.sum(axis=0) / rows
-    noise_std = math.sqrt(sum(price.setup_variance for price in run.prices(answers).values())) / (LATTICE * rows)
+    noise_std = float(np.linalg.norm(_noise_of_counts(answers, run))) / rows
     return np.where(shares > 1.0 - 2.0 * noise_std, 1.0, np.maximum(shares, 1.0 / rows))
 
 
@@ -206,7 +203,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     one = np.repeat(np.arange(len(variances[0]))[:, None], 2, axis=1)
     n_values, share = _values(answers, run), np.ones_like(variances)
     if n_values is not None:  # a column without a value at a site does not make it odd
-        told = n_values > _noise_of_counts(answers, run)
+        told = n_values > _NONE * _noise_of_counts(answers, run)[:, None]
         told |= ~told.any(axis=0)
         variances = np.where(told, variances, np.nanmedian(np.where(told, variances, np.nan), axis=0))
         share = np.clip(n_values / counted_rows(run.rows(answers)), _LEAST_SHARE_OF_VALUES, 1.0)
@@ -226,11 +223,11 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 
 def _noise_of_counts(answers: Mapping[str, Answer], run: Run) -> Matrix:
-    """(P, 1) numbers of values that a private run does not tell from none."""
+    """(P,) standard deviations of the noise of numbers of values; 0 without privacy."""
     if run.plan.privacy is None:
-        return np.zeros((len(answers), 1))
-    setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
-    return np.asarray(_WIDTHS * np.sqrt(setup) / LATTICE)
+        return np.zeros(len(answers))
+    setup = np.array([float(price.setup_variance) for price in run.prices(answers).values()])
+    return np.asarray(np.sqrt(setup) / LATTICE)
 
 
 def _values(answers: Mapping[str, Answer], run: Run) -> Matrix | None:

@@ -14,7 +14,6 @@ import numpy as np
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.private.pooled_moments import SiteRelease
 
-NOTHING = np.empty(0, dtype=np.int64)
 # What fewer of all records have in common is not told from the noise.
 _LEAST_SHARE = 0.1
 
@@ -44,7 +43,7 @@ def typical(shares: Matrix) -> float:
     return float(shares[~np.eye(len(shares), dtype=bool)].mean()) if len(shares) > 1 else 1.0
 
 
-def as_if_whole(one: SiteRelease, shares: Matrix, left_empty: Index = NOTHING) -> SiteRelease:
+def as_if_whole(one: SiteRelease, shares: Matrix, left_empty: Index) -> SiteRelease:
     """Moments of residuals of all records, from those with gaps.
 
     Parameters
@@ -55,7 +54,7 @@ def as_if_whole(one: SiteRelease, shares: Matrix, left_empty: Index = NOTHING) -
         Columns whose gaps the model did not fill: their mean squares are those of the values, times their share.
     """
     d, mean = len(shares), typical(shares)
-    size = max(float(np.median(one.moments.diagonal()[:d])), one.noise_std)
+    size = max(float(np.median(one.moments.diagonal())), one.noise_std)
     least = min((one.noise_std / size) ** 2 * one.n_samples, mean)
     by = np.maximum(shares, least)
     np.fill_diagonal(by, np.where(np.isin(np.arange(d), left_empty), shares.diagonal(), 1.0))

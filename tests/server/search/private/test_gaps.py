@@ -10,6 +10,8 @@ ALL = np.ones((2, 4), dtype=bool)
 OF_OWN = np.arange(4)
 SHARES = np.array([1.0, 0.8, 0.5, 1.0])
 
+NO_COLUMNS = np.empty(0, dtype=np.int64)
+
 
 def test_cells_are_missing_independently() -> None:
     found = pair_shares(SHARES, ALL, ROWS, OF_OWN)
@@ -34,7 +36,7 @@ def test_products_of_records_that_have_both_stand_for_all() -> None:
     shares = pair_shares(SHARES, ALL, ROWS, OF_OWN)
     there = rng.random(x.shape) < SHARES
     S = np.where(np.eye(4), x.T @ x, np.where(there, x, 0.0).T @ np.where(there, x, 0.0)) / len(x)
-    found = as_if_whole(SiteRelease.plain(S, noise_std=1e-4, n_samples=4000.0), shares)
+    found = as_if_whole(SiteRelease.plain(S, noise_std=1e-4, n_samples=4000.0), shares, NO_COLUMNS)
     np.testing.assert_allclose(found.moments, x.T @ x / len(x), atol=0.03)
     mean = shares[~np.eye(4, dtype=bool)].mean()
     assert typical(shares) == mean
@@ -43,11 +45,11 @@ def test_products_of_records_that_have_both_stand_for_all() -> None:
 
 def test_where_noise_is_large_a_rare_pair_is_not_made_loud() -> None:
     shares = pair_shares(SHARES, ALL, ROWS, OF_OWN)
-    found = as_if_whole(SiteRelease.plain(np.ones((4, 4)), noise_std=1.0, n_samples=4000.0), shares)
+    found = as_if_whole(SiteRelease.plain(np.ones((4, 4)), noise_std=1.0, n_samples=4000.0), shares, NO_COLUMNS)
     assert found.moments.max() <= 1.0 / typical(shares)
 
 
 def test_one_variable_has_no_pair() -> None:
     one = SiteRelease.plain(np.ones((1, 1)), noise_std=0.1, n_samples=10.0)
-    assert as_if_whole(one, np.full((1, 1), 0.5)) == one
+    assert as_if_whole(one, np.full((1, 1), 0.5), NO_COLUMNS) == one
     assert as_if_whole(one, np.full((1, 1), 0.5), np.array([0])).moments == 2.0 * one.moments

@@ -74,7 +74,7 @@ class PatternGroups:
     @classmethod
     def _of_rows(cls, keys: Keys, rows: Matrix) -> Self:
         """From (n, 1 + d) rows, and the key of each."""
-        group = _numbers(keys)
+        group = numbered(keys)
         order = np.argsort(group, kind="stable")
         sizes = np.bincount(group).astype(np.int64)
         ends = np.cumsum(sizes)
@@ -157,7 +157,7 @@ class PatternGroups:
                     )
 
 
-def _numbers(keys: Keys) -> Index:
+def numbered(keys: Keys) -> Index:
     """(n,) number of each (n, bytes) key among the distinct ones, in their order."""
     width = -(-keys.shape[1] // 8) * 8
     padded = np.zeros((len(keys), width), dtype=np.uint8)

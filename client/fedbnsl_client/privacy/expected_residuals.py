@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_client.losses.pattern_groups import numbered
 from fedbnsl_client.privacy.grid_products import rows_times
 
 
@@ -64,7 +65,6 @@ class Model:
 def _by_gaps(block: Matrix) -> list[tuple[Mask, Index]]:
     """The (d,) columns that rows have, and which of the (n, d) rows have just these: all rows, by their gaps."""
     seen = ~np.isnan(block)
-    keys, group = np.unique(np.packbits(seen, axis=1), axis=0, return_inverse=True)
-    order, ends = np.argsort(group.ravel(), kind="stable"), np.cumsum(np.bincount(group.ravel()))
-    rows = np.split(order, ends[:-1]) if len(keys) else []
-    return [(seen[which[0]], which) for which in rows]
+    group = numbered(np.packbits(seen, axis=1))
+    rows = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    return [(seen[which[0]], which) for which in rows if which.size]

@@ -190,7 +190,7 @@ class LocalProblem:
         return NoisyColumns.of(
             setup.reshape(-1),
             *self.bounds,
-            self.mask.columns.variable_of,
+            columns.variable_of,
             n_samples=len(self.X),
             noise_std=math.sqrt(self.price.setup_variance) / LATTICE,
         )

@@ -155,17 +155,21 @@ def discrete_noise_counted_as_gaussian(_: Path) -> Iterator[None]:
         yield
 
 
-def surcharged(name: str, *changes: tuple[str, str]) -> Plant:
-    """A bug in when a run pays its surcharge."""
+def changed(name: str, module: ModuleType, part: str, *changes: tuple[str, str]) -> Plant:
+    """A bug that is a change of a module, of which one part is used."""
 
     @contextmanager
     def plant(folder: Path) -> Iterator[None]:
-        changed = rewritten(run_journal, folder, *changes)
-        with mock.patch.object(run_journal, "RunJournal", changed.RunJournal):
+        with mock.patch.object(module, part, getattr(rewritten(module, folder, *changes), part)):
             yield
 
     plant.__name__ = name
     return plant
+
+
+def surcharged(name: str, *changes: tuple[str, str]) -> Plant:
+    """A bug in when a run pays its surcharge."""
+    return changed(name, run_journal, "RunJournal", *changes)
 
 
 _DUE = "return 0 if due and any(self._attempts(one) for one in self._price.step_rounds) else due"
@@ -362,15 +366,7 @@ def clipped_before_they_are_scaled(folder: Path) -> Iterator[None]:
 
 def _completed(name: str, *changes: tuple[str, str]) -> Plant:
     """A bug in what records with gaps add."""
-
-    @contextmanager
-    def plant(folder: Path) -> Iterator[None]:
-        changed = rewritten(private_moments, folder, *changes)
-        with mock.patch.object(private_moments, "release_residual_moments", changed.release_residual_moments):
-            yield
-
-    plant.__name__ = name
-    return plant
+    return changed(name, private_moments, "release_residual_moments", *changes)
 
 
 _PREPARED = "x = (rows - centre) / scale"

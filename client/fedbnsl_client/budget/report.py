@@ -8,10 +8,11 @@ from fedbnsl.console.wording import counted
 from fedbnsl.graphs.family_moments import FEW_COLUMNS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
+from fedbnsl.plan.preparation import MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
-from fedbnsl.rounds.kinds import most_iterations, n_rounds
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
@@ -62,7 +63,7 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
             lines.append(
                 "no privacy: if any site lacks a value, it sends for all pairs of columns their mean product and how "
                 "many rows have both, how the mean of one differs between rows with and without the other, and how "
-                f"many rows are complete; then, in up to {most_iterations(plan)} rounds, the mean products expected "
+                f"many rows are complete; then, in up to {MOST_EM_ROUNDS} rounds, the mean products expected "
                 "under the covariances of all sites, and how likely its values are under them"
             )
         lines.append(

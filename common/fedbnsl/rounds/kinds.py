@@ -1,6 +1,7 @@
 """Which kinds of rounds there are, and which round of a run is of which kind."""
 
 import pkgutil
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -54,7 +55,7 @@ class Kind(Protocol):
 
 
 class Iterated(Kind, Protocol):
-    """A kind whose rounds go on until nothing changes; `n_rounds` does not count them."""
+    """A kind whose rounds go on until nothing is left to do; `n_rounds` does not count them."""
 
     def most_iterations(self, plan: Plan, /) -> int:
         """How many there are at most."""
@@ -83,21 +84,27 @@ class Stage(NamedTuple):
         return KINDS[self.kind].YIELDS
 
 
-def n_rounds(plan: Plan, iterations: int = 0) -> int:
-    """Rounds of the whole run, with so many of the kind that goes on until nothing changes."""
-    return sum(kind.n_rounds(plan) for kind in KINDS.values()) + iterations
+Iterations = Mapping[str, int]
+"""How many rounds there are of each iterated kind, by its name; of the others none."""
+
+NO_ITERATIONS: Iterations = {}
+
+
+def n_rounds(plan: Plan, iterations: Iterations = NO_ITERATIONS) -> int:
+    """Rounds of the whole run, with so many of the iterated kinds."""
+    return sum(kind.n_rounds(plan) for kind in KINDS.values()) + sum(iterations.values())
 
 
 def most_iterations(plan: Plan) -> int:
-    """Rounds that a run may have in addition, of the kind that goes on until nothing changes."""
-    return sum(_iterations(kind, plan, None) for kind in KINDS.values())
+    """Rounds that a run may have in addition, of the iterated kinds."""
+    return sum(_most_iterations(kind, plan) for kind in KINDS.values())
 
 
-def stage(plan: Plan, t: int, iterations: int = 0) -> Stage:
+def stage(plan: Plan, t: int, iterations: Iterations = NO_ITERATIONS) -> Stage:
     """The stage of round t, counted from 1; raises LocalProtocolError if the plan has no such round."""
     step = t
     for name, kind in KINDS.items():
-        here = kind.n_rounds(plan) + _iterations(kind, plan, iterations)
+        here = kind.n_rounds(plan) + iterations.get(name, 0)
         if 1 <= step <= here:
             return Stage(name, step)
         step -= here
@@ -105,16 +112,20 @@ def stage(plan: Plan, t: int, iterations: int = 0) -> Stage:
 
 
 def may_be(plan: Plan, t: int, kind: str) -> bool:
-    """Whether round t of a run may be of this kind, however many iterations it takes.
+    """Whether round t of a run may be of this kind, however many iterations each kind takes.
 
     Raises LocalProtocolError if no run of the plan has such a round.
     """
-    last, most = n_rounds(plan), most_iterations(plan)
-    fewest = min(max(t - last, 0), most)
-    return any(stage(plan, t, more).kind == kind for more in range(fewest, most + 1))
+    if not 1 <= t <= n_rounds(plan) + most_iterations(plan):
+        stage(plan, t)
+    fewest_before = most_before = 0
+    for name, one in KINDS.items():
+        own, more = one.n_rounds(plan), _most_iterations(one, plan)
+        if name == kind:
+            return fewest_before < t <= most_before + own + more
+        fewest_before, most_before = fewest_before + own, most_before + own + more
+    return False
 
 
-def _iterations(kind: Kind, plan: Plan, found: int | None) -> int:
-    """How many iterations a kind has where there are so many; None: at most."""
-    most = cast(Iterated, kind).most_iterations(plan) if hasattr(kind, "most_iterations") else 0
-    return most if found is None else min(most, found)
+def _most_iterations(kind: Kind, plan: Plan) -> int:
+    return cast(Iterated, kind).most_iterations(plan) if hasattr(kind, "most_iterations") else 0

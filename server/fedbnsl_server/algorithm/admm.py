@@ -78,14 +78,15 @@ class AdmmState:
         return next((one.memberships for one in self.sites.values()), ())
 
     @property
-    def iterations(self) -> int:
-        """Rounds so far of the kind that goes on until nothing changes."""
-        return 0 if self.completion is None else self.completion.iterations
+    def iterations(self) -> dict[str, int]:
+        """Rounds so far of the iterated kinds, see `fedbnsl.rounds.kinds`."""
+        return {"completion": 0 if self.completion is None else self.completion.iterations}
 
     @property
-    def iterates(self) -> bool:
-        """Whether the next round is one of them."""
-        return self.completion is not None and not self.completion.done
+    def iterations_with_next(self) -> dict[str, int]:
+        """These, and one more of each kind that goes on."""
+        goes_on = {"completion": self.completion is not None and not self.completion.done}
+        return {kind: n + goes_on[kind] for kind, n in self.iterations.items()}
 
     @property
     def completed_by(self) -> Covariances | None:

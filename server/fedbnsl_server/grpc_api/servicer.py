@@ -371,9 +371,8 @@ class Servicer:
         self._incoming.pop(site, None)
 
     def _count_up(self, request: federation.Update) -> None:
-        if request.round <= n_rounds(
-            self.plan, most_iterations(self.plan)
-        ):  # or a site could fill the memory with rounds
+        most = n_rounds(self.plan) + most_iterations(self.plan)
+        if request.round <= most:  # or a site could fill the memory with rounds
             # Late or refused, it crossed the wire all the same.
             self.mailbox.traffic.up[request.site][request.round] += request.ByteSize()
 

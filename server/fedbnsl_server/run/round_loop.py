@@ -84,10 +84,10 @@ def run(
     context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
     if state is None:
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
-    while state.round < n_rounds(plan, state.iterations):
+    while state.round < n_rounds(plan, state.iterations_with_next):
         started = time.perf_counter()
         context = replace(context, n_samples={**n_samples, **state.complete_rows})
-        kind = stage(plan, state.round + 1, state.iterations + state.iterates).kind
+        kind = stage(plan, state.round + 1, state.iterations_with_next).kind
         state, content = kind_of(kind).ask(state, context)
         new = KINDS[stage(plan, state.round, state.iterations).kind].Task.passes_on if state.round else ()
         told: dict[str, Any] = {"lost": context.lost, **{name: getattr(state, name) for name in new}}
@@ -122,7 +122,7 @@ def run(
             influence=influence_of(state, known, content, seen),
             left_out=left_out(state, _answers(known), content, seen),
             ended_in=progress.ended_in,
-            rounds=n_rounds(plan, state.iterations + state.iterates),
+            rounds=n_rounds(plan, state.iterations_with_next),
         )
         on_round(state, record)
     return state

@@ -1,6 +1,7 @@
 """How a run went, as its report shows it: settings, rounds, bytes, and who contributed."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic.fields import FieldInfo
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.messages import Yields
-from fedbnsl.rounds.kinds import KINDS
+from fedbnsl.rounds.kinds import KINDS, n_rounds
 from fedbnsl_server.results.outlier_scores import outliers, who_was_left_out
 from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.sites.ejection import in_short
@@ -23,6 +24,12 @@ _MOST_SITES = 60
 
 Row = dict[str, Any]
 """Of a table, by the template's name of each column."""
+
+
+def planned_rounds(run: ReportedRun) -> int:
+    """Rounds of the whole run, with those of the iterated kinds that there were."""
+    kinds = (entry["kind"] for entry in run.rounds)
+    return n_rounds(run.plan, Counter(kind for kind in kinds if hasattr(KINDS[kind], "most_iterations")))
 
 
 def settings(run: ReportedRun) -> list[Row]:

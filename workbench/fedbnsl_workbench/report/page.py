@@ -9,7 +9,6 @@ from typing import Any
 from fedbnsl.console.wording import levels_in_words
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
-from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_server.results.numbers import between, percent, ranged, signed
 from fedbnsl_server.results.sentences import DIRECTED_BY, checks_in_words, directions_in_words, in_words, whole
@@ -150,7 +149,7 @@ def report_page(run: ReportedRun) -> str:
         has_intercept=has_intercept(run.plan.preparation),
         refitted=sentences.n_refits(run) > 0,
         estimate_sentence=sentences.estimate_sentence(run),
-        planned_rounds=n_rounds(run.plan, (result.get("gaps") or {"iterations": 0})["iterations"]),
+        planned_rounds=report_course.planned_rounds(run),
         settings=report_course.settings(run),
         charts=report_course.charts(run),
         attendance=report_course.attendance(run),

@@ -14,7 +14,7 @@ from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import RunStatus, SiteProgress
-from fedbnsl.rounds.kinds import n_rounds, stage
+from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.observe.from_loop import from_loop
@@ -41,6 +41,7 @@ class LiveRun:
         self._variables: Sequence[str] = plan.column_names
         self._rows: dict[str, int] = {}
         self._asked: tuple[float, tuple[str, ...]] = (0.0, ())
+        self._stage = ""
         self._since = time.time()
         self._seconds: deque[float] = deque(maxlen=_RECENT)
         self._status: RunStatus | None = None
@@ -86,7 +87,7 @@ class LiveRun:
             where = "has not been heard of for a while" if kind == "site away" else "is back"
             self._line(event, f"{fields['site']} {where}")
         elif kind == "round asked":
-            self._asked = event.time_unix_s, tuple(fields["sites"])
+            self._asked, self._stage = (event.time_unix_s, tuple(fields["sites"])), fields["stage"]
         elif kind == "round over":
             self._asked = 0.0, ()
             took_s = fields["local_s"] + fields["global_s"]
@@ -179,7 +180,7 @@ class LiveRun:
             "reason": self._reason or status.reason,
             "round": status.round,
             "rounds": status.rounds,
-            "stage": stage(self.plan, status.round, status.rounds - n_rounds(self.plan)).kind if status.round else "",
+            "stage": self._stage,
             "elapsed_s": round(status.elapsed_s, 1),
             "left_s": seconds_left(status),
             "phase": None if self.outcome or status.phase is None else asdict(status.phase),

@@ -17,6 +17,9 @@ there.
 
 Pairs of columns without an edge are compared, too, by the covariance of their residuals: where one of three sites has
 the opposite effect, the graph of all may lack the edge.
+
+A family (a child and its parents) is compared among the sites that have all of its columns. What EM made of the columns
+that a site lacks is the other sites' word: it tells nothing of this one.
 """
 
 from collections.abc import Sequence
@@ -93,10 +96,14 @@ class Agreement:
         return found[0] if len(found) == 1 else None
 
     def _agree_without(self, site: int, differ: Mask) -> bool:
-        """Whether the others agree, and tell so where they differ with this one."""
+        """Whether the others agree, and tell so somewhere where they differ with this one, as sites always do with it.
+
+        Nowhere else: with few sites, each may lack something of what the odd one has.
+        """
         others = np.arange(len(self.estimates)) != site
         _, degrees = cochran(self.estimates[others][:, differ], self.errors[others][:, differ])
-        return bool((degrees > 0).all() and self.p(without=site).min(initial=1.0) >= _AGREE_LEVEL)
+        is_in_all = bool(np.isfinite(self.estimates[site, differ]).all())
+        return is_in_all and bool((degrees > 0).any() and self.p(without=site).min(initial=1.0) >= _AGREE_LEVEL)
 
     def where_odd(self, site: int) -> Index:
         """(K', 2) pairs of columns in which sites differ, first those in which this site does so most."""
@@ -188,7 +195,7 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
         shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
         for p, site in enumerate(sites):
             own, free = site.moments, site.accuracy.n_samples - len(given)
-            if free <= 0.0 or own[c, c] <= 0.0:
+            if np.isnan(own[np.ix_(family, family)]).any() or free <= 0.0 or own[c, c] <= 0.0:
                 continue
             inverted, identified = inverse(own[np.ix_(given, given)]), ~in_relation(own[np.ix_(given, given)])
             b = inverted @ own[given, c]

@@ -151,14 +151,38 @@ def _tests_between_sites(
     told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     several = len(confidence.sites) > 1
-    untested = [name for name in named if name not in tested] if several else []
-    lacking = [] if completion is None else list(_lacking(columns, completion))
-    unknown = note("sites_lack_columns", lacking=lacking) if lacking else note("no_moments_of_sites")
-    why = note("too_few_events", functions=confidence.related.size) if several else unknown
+    scattered = _scattered(confidence, completion) if several else np.zeros(len(named), dtype=bool)
+    few = [name for name, apart in zip(named, scattered.tolist(), strict=True) if name not in tested and not apart]
+    why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
     if tested:
-        yield True, note("tests_sites", untested=untested, why=why)
+        yield True, note("tests_sites", untested=few if several else [], why=why)
     elif named:
-        yield False, note("sites_untested", why=why)
+        yield False, note("sites_untested", why=note("no_family_twice") if scattered.all() else why)
+    if tested and scattered.any():
+        yield False, note("families_untested", families=list(_families(columns, confidence.edges, scattered)))
+    lacking = [] if completion is None else list(_lacking(columns, completion))
+    if several and lacking:
+        yield False, note("sites_uncompared", lacking=lacking)
+
+
+def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:
+    """(E,) edges at a child whose family fewer than two sites have rows of; of a pair of each two of its columns."""
+    edges, found = confidence.edges, np.zeros(len(confidence.edges), dtype=bool)
+    if completion is None:
+        return found
+    for c in np.unique(edges[:, 1]).tolist():
+        family = np.append(edges[edges[:, 1] == c, 0], c)
+        whole = sum(bool(completion.has(site)[np.ix_(family, family)].all()) for site in completion.n_pairs)
+        found[edges[:, 1] == c] = whole < 2
+    return found
+
+
+def _families(columns: Columns, edges: Index, at: Mask) -> Iterator[Note]:
+    """The children of some of the (E, 2) edges, each with its parents."""
+    of_variables = columns.variable_of[edges]
+    for v in np.unique(of_variables[at, 1]).tolist():
+        parents: list[int] = np.unique(of_variables[of_variables[:, 1] == v, 0]).tolist()
+        yield note("family", child=columns.variables[v], parents=[columns.variables[w] for w in parents])
 
 
 def _lacking(columns: Columns, completion: Completion) -> Iterator[Note]:

@@ -181,7 +181,11 @@ _CHECKS: Mapping[str, str] = {
     "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
     "hides {hidden:quoted 4}}",
     "sites_untested": "whether the sites' coefficients differ: {why}",
-    "sites_lack_columns": "it is tested only where each site has rows with both values of every pair; {lacking:few 4}",
+    "no_family_twice": "no two sites have all variables of a family (a variable and its parents)",
+    "families_untested": "whether the sites' coefficients differ at {families:few 8}: fewer than two sites have all of "
+    "these variables",
+    "family": "{child!r} given {parents:quoted 8}",
+    "sites_uncompared": "whether each site agrees on every variable: {lacking:few 8}",
     "site_lacks": "{site} has no value of {names:quoted 4}",
     "site_lacks_pairs": "{site} has no row with both {pairs:few 2}",
     "no_moments_of_sites": "the coordinator has no moments of several sites to compare",

@@ -125,9 +125,13 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
     accuracies = [Accuracy(n) for n in rows.tolist()]
     accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
+    is_mean = True  # whether the pooled moments are a mean of those of `several`
     if gaps is not None:
         accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share, widening=gaps.widening)
-        several = {} if gaps.lacks_columns else several
+        is_mean = not gaps.lacks_columns
+        several = {
+            site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
+        }
     if plan.graph_class == "cpdag":
         again = _class_search(told if gaps is None else {}, weights, accuracy, task, run)
         best = again.found(pooled, progress=run.progress)
@@ -145,7 +149,7 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
             pooled,
             accuracy,
             sites=several,
-            weights=pooling.tolist() if several else (),
+            weights=pooling.tolist() if is_mean else (),
             level_variance=_level_variance(pooled, state, run),
         ),
         run.mask.columns,

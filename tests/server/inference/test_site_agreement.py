@@ -1,6 +1,7 @@
 """Whether sites agree: no alarm on tables of one law whatever it is, and the right site named where one differs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +161,33 @@ def test_a_site_is_not_named_where_nothing_tells_that_the_others_agree() -> None
     told = Agreement(np.array([[0, 1], [0, 2]]), 2, estimates, np.where(np.isnan(estimates), nan, 1.0))
     assert told.p().min() < 1e-6
     assert told.odd_site() is None
+
+
+def test_families_are_compared_among_the_sites_that_have_all_of_their_columns() -> None:
+    """b -> a, b -> c, c -> d; the last site lacks c. Its a given b is its own regression, as with all columns."""
+    rng = np.random.default_rng(7)
+    tables = [gaussian(rng, 500) for _ in range(3)]
+    whole = agreement(tables, [False] * 4).of_edges()
+    S = [np.cov(X.T, bias=True) for X in tables]
+    S[2][2] = S[2][:, 2] = np.nan
+    pooled = np.mean(S[:2], axis=0)
+    sites = [SiteMoments(one, Accuracy(499)) for one in S]
+    found = site_agreement(fitted(DAG, pooled, COLUMNS), pooled, sites, COLUMNS)
+    estimates, errors = found.of_edges()
+    assert np.isnan(estimates).tolist() == np.isnan(errors).tolist() == [[False] * 3] * 2 + [[False, True, True]]
+    assert estimates[2, 0] == pytest.approx(whole[0][2, 0])
+    assert found.q()[1].tolist() == [2, 1, 1]
+    apart = np.isnan(found.estimates[2, 3:]).tolist()
+    assert found.pairs[3:][~np.array(apart)].tolist() == []  # a, c; a, d; b, d: each has c or a child of c
+
+
+def test_the_odd_site_is_named_though_one_of_the_others_lacks_a_column_of_what_differs() -> None:
+    """The first site differs in two pairs; one of them only two sites have, which alone name nobody."""
+    nan = np.nan
+    estimates = np.array([[9.0, 9.0], [0.0, 0.0], [0.0, nan]])
+    told = Agreement(np.array([[0, 1], [0, 2]]), 2, estimates, np.where(np.isnan(estimates), nan, 1.0))
+    assert told.odd_site() == 0
+    assert replace(told, estimates=estimates[:, 1:], errors=told.errors[:, 1:], n_edges=1).odd_site() is None
 
 
 def alone(estimates: list[float]) -> Agreement:

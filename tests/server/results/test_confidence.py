@@ -337,13 +337,30 @@ def test_an_edge_whose_sites_have_too_few_events_is_said_not_to_be_tested() -> N
     assert sites([0, 0]).startswith("whether the sites' coefficients differ: too few rows")
 
 
-def test_sites_that_lack_variables_are_named_where_agreement_was_not_tested() -> None:
-    alone, rows = replace(CONFIDENCE, degrees=np.array([0, 0]), sites=()), np.full((3, 3), 50.0)
+def test_families_that_no_two_sites_have_and_what_sites_lack_are_said_not_to_be_tested() -> None:
+    """b -> a is at north and west, b -> c at south alone; of b, west has no value."""
+    rows = np.full((3, 3), 50.0)
     without_b, apart = rows.copy(), rows.copy()
-    without_b[1] = without_b[:, 1] = apart[0, 2] = apart[2, 0] = 0.0
-    gaps = Completion(n_pairs={"north": without_b, "south": rows, "west": apart})
-    told = in_words(assumption_checks(CPDAG, COLUMNS, [], alone, EQUAL, completion=gaps))["not_tested"][-1]
-    assert told.endswith("every pair; north has no value of 'b', west has no row with both 'a' and 'c'")
+    without_b[1] = without_b[:, 1] = apart[2, 1] = apart[1, 2] = 0.0
+    gaps = Completion(n_pairs={"north": apart, "south": rows, "west": without_b})
+
+    def told(*degrees: int) -> dict[str, Any]:
+        one = replace(CONFIDENCE, sites=("north", "south", "west"), degrees=np.array(degrees))
+        return in_words(assumption_checks(CPDAG, COLUMNS, [], one, EQUAL, completion=gaps)) | {"complete_cases": []}
+
+    some, lacking = told(1, 0), "whether each site agrees on every variable: north has no row with both 'b' and 'c', "
+    assert some["tested"][-1] == "whether the sites' coefficients differ"
+    assert some["not_tested"] == [
+        "whether the sites' coefficients differ at 'c' given 'b': fewer than two sites have all of these variables",
+        lacking + "west has no value of 'b'",
+    ]
+    assert f"Not tested: {some['not_tested'][0]}; {lacking}" in checks_in_words(some)
+    few_events = told(0, 0)["not_tested"]
+    assert few_events[0].startswith("whether the sites' coefficients differ: too few rows")
+    gaps.n_pairs["south"][:2, :2] = 0.0
+    assert told(0, 0)["not_tested"][0].endswith(
+        "no two sites have all variables of a family (a variable and its parents)"
+    )
 
 
 def test_pairs_without_an_edge_that_differ_between_sites_are_named() -> None:

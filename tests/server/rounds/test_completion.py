@@ -106,10 +106,22 @@ def test_a_site_that_lacks_a_column_learns_with_the_others(tmp_path: Path) -> No
     pairs = {tuple(sorted((edge["source"], edge["target"]))) for edge in result["edges"]}
     assert pairs == {("x0", "x1"), ("x1", "x2"), ("x2", "x3")}
     assert result["gaps"]["values"]["site-0"]["x0"] == 0
-    assert any(
-        "tested only where each site has rows with both values of every pair" in text
-        for text in result["verdict"]["not_tested"]
-    )
+    told = {f"{one['source']} {one['target']}": one["sites"] for one in result["edges"]}
+    assert {site for one in told.values() for site in one["estimates"]} == {"site-0", "site-1", "site-2"}
+    assert not any("site-0" in one["estimates"] for pair, one in told.items() if "x0" in pair)
+    lacking = "whether each site agrees on every variable: site-0 has no value of 'x0', site-1 has no value of 'x3'"
+    assert lacking in result["verdict"]["not_tested"]
+
+
+def test_a_swapped_0_and_1_is_noticed_where_sites_lack_columns(tmp_path: Path) -> None:
+    sites = tables((0,), (3,), (), (), n=400)
+    for table in sites.values():
+        table.X[:, 2] = table.X[:, 2] > 0.0
+    sites["site-2"].X[:, 2] = 1.0 - sites["site-2"].X[:, 2]
+    play(sites, tmp_path / "run")
+    result = read_result(tmp_path / "run")
+    assert result["influence"]["odd"]["site"] == "site-2"
+    assert result["verdict"]["contradicted"]
 
 
 def test_effects_know_which_pairs_few_rows_have(tmp_path: Path) -> None:

@@ -127,6 +127,24 @@ def test_deviations_leave_the_differences_between_patients_out(tmp_path: Path) -
     assert {site["n_samples"] for site in result["sites"].values()} == {560}
 
 
+def test_deviations_are_learned_from_where_a_site_lacks_a_column(tmp_path: Path) -> None:
+    def moving(site: int) -> tuple[list[str], list[list[object]]]:
+        """x -> y -> z within a patient; the third site has no z."""
+        rng = np.random.default_rng(site)
+        level, own = 2.0 * rng.standard_normal((60, 3)), rng.standard_normal((60, 8, 3))
+        own[..., 1] += own[..., 0]
+        own[..., 2] += own[..., 1]
+        rows = [[f"p{p}", *(level[p] + own[p, t]).tolist()] for p in range(60) for t in range(8)]
+        there = 4 - (site == 3)
+        return ["patient", "x", "y", "z"][:there], [row[:there] for row in rows]
+
+    data = folder(tmp_path / "data", moving, {"patient": {"kind": "group", "within": "within"}, **VARIABLES})
+    (data / "site-3.columns.toml").write_text("[z]\nabsent = true\n", encoding="utf-8")
+    result = run(data, tmp_path / "run")
+    assert skeleton(result) == {frozenset("xy"), frozenset("yz")}
+    assert result["gaps"]["values"]["site-3"] == {"x": 420, "y": 420, "z": 0}
+
+
 def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     result = run(folder(tmp_path / "data", chains, {**GROUP, **LAGS, **VARIABLES}), tmp_path / "run")
     into_present = {pair for pair in edges(result) if not pair[1].endswith("@-1")}

@@ -4,9 +4,10 @@ between: one record a group, the mean of each column over the rows that have a v
 rows that have its level: averages of linear equations are linear equations, and a most frequent level would hide part
 of a cause, whose effects then look like edges.
 
-within: of a group with m complete rows, m - 1 records: each row but the last less the mean of the later ones, times
+within: of a group of m rows, m - 1 records: each row but the last less the mean of the later ones, times
 sqrt(k / (k + 1)) for k later rows (forward orthogonal deviations, Arellano and Bover 1995). Sums of products are those
-of deviations from the group's means, and there are as many records as these have degrees of freedom.
+of deviations from the group's means, and there are as many records as these have degrees of freedom. Where rows have
+gaps, each is compared with those that have all of its values, see `_deviations_with_gaps`.
 
 lags: beside each row the values of the one before. The first row of a group has none: they are missing there.
 
@@ -14,6 +15,7 @@ Rows are sorted by group and time, on disk if they lie in a file. Memory: about 
 `within` the rows of the largest group.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +23,7 @@ import numpy as np
 
 from fedbnsl.errors import DataError
 from fedbnsl.plan.row_groups import RowGroups
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import gathered, row_blocks
 from fedbnsl_client.data.sorted_rows import MISSING, sorted_rows
 
@@ -261,31 +263,52 @@ def _means(blocks: Iterable[Matrix]) -> Iterator[Matrix]:
 
 
 def _deviations(block: Matrix) -> Matrix:
-    """Records of whole groups: forward orthogonal deviations of complete rows; others keep their gaps.
+    """Records of whole groups: forward orthogonal deviations of their rows."""
+    X, starts = block[:, KEYS:], _starts(block[:, GROUP])
+    there = ~np.isnan(X)
+    sizes = np.diff(starts, append=len(X))
+    group = np.repeat(np.arange(len(starts)), sizes)
+    # Columns that a whole group lacks, as those that the site does not have, are no gaps of single rows.
+    alike = np.logical_and.reduceat((there == there[starts[group]]).all(axis=1), starts)
+    records = [_deviations_of_alike(X[alike[group]], there[alike[group]], sizes[alike])]
+    for g in np.flatnonzero(~alike).tolist():
+        records.append(_deviations_with_gaps(X[starts[g] : starts[g] + sizes[g]]))
+    return np.concatenate(records)
 
-    An incomplete row has a record of its own, to be completed or left out: its values less the means of the group's m
-    complete rows, times sqrt(m / (m + 1)), which has the same variance and no correlation with the records of these.
-    """
-    X = block[:, KEYS:]
-    whole = ~np.isnan(X).any(axis=1)
-    used, keys = X[whole], block[whole, GROUP]
-    others = X[~whole]
-    if not len(used):
-        return np.full_like(others, np.nan)
-    starts = _starts(keys)
-    ends = np.append(starts[1:], len(used))
-    group = np.repeat(np.arange(len(starts)), ends - starts)
-    means = np.add.reduceat(used, starts, axis=0) / (ends - starts)[:, None]
+
+def _deviations_of_alike(X: Matrix, there: Mask, sizes: Index) -> Matrix:
+    """Records of groups of these sizes, in each of which all rows have the same columns."""
+    if not len(X):
+        return X
+    ends = np.cumsum(sizes)
+    starts, group = ends - sizes, np.repeat(np.arange(len(sizes)), sizes)
+    used = np.where(there, X, 0.0)
+    means = np.add.reduceat(used, starts, axis=0) / sizes[:, None]
     centred = used - means[group]  # sums of what is left lose no digits
     later = np.add.reduceat(centred, starts, axis=0)[group] - _cumulated(centred, starts, group)
     k = (ends[group] - 1 - np.arange(len(used))).astype(np.float64)[:, None]  # rows after this one
     left = k[:, 0] > 0.0
     deviations = np.sqrt(k[left] / (k[left] + 1.0)) * (centred[left] - later[left] / k[left])
-    place = {float(keys[start]): g for g, start in enumerate(starts.tolist())}
-    of_group = [place.get(key) for key in block[~whole, GROUP].tolist()]
-    about = np.array([np.full(X.shape[1], np.nan) if g is None else means[g] for g in of_group]).reshape(others.shape)
-    m = np.array([1.0 if g is None else float(ends[g] - starts[g]) for g in of_group])[:, None]
-    return np.concatenate([deviations, np.sqrt(m / (m + 1.0)) * (others - about)])
+    return np.where(there[left], deviations, np.nan)
+
+
+def _deviations_with_gaps(X: Matrix) -> Matrix:
+    """Records of one group whose (m, d) rows differ in what they lack; those with fewer values come first.
+
+    Each row is compared with all later ones that have its values: so a record's columns are about the same rows, and
+    its products have the means of those of deviations. Where no later row has them all, the row keeps the values that
+    some later row has. One with no value of a later row tells nothing.
+    """
+    there = ~np.isnan(X)
+    order = np.argsort(there.sum(axis=1), kind="stable")
+    X, there = X[order], there[order]
+    records = np.full((len(X) - 1, X.shape[1]), np.nan)
+    for i in range(len(X) - 1):
+        shared = there[i + 1 :] & there[i]
+        kept = shared[np.argmax(shared.sum(axis=1))]
+        later = X[i + 1 :][(shared | ~kept).all(axis=1)][:, kept]
+        records[i, kept] = math.sqrt(len(later) / (len(later) + 1.0)) * (X[i, kept] - later.mean(axis=0))
+    return records
 
 
 def _cumulated(X: Matrix, starts: Index, group: Index) -> Matrix:

@@ -15,10 +15,12 @@ import pytest
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.row_groups import RowGroups
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_client.data.reading import ColumnMap
+from fedbnsl_client.data.row_groups import prepared_rows
 
 pytestmark = pytest.mark.usefixtures("each_reader")
 
@@ -147,24 +149,50 @@ def test_within_has_the_moments_of_deviations_and_a_record_for_each_of_their_deg
     D = np.concatenate(deviations)
     np.testing.assert_allclose(moments(used.X), moments(D), atol=1e-10)
     assert used.n_samples == len(D) - n_groups
-    lacking = sum(None in row.values() for row in rows)
-    assert (used.gaps.rows, used.gaps.of) == (lacking, used.n_samples + lacking)
+    degrees = len(rows) - len(groups(rows))
+    assert (used.gaps.rows, used.gaps.of) == (degrees - used.n_samples, degrees)
 
 
-def test_within_an_incomplete_row_varies_as_the_deviations_do(tmp_path: Path) -> None:
-    """EM uses it: less the mean of m complete rows alone it would vary by 1 + 1 / m times as much."""
+def test_within_a_rarely_filled_column_takes_no_other_columns_with_it(tmp_path: Path) -> None:
+    """z of half of the rows of some patients, and of none of others: x and y have all of their deviations."""
+    rows = visits(gaps=False)
+    for k, row in enumerate(rows):
+        row["z"] = row["z"] if k % 2 and row["patient"] < "P2" else None
+    X = read(tmp_path, rows, described(patient={"within": "within"})).X
+    other = np.concatenate([of - of.mean(axis=0) for of in map(np.array, groups(rows).values())])
+    np.testing.assert_allclose(moments(X[:, [0, 1, 3]]), moments(other[:, [0, 1, 3]]), atol=1e-10)
+    of_z = [np.array([row for row in of if not np.isnan(row).any()]) for of in groups(rows).values()]
+    whole = np.concatenate([one - one.mean(axis=0) for one in of_z if len(one)])
+    told = X[~np.isnan(X[:, 2])]
+    assert (len(X), len(told)) == (len(rows) - len(of_z), sum(max(len(one) - 1, 0) for one in of_z))
+    np.testing.assert_allclose(moments(told), moments(whole), atol=1e-10)
+
+
+def test_within_a_site_may_lack_a_column(tmp_path: Path) -> None:
     rows = visits()
-    table = read(tmp_path, rows, described(patient={"within": "within"}))
-    expected = []
-    for of in groups(rows).values():
-        X = np.array(of, dtype=np.float64)
-        lacks = np.isnan(X).any(axis=1)
-        m = int((~lacks).sum())
-        if m:
-            expected += list(np.sqrt(m / (m + 1)) * (X[lacks] - X[~lacks].mean(axis=0)))
-    found = table.X[np.isnan(table.X).any(axis=1) & ~np.isnan(table.X).all(axis=1)]
-    assert len(found) > 3
-    np.testing.assert_allclose(sorted(map(tuple, np.nan_to_num(found))), sorted(map(tuple, np.nan_to_num(expected))))
+    dictionary = described(patient={"within": "within"})
+    for row in rows:
+        row.pop("z")
+    table = read(tmp_path, rows, dictionary, mapping=ColumnMap.model_validate({"z": {"absent": True}}))
+    alone = read(tmp_path, rows, described(patient={"within": "within"}, z=None))
+    np.testing.assert_array_equal(table.X[:, [0, 1, 3]], alone.X)
+    assert np.isnan(table.X[:, 2]).all()
+    assert np.isfinite(alone.X).all(axis=1).sum() > 20
+
+
+def test_within_records_of_rows_with_gaps_vary_as_rows_do() -> None:
+    """Each pair of columns over the records that have both: 2000 groups of four rows that lack three cells in ten."""
+    rng = np.random.default_rng(5)
+    group = np.repeat(np.arange(2000.0), 4)
+    S = np.array([[1.0, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 1.0]])
+    X = rng.multivariate_normal(np.zeros(3), S, len(group)) + 3.0 * rng.standard_normal((2000, 3))[group.astype(int)]
+    X[rng.random(X.shape) < 0.3] = np.nan
+    keys = np.column_stack([group, np.zeros((len(group), 2))])
+    records, _ = prepared_rows(np.hstack([keys, X]), RowGroups("patient", within="within"), (), "table")
+    for i, j in np.ndindex(3, 3):
+        both = records[np.isfinite(records[:, i] + records[:, j])]
+        assert len(both) > 2000
+        assert np.mean(both[:, i] * both[:, j]) == pytest.approx(S[i, j], abs=0.09), "four standard errors"
 
 
 # ---- rows ----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,14 @@ class Participant:
                 plan.retries,
             )
         self._problem = LocalProblem(
-            plan, dataset.X, mask, journal or Unaccounted(), randbelow, self._snapshot.units, member
+            plan,
+            dataset.X,
+            mask,
+            journal or Unaccounted(),
+            randbelow,
+            self._snapshot.units,
+            member,
+            group_sizes=dataset.group_sizes,
         )
         self._take_memberships(self._snapshot.memberships)
         self._take_covariances(self._snapshot.completed_by)

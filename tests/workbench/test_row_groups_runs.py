@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.Data
 SITES = 3
 FAST = Plan.load("standard").with_settings(n_participants=SITES, bootstrap=0)
 VARIABLES: dict[str, dict[str, Any]] = {"x": {}, "y": {}, "z": {}}
+ROWS: dict[str, dict[str, Any]] = {"patient": {"kind": "group", "within": "rows"}}
 GROUP: dict[str, dict[str, Any]] = {"patient": {"kind": "group"}}
 LAGS: dict[str, dict[str, Any]] = {"visit": {"kind": "time", "lags": 1}}
 
@@ -111,13 +112,81 @@ def test_shares_of_levels_are_not_taken_for_zeros_and_ones(tmp_path: Path) -> No
     assert Run(alone, alone.edge_mask(alone.column_names), {"site-1": 50}).indicators.tolist() == [True, False, False]
 
 
-def test_rows_as_they_are_raise_a_warning_with_the_number_of_groups(tmp_path: Path) -> None:
-    rows = {"patient": {"kind": "group", "within": "rows"}}
-    result = run(folder(tmp_path / "data", repeated, {**rows, **VARIABLES}), tmp_path / "run")
+def test_rows_as_they_are_raise_a_warning_where_a_plan_counts_them_as_independent(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data", repeated, {**ROWS, **VARIABLES})
+    result = run(data, tmp_path / "run", "fed-sparse", preparation=FAST.preparation, rounds=3)
     assert {site["n_samples"] for site in result["sites"].values()} == {640}
     (warning,) = (text for text in result["warnings"] if "independent" in text)
     assert warning.startswith("rows of 240 groups count as independent records, which they are not (at site-1, site-2")
     assert "rows_of_groups" in result["warning_codes"]
+
+
+def lasting(site: int, patients: int = 60, visits: int = 10) -> tuple[list[str], list[list[object]]]:
+    """x -> y; of x and of what y has beside it, most lasts; z, which has nothing to do with either, lasts as well."""
+    rng = np.random.default_rng(300 + site)
+    rows: list[list[object]] = []
+    for p in range(patients):
+        lasts = rng.standard_normal(3)
+        for t in range(visits):
+            x, e, z = np.sqrt(0.9) * lasts + np.sqrt(0.1) * rng.standard_normal(3)
+            rows.append([f"pat{site}q{p}", f"2024-05-{t + 1:02d}", float(x), float(0.5 * x + e), float(z)])
+    rng.shuffle(rows)  # type: ignore[arg-type]
+    return ["patient", "visit", "x", "y", "z"], rows
+
+
+def test_rows_of_a_group_count_as_what_they_are(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data", lasting, {**ROWS, **VARIABLES})
+    result = run(data, tmp_path / "run")
+    assert edges(result) in ({("x", "y")}, {("y", "x")})
+    assert "rows_of_groups" not in result["warning_codes"]
+    sites = result["influence"]["sites"].values()
+    assert max(one["largest"] for one in sites) < result["influence"]["limit"], "no honest site is called an outlier"
+    told = result["estimation"]["dependent_rows"]
+    assert told["other_rows"] == pytest.approx(9.0, rel=0.01)
+    assert told["counted"] == pytest.approx(3 * 600 / (1 + 9 * 0.9**2), rel=0.15)
+    assert list(told["icc"].values()) == pytest.approx([0.9] * 3, abs=0.05)
+    assert list(told["residual_icc"].values()) == pytest.approx([0.9] * 3, abs=0.05)
+    assumed = json.dumps(result["verdict"])
+    assert "any two rows of one 'patient' depend on each other alike" in assumed
+    (edge,) = result["edges"]
+    alone = run(folder(tmp_path / "alone", lasting, VARIABLES), tmp_path / "as if alone")
+    (same,) = (one for one in alone["edges"] if {one["source"], one["target"]} == {"x", "y"})
+    assert edge["standard_error"] / same["standard_error"] == pytest.approx(np.sqrt(1 + 9 * 0.9**2), rel=0.1)
+    told = Network.read(tmp_path / "run").effect(edge["source"], edge["target"])["effects"]
+    errors = [one["standard_error"] for value in told for one in value["values"] if one["effect"]]
+    assert errors == pytest.approx([edge["standard_error"]], rel=0.02)
+    page = Network.read(tmp_path / "run").report().read_text(encoding="utf-8")
+    assert "share between groups (ICC)" in page
+    assert "rows of a group depend on each other" in page
+    assert "rows of a group depend on each other" in " ".join(str(Network.read(tmp_path / "run")).split())
+
+
+def test_processes_learn_of_rows_of_groups_with_gaps_what_one_process_learns(tmp_path: Path) -> None:
+    def gappy(site: int) -> tuple[list[str], list[list[object]]]:
+        header, rows = lasting(site)
+        return header, [[*row[:4], "" if k % 5 == 0 else row[4]] for k, row in enumerate(rows)]
+
+    data = folder(tmp_path / "data", gappy, {**ROWS, **VARIABLES})
+    alone = run(data, tmp_path / "alone", rounds=4)
+    plan = described_by(FAST.with_settings(rounds=4), data)
+    localnet.run(plan, {f"site-{k}": data / f"site-{k}.csv" for k in range(1, SITES + 1)}, tmp_path / "run", seeds={})
+    network = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    for part in ("edges", "estimation"):
+        assert network[part] == json.loads(json.dumps(alone[part]))
+    assert list(alone["estimation"]["dependent_rows"]["icc"].values())[:2] == pytest.approx([0.9] * 2, abs=0.05)
+
+
+def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    def sorted_rows(site: int) -> tuple[list[str], list[list[object]]]:
+        header, rows = lasting(site)
+        return header, sorted(rows, key=lambda row: str(row[:2]), reverse=True)
+
+    one, other = (
+        run(folder(tmp_path / name, make, {**ROWS, **VARIABLES}), tmp_path / f"run {name}")["estimation"]
+        for name, make in (("shuffled", lasting), ("sorted", sorted_rows))
+    )
+    assert other["dependent_rows"]["icc"] == pytest.approx(one["dependent_rows"]["icc"], rel=1e-6)
+    assert other["dependent_rows"]["counted"] == pytest.approx(one["dependent_rows"]["counted"], rel=1e-6)
 
 
 def test_deviations_leave_the_differences_between_patients_out(tmp_path: Path) -> None:

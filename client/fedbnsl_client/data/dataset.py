@@ -4,7 +4,7 @@ Every refusal names the column and the number of rows, for the people at the sit
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
@@ -17,7 +17,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Transform
 from fedbnsl.plan.row_groups import LAG
 from fedbnsl.protocol.messages import FindingCode, TableFinding
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.cell_problems import words_have_a_remedy
 from fedbnsl_client.data.checks import (
     DataWarning,
@@ -107,6 +107,8 @@ class Dataset:
         What the variables are; empty: every column is a number.
     absent
         Variables that the site does not have, as its operator says; X has no value of them.
+    group_sizes
+        (G,) rows of X of each group, in their order, where rows of a group stay rows; otherwise empty.
     """
 
     variables: tuple[str, ...]
@@ -115,6 +117,7 @@ class Dataset:
     gaps: Gaps = Gaps()
     dictionary: Dictionary = NO_DICTIONARY
     absent: tuple[str, ...] = ()
+    group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @property
     def n_samples(self) -> int:
@@ -185,7 +188,7 @@ class Dataset:
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = cls(table.columns, X, odd, table.gaps, table.dictionary, table.absent)._with_repeats()
+        data = cls._of_pass(table, X, odd)
         return data._said() if warn else data
 
     @classmethod
@@ -227,7 +230,7 @@ class Dataset:
         table = TablePass(origin, variables, dictionary, min_rows=min_rows, absent=absent)
         rows = rows_a_block(len(variables))
         values = table.gathered((X[start : start + rows] for start in range(0, len(X), rows)), times)
-        data = cls(table.columns, values, table.odd(), table.gaps, table.dictionary, table.absent)._with_repeats()
+        data = cls._of_pass(table, values, table.odd())
         return data._said() if warn else data
 
     def complete_cases(self) -> Self:
@@ -237,8 +240,9 @@ class Dataset:
             return self
         if isinstance(self.X, RowsElsewhere):
             return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
+        sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).any(axis=1)))
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
-        return replace(self, X=X, gaps=gaps)
+        return replace(self, X=X, gaps=gaps, group_sizes=sizes)
 
     def with_values(self) -> Self:
         """The table without the rows that have no value at all."""
@@ -247,7 +251,9 @@ class Dataset:
         if isinstance(self.X, RowsElsewhere):
             empty = int(sum_over_rows(self.X, lambda block: np.array([np.isnan(block).all(axis=1).sum()]))[0])
             return replace(self, X=self.X.with_values(len(self.X) - empty)) if empty else self
-        return replace(self, X=gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables)))
+        sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).all(axis=1)))
+        X = gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables))
+        return replace(self, X=X, group_sizes=sizes)
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""
@@ -293,6 +299,20 @@ class Dataset:
             dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
             absent=tuple(name for name in self.absent if name in columns.variables),
         )
+
+    @classmethod
+    def _of_pass(cls, table: "TablePass", X: Matrix, odd: tuple[Oddity, ...]) -> Self:
+        """What a pass over a table has made of it."""
+        data = cls(table.columns, X, odd, table.gaps, table.dictionary, table.absent, table.group_sizes)
+        return data._with_repeats()
+
+    def _group_sizes_of(self, kept: Callable[[Matrix], Mask]) -> Index:
+        """(G,) how many rows of each group are kept, by which of a block of rows are."""
+        if not self.group_sizes.size:
+            return self.group_sizes
+        group = np.repeat(np.arange(len(self.group_sizes)), self.group_sizes)
+        rows = np.concatenate([kept(block) for block in row_blocks(self.X)])
+        return np.bincount(group[rows], minlength=len(self.group_sizes))
 
     def _with_repeats(self) -> Self:
         """With what is odd about how often its records and values occur."""
@@ -582,6 +602,13 @@ class TablePass:
         told = (Oddity(None, one) for one in [*([text] if outside else []), *unseen])
         return (*odd, *told, *self._of_belonging())
 
+    @property
+    def group_sizes(self) -> Index:
+        """See `Dataset.group_sizes`."""
+        if self.belonging is None or not self._rows.keeps_rows:
+            return np.empty(0, dtype=np.int64)
+        return self.belonging.sizes
+
     def _of_belonging(self) -> Iterator[Oddity]:
         """What there is to say of rows that belong together.
 
@@ -598,7 +625,7 @@ class TablePass:
                 remedy="Otherwise leave it out. Nothing of the table was sent.",
             )
         n, rows = len(self.belonging.sizes), self._rows
-        if rows.group and rows.within == "rows" and not rows.lags and self.belonging.sizes.max() > 1:
+        if rows.keeps_rows and self.belonging.sizes.max() > 1:
             yield Oddity(
                 TableFinding(FindingCode.ROWS_OF_GROUPS, tuple(range(len(self.columns))), n),
                 f"rows of {n} groups count as independent records, as the data dictionary says: intervals are too "

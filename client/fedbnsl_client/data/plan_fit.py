@@ -226,12 +226,16 @@ def require_rows_here(table: Dataset, plan: Plan) -> None:
 
 
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
-    """What is odd about a table under a plan: means matter only where nothing is taken off."""
-    if plan.preparation is None or plan.preparation.intercept == "none":
-        return table.odd
-    return tuple(
-        one for one in table.odd if one.finding is None or one.finding.code is not FindingCode.MEANS_FAR_FROM_ZERO
-    )
+    """What is odd about a table under a plan.
+
+    Means matter only where nothing is taken off, and rows of a group only where they count as independent.
+    """
+    without = set[FindingCode]()
+    if plan.preparation is not None and plan.preparation.intercept != "none":
+        without.add(FindingCode.MEANS_FAR_FROM_ZERO)
+    if plan.sends_between_rows:
+        without.add(FindingCode.ROWS_OF_GROUPS)
+    return tuple(one for one in table.odd if one.finding is None or one.finding.code not in without)
 
 
 def site_lines(table: Dataset, plan: Plan, fit: PlanFit) -> list[str]:

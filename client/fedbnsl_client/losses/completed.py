@@ -55,11 +55,14 @@ class Completed:
         (d,) mean expected values about the task's means; empty where it has none.
     log_likelihood
         Of all values that are there, without constants.
+    means
+        (d,) what the moments are about.
     """
 
     moments: Matrix
     mean_residual: Matrix
     log_likelihood: float
+    means: Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +211,9 @@ class Patterns:
         changes += by_SK @ (squares + uncertain - n_by_gaps * model.S) @ by_SK.T
         moments = S + changes / self.n_samples
         residual = (by_S @ weighted + by_SK @ expected) / self.n_samples if by.means.size else np.empty(0)
-        return Completed(np.asarray(moments + moments.T) / 2.0, residual, log_likelihood)
+        means = np.zeros(len(S))
+        means[varies] = mean
+        return Completed(np.asarray(moments + moments.T) / 2.0, residual, log_likelihood, means)
 
     @cached_property
     def _means(self) -> Matrix:

@@ -27,11 +27,12 @@ from fedbnsl.protocol.messages import (
     SiteState,
     Units,
 )
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
-from fedbnsl_client.losses.completed import Patterns
+from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
+from fedbnsl_client.losses.completed import Completed, Patterns
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
 from fedbnsl_client.privacy.private_moments import release_statistics
@@ -88,6 +89,8 @@ class LocalProblem:
     completed_by: Covariances | None = None  # what completes rows with gaps; None: not yet known, or no row has one
     # The rows by their gaps, in the run's units, once they were grouped: that takes longer than all rounds of EM.
     grouped: list[Patterns] = field(default_factory=list[Patterns])
+    # (G,) rows of each group, in the order of the table, where rows of a group stay rows; otherwise empty
+    group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""
@@ -147,14 +150,32 @@ class LocalProblem:
         preparation = self.plan.preparation
         if preparation is None:
             return SecondMoments.of(self.X)
-        if self.completed_by is not None:
-            return SecondMoments(self.patterns.completed(self.completed_by, own_means=self.has_own_means).moments)
+        if self.completed is not None:
+            return SecondMoments(self.completed.moments)
         found = SecondMoments.of(self.X, *prepared(self.X, preparation, self.units))
         if np.isnan(found.S).any():
             raise RemoteProtocolError(
                 "the coordinator asks for sums of rows with gaps, and has not told what completes them"
             )
         return found
+
+    @cached_property
+    def completed(self) -> Completed | None:
+        """The completed sums of the rows; None: no row has a gap."""
+        by = self.completed_by
+        return None if by is None else self.patterns.completed(by, own_means=self.has_own_means)
+
+    @cached_property
+    def between_rows(self) -> BetweenRows:
+        """The mean products between two rows of a group: for plans without privacy only."""
+        by = None if self.plan.preparation is None else prepared(self.X, self.plan.preparation, self.units)
+        completed, told = self.completed, self.completed_by
+
+        def records(block: Matrix) -> Matrix:
+            x = block if by is None else (block - by.centre) / by.scale
+            return x if completed is None or told is None else conditional_means(x - completed.means, told.S)
+
+        return between_rows(self.X, self.group_sizes, records)
 
     @property
     def patterns(self) -> Patterns:

@@ -15,4 +15,9 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """Those that the families of the neighbours need."""
         problem, neighbours = self.problem, cast(Task, task.content).neighbours.support()
-        return Answer(as_sent(problem.loss.S[asked_moments(neighbours, problem.mask)], problem.plan.value_type))
+        asked, value_type = asked_moments(neighbours, problem.mask), problem.plan.value_type
+        moments = as_sent(problem.loss.S[asked], value_type)
+        if not problem.plan.sends_between_rows:
+            return Answer(moments)
+        between = problem.between_rows
+        return Answer(moments, as_sent(between.products[asked], value_type), between.n_pairs)

@@ -342,6 +342,11 @@ class Plan(BaseModel):
         return self.preparation is not None and self.preparation.weighting == "rows"
 
     @property
+    def sends_between_rows(self) -> bool:
+        """Whether second moments come with those between two rows of a group, so that rows count as dependent."""
+        return self.privacy is None and self.moments_rounds > 0 and self.dictionary.rows.keeps_rows
+
+    @property
     def completes(self) -> bool:
         """Whether EM completes the sums of rows with gaps."""
         return self.privacy is None and self.preparation is not None and self.preparation.missing == "em"

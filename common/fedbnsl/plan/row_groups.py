@@ -58,6 +58,11 @@ class RowGroups:
         return bool(self.group) and self.within == "between"
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether a group has several records, which depend on each other otherwise than by the row before."""
+        return bool(self.group) and self.within == "rows" and not self.lags
+
+    @property
     def one_record_a_group(self) -> bool:
         """Whether nobody who is in one group only has more than one record."""
         return not self or self.averages or not (self.group or self.lags)
@@ -72,6 +77,6 @@ class RowGroups:
             + {
                 "between": " are one record: the mean of each column",
                 "within": " are compared with each other: deviations from their means count",
-                "rows": " count as independent records",
+                "rows": " stay records of their own",
             }[self.within]
         )

@@ -1,9 +1,14 @@
 """A moments round without privacy: the sites send second moments of neighbours once, and the coordinator searches.
 
 Both sides derive the list of moments from the graph of neighbours (`family_moments`), so no index is sent.
+
+Where rows of a group stay rows, they depend on each other, and moments vary more than those of independent rows. Then a
+site also sends the mean products between two different rows of a group, of the same pairs of variables.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
@@ -13,7 +18,7 @@ from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 30
 NUMBERS = "second moments"
-RELEASES = "exact mean products of pairs of variables"
+RELEASES = "exact mean products of pairs of variables; where rows of a group stay rows, also between two of its rows"
 YIELDS = Yields.GRAPH
 
 
@@ -29,6 +34,10 @@ class Answer(Content):
     """Second moments of the pairs that were asked for, i <= j, row by row."""
 
     moments: Matrix
+    between: Matrix = field(default_factory=lambda: np.empty(0))
+    """Of the same pairs, mean products x_i x_j' over ordered pairs of different rows of a group; empty: not asked."""
+    n_row_pairs: int = 0
+    """Over how many."""
 
 
 def n_rounds(plan: Plan) -> int:
@@ -45,7 +54,11 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
     wire.moments.CopyFrom(encode_numbers(answer.moments, value_type=encoding.value_type))
+    if answer.between.size:
+        wire.moments.between.CopyFrom(encode_numbers(answer.between, value_type=encoding.value_type))
+    wire.moments.n_row_pairs = answer.n_row_pairs
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    return Answer(decode_numbers(wire.moments, most=n_variables * (n_variables + 1) // 2))
+    most, told = n_variables * (n_variables + 1) // 2, wire.moments
+    return Answer(decode_numbers(told, most=most), decode_numbers(told.between, most=most), told.n_row_pairs)

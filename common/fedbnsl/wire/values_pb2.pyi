@@ -109,19 +109,31 @@ class Numbers(_message.Message):
 
     VALUE_FIELD_NUMBER: _builtins.int
     VALUE32_FIELD_NUMBER: _builtins.int
+    BETWEEN_FIELD_NUMBER: _builtins.int
+    N_ROW_PAIRS_FIELD_NUMBER: _builtins.int
+    n_row_pairs: _builtins.int
+    """Over so many ordered pairs of rows."""
     @_builtins.property
     def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def value32(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def between(self) -> Global___Numbers:
+        """Of second moments where rows of a group stay rows: mean products of the same pairs between two different rows of a
+        group, in `value` or in `value32`.
+        """
+
     def __init__(
         self,
         *,
         value: _abc.Iterable[_builtins.float] | None = ...,
         value32: _abc.Iterable[_builtins.float] | None = ...,
+        between: Global___Numbers | None = ...,
+        n_row_pairs: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["between", b"between"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["value", b"value", "value32", b"value32"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "n_row_pairs", b"n_row_pairs", "value", b"value", "value32", b"value32"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

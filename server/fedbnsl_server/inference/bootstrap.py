@@ -1,7 +1,8 @@
 """A parametric bootstrap: how often a search finds an edge again when moments are drawn with all their errors.
 
 A draw is a Wishart matrix of as many records as the moments come from, plus the noise of a private run, both made in
-the space of the residuals and mapped back. It costs no privacy and no message.
+the space of the residuals and mapped back. Where records depend on others of their group, it is the sum of two: of
+deviations within groups, and of the groups' means. It costs no privacy and no message.
 
 The draws vary around a centre. Moments as they came have one error in them already: around them errors would count
 twice, and chance dependences would be real ones. Around the fitted network alone every pair without an edge would be
@@ -108,7 +109,11 @@ def draw(
     ordered, back = np.ix_(order, order), np.argsort(order)
     as_before = np.ix_(back, back)
     L = np.asarray(np.linalg.cholesky(around[ordered]), dtype=np.float64)
-    S_e = _wishart(L, accuracy.n_samples, rng)[as_before]
+    if accuracy.dependent is None:
+        S_e = _wishart(L, accuracy.n_samples, rng)[as_before]
+    else:
+        between = network.between_residuals(accuracy.dependent) / size / size[:, None]
+        S_e = _of_groups(L, between[ordered], accuracy.n_samples, accuracy.dependent.others, rng)[as_before]
     if accuracy.widening is not None and (few := (accuracy.widening > 1.0) & np.isfinite(accuracy.widening)).any():
         # Pairs that no row has stay as they are: no search looks at them.
         S_e = lifted(around + (S_e - around) * np.where(few, accuracy.widening, 1.0))
@@ -229,6 +234,24 @@ def _wishart(L: Matrix, n_samples: float, rng: np.random.Generator) -> Matrix:
     T[np.diag_indices(d)] = np.sqrt(rng.chisquare(n_samples - np.arange(d)))
     T = L @ T
     return np.asarray(T @ T.T / n_samples)
+
+
+def _of_groups(L: Matrix, between: Matrix, n_samples: float, others: float, rng: np.random.Generator) -> Matrix:
+    """(d, d) second moments of n Gaussian records with covariance S = L L', in groups of m = 1 + `others` rows.
+
+    With B between two rows of a group, the sums of products within groups are Wishart with n - n / m degrees of freedom
+    and the covariance S - B, those of the groups' means with n / m and S + (m - 1) B, and independent of these.
+    """
+    m = 1.0 + others
+    whitened = np.linalg.solve(L, np.linalg.solve(L, between).T)
+    values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+    values, n_groups = np.clip(values, 0.0, 1.0), n_samples / m  # beyond is sampling error
+    across = L @ (vectors * np.sqrt(1.0 + others * values))
+    found = _wishart(across, n_groups, rng) / m
+    if others > 0.0:
+        inside = L @ (vectors * np.sqrt(1.0 - values))
+        found = found + _wishart(inside, n_samples - n_groups, rng) * (others / m)
+    return np.asarray(found)
 
 
 def _noise(d: int, rng: np.random.Generator) -> Matrix:

@@ -6,6 +6,7 @@ Everything is computed at the coordinator from moments that it has: it costs no 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_wit
 from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
+from fedbnsl_server.search.dependent_rows import icc
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 
@@ -98,6 +100,12 @@ class Confidence:
     led: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     # (d, d) of the moments' accuracy, where rows have gaps; otherwise (0, 0)
     widening: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    # others, counted: how many other rows a row's group has, on average, and how many rows a score counted, as they
+    # depend on each other; 0 where all are independent
+    others: float = 0.0
+    counted: float = 0.0
+    # (2, d) intraclass correlations of the columns, and of what their parents leave of them; (2, 0): not known
+    icc: Matrix = field(default_factory=lambda: np.empty((2, 0)))
     # (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph
     taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
 
@@ -270,7 +278,22 @@ def confidence_of(
         related=tied.members,
         exact=tied.exact,
         widening=np.empty((0, 0)) if accuracy.widening is None else accuracy.widening,
+        **_of_dependent_rows(network, evidence),
     )
+
+
+def _of_dependent_rows(network: FittedNetwork, evidence: Evidence) -> dict[str, Any]:
+    """What `Confidence` says of rows that depend on each other; nothing where they do not."""
+    rows = evidence.accuracy.dependent
+    if rows is None:
+        return {}
+    of_residuals = icc(network.between_residuals(rows), network.residual_covariance)
+    of_columns = icc(rows.between, evidence.moments)
+    return {
+        "others": rows.others,
+        "counted": evidence.accuracy.counted,
+        "icc": np.stack([of_columns, of_residuals]),
+    }
 
 
 def _unexplained(network: FittedNetwork, evidence: Evidence, columns: Columns) -> tuple[int, Index, Matrix]:

@@ -8,7 +8,7 @@ by cutting them off from their parents one after the other (Nandy, Maathuis and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, product
 
 import numpy as np
@@ -24,6 +24,7 @@ from fedbnsl_server.search.fitted_network import in_relation
 # covariance.
 _SAME = 1e-9
 _MOST_PARENT_SETS = 5_000
+_TINY = float(np.finfo(np.float64).tiny)
 # Undecided arrows at a source, each of which doubles its sets of parents; with more, all effects count as moved.
 _MOST_TURNED = 6
 
@@ -37,6 +38,10 @@ class Precision:
     noise_std: float
     # (d, d) factors of the sampling errors of pairs of columns, at least 1; see `Accuracy`. None: they are alike
     widening: Matrix | None = None
+    # others, residual_icc: how many other rows a row's group has on average, and (d,) how much residuals depend on
+    # those of these; 0 and empty: rows are independent
+    others: float = 0.0
+    residual_icc: Matrix = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +255,9 @@ def _variances(
     covariance of standardised residuals gives it the same with noise_std^2 in place of 1 / n_samples, and with S and V
     as they would be if all residuals were uncorrelated. Where gaps leave few rows to a parent with its child, its entry
     of u counts as many times as that error is wider; all columns of J are in the same rows.
+
+    Where rows depend on others of their group, the variance has the factor of `dependent_rows` for u x_Z and the
+    residual, with residuals of different variables unrelated between rows.
     """
     if precision is None:
         return None
@@ -275,9 +283,25 @@ def _variances(
             if precision.widening is not None:
                 of_parents *= widened(u.T, covariance[np.ix_(Z, Z)], precision.widening[Z, J[0]])
             sampling = np.outer(of_parents, (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
+            if precision.others:
+                r = np.zeros((d, d))
+                r[:, J] = T_J.T
+                sampling = sampling * _dependence(u.T @ T.T[Z], r, V, precision)
             noise = np.outer((u * (apart[np.ix_(Z, Z)] @ u)).sum(axis=0), v[J] @ T_J**2)
             found += sampling / precision.n_samples + precision.noise_std**2 * noise
     return found
+
+
+def _dependence(u: Matrix, r: Matrix, V: Matrix, precision: Precision) -> Matrix:
+    """(a, b) variance factors of the products of numbers u and r, (a, d) and (b, d) weights of all residuals.
+
+    `V`: (d, d) covariances of residuals within a row, which only columns of one variable have.
+    """
+    size = np.sqrt(precision.residual_icc)
+    icc_u, icc_r = (
+        ((one * size) @ V * one * size).sum(axis=1) / np.maximum((one @ V * one).sum(axis=1), _TINY) for one in (u, r)
+    )
+    return np.asarray(1.0 + precision.others * np.outer(icc_u, icc_r))
 
 
 def _add(found: list[Effect], effect: Effect) -> None:

@@ -20,6 +20,8 @@ the opposite effect, the graph of all may lack the edge.
 
 A family (a child and its parents) is compared among the sites that have all of its columns. What EM made of the columns
 that a site lacks is the other sites' word: it tells nothing of this one.
+
+Where rows depend on others of their group, variances have the factors of `dependent_rows`, by all sites' ICCs.
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,15 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, holm
-from fedbnsl_server.search.fitted_network import FittedNetwork, SiteMoments, edges_of, families, in_relation, inverse
+from fedbnsl_server.search.fitted_network import (
+    Accuracy,
+    FittedNetwork,
+    SiteMoments,
+    edges_of,
+    families,
+    in_relation,
+    inverse,
+)
 
 FEWEST_EVENTS = 20.0
 """Rows of a site that are expected to have the rarer value of a column of zeros and ones."""
@@ -139,14 +149,15 @@ def site_agreement(
     edges, events = edges_of(network.dag), _events(levels, rows)
     i, c = edges.T
     fits = _fits(network, S, sites, events, rare=_excess_of_levels(levels))
-    kurtosis = _Kurtosis.of(fits.residual, rows, np.isnan(levels))
+    worth = np.array([_rows_of_squares(network, one.accuracy) for one in sites])
+    kurtosis = _Kurtosis.of(fits.residual, worth, np.isnan(levels))
     of_columns = kurtosis(fits.residual)
-    spread = 1.0 + np.maximum(np.sqrt(kurtosis(fits.partial) * of_columns[c]), fits.shared)
+    spread = 1.0 + np.maximum(np.sqrt(kurtosis(fits.partial, worth[:, i]) * of_columns[c]), fits.shared)
     least = np.fmax(fits.residual, v)
     free = rows[:, None] - network.dag.sum(axis=0)[c]
     enough = (fits.events >= FEWEST_EVENTS) & _cells(events, rows, i, c)
     pairs, told = edges, np.where(enough, fits.coefficients, np.nan)
-    errors = np.sqrt(spread * least[:, c] / fits.partial / np.maximum(free, 1.0))
+    errors = np.sqrt(spread * fits.dependence * least[:, c] / fits.partial / np.maximum(free, 1.0))
     apart = np.triu(~(network.dag | network.dag.T | columns.within()), k=1)
     if len(sites) * apart.sum() <= _MOST_COMPARED:
         i, j = np.nonzero(apart)
@@ -156,9 +167,20 @@ def site_agreement(
         varies = np.isfinite(fits.residual[:, i] + fits.residual[:, j])
         pairs = np.concatenate([edges, np.column_stack((i, j))])
         told = np.hstack([told, np.where(enough & varies, covariances, np.nan)])
-        errors = np.hstack([errors, np.sqrt(spread * least[:, i] * least[:, j] / rows[:, None])])
+        grows = np.array([_dependence(network, one.accuracy)[i, j] for one in sites])
+        errors = np.hstack([errors, np.sqrt(spread * grows * least[:, i] * least[:, j] / rows[:, None])])
     known = np.isfinite(told) & (errors > 0.0)
     return Agreement(pairs, len(edges), np.where(known, told, np.nan), np.where(known, errors, np.nan))
+
+
+def _dependence(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
+    """(d, d) by what the variances of products of residuals grow where rows depend on each other."""
+    return np.ones(network.dag.shape) if accuracy.dependent is None else network.dependence(accuracy.dependent)
+
+
+def _rows_of_squares(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
+    """(d,) independent rows that tell as much of the residual variances."""
+    return np.asarray(accuracy.n_samples / _dependence(network, accuracy).diagonal())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +191,7 @@ class _Fits:
     # NaN: it is not identified
     coefficients: Matrix
     partial: Matrix
+    dependence: Matrix  # (P, E) by what the variances of the coefficients grow where rows depend on each other
     residual: Matrix  # (P, d) residual variances; NaN: the column does not vary
     events: Matrix  # (P, E) the fewest events that are expected of a column of the family
     shared: Matrix  # (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s
@@ -185,7 +208,7 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
     of_residuals = _squared(known @ (np.eye(d) - network.weights), network.residual_variance)
     coefficients, partial = np.full((P, len(edges)), np.nan), np.full((P, len(edges)), np.nan)
     residual, fewest = np.full((P, d), np.nan), np.empty((P, len(edges)))
-    shared = np.empty(len(edges))
+    shared, dependence = np.empty(len(edges)), np.ones((P, len(edges)))
     for c in range(d):
         given = parents.get(c, np.empty(0, dtype=np.int64))
         at, family = [place[i, c] for i in given.tolist()], np.append(given, c)
@@ -193,7 +216,11 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
         fewest[:, at] = events[:, family].min(axis=1)[:, None]
         of_parents = _squared(known[:, given] @ inverted, inverted.diagonal())
         shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
+        u = np.column_stack([inverted, np.zeros(len(given))])
+        r = np.append(-network.weights[given, c], 1.0)
         for p, site in enumerate(sites):
+            if site.accuracy.dependent is not None and given.size:
+                dependence[p, at] = site.accuracy.dependent.along(u, r, S[np.ix_(family, family)], family)
             own, free = site.moments, site.accuracy.n_samples - len(given)
             if np.isnan(own[np.ix_(family, family)]).any() or free <= 0.0 or own[c, c] <= 0.0:
                 continue
@@ -203,14 +230,14 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
             partial[p, at] = 1.0 / np.where(identified, inverted.diagonal(), np.nan)
             residual[p, c] = max(float(own[c, c] - own[given, c] @ b), 0.0) * site.accuracy.n_samples / free
     by_residuals = (of_residuals.T * rare[sources]) @ of_residuals
-    return _Fits(coefficients, partial, residual, fewest, shared, by_residuals)
+    return _Fits(coefficients, partial, dependence, residual, fewest, shared, by_residuals)
 
 
 @dataclass(frozen=True, eq=False)
 class _Kurtosis:
     """Excess kurtosis of residuals, by how much their variances differ between sites."""
 
-    rows: Matrix  # (P,) of the sites
+    rows: Matrix  # (P, d) of the sites, as many as are worth as much for a mean square of a residual
     typical: float  # over all columns that are not zeros and ones
 
     @classmethod
@@ -220,12 +247,12 @@ class _Kurtosis:
         own = own[continuous & np.isfinite(own)]
         return cls(rows, max(float(own.mean()), 0.0) if own.size else 0.0)
 
-    def __call__(self, variances: Matrix) -> Matrix:
-        """(K,) from (P, K) variances.
+    def __call__(self, variances: Matrix, rows: Matrix | None = None) -> Matrix:
+        """(K,) from (P, K) variances, and (P, K) rows; None: those of the residuals.
 
         Two sources that make up z and r half each, with the same kurtosis, have half of it in z and in r.
         """
-        own, chance = _excess(variances, self.rows)
+        own, chance = _excess(variances, self.rows if rows is None else rows)
         own = np.where(own > chance, own, 0.0)
         return np.minimum(np.maximum(own, 0.5 * self.typical), MOST_KURTOSIS)
 
@@ -238,7 +265,7 @@ def _excess(variances: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
     from scipy.special import chdtri  # takes long to load, and few commands need it
 
     known = np.isfinite(variances)
-    counted, values = np.where(known, rows[:, None], 0.0), np.where(known, variances, 0.0)
+    counted, values = np.where(known, rows, 0.0), np.where(known, variances, 0.0)
     degrees = np.maximum(known.sum(axis=0) - 1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = (counted * values).sum(axis=0) / counted.sum(axis=0)  # by rows, whatever the sites weigh in the graph

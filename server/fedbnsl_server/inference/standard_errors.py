@@ -5,6 +5,7 @@ residual. An error E of the moments changes coefficient k, to first order, by u'
 S_gg. The variance has two parts:
 
 - sampling: with n Gaussian records (u'S u r'S r + (u'S r)^2) / n, which is v [S_gg^-1]_kk / n, v the residual variance.
+  Where rows depend on others of their group, it has a factor for that (`dependent_rows`).
   Sites that weigh otherwise than as their rows each have a part of their own (the sandwich). Where gaps leave fewer
   rows to some pairs, each entry of u counts as many times as the error of its parent's moment with r is wider;
 - noise of a private run: E = back' N back with N independent of standard deviation s on the moments of the residuals.
@@ -60,6 +61,7 @@ def standard_errors(
         else:
             free = max(accuracy.n_samples - len(given), 1.0)
             sampling = network.residual_variance[c] * inverted.diagonal() / free
+            sampling = sampling * _dependence(network, accuracy, S, c, given, inverted)
         if accuracy.widening is not None:
             sampling = sampling * widened(inverted, S[np.ix_(given, given)], accuracy.widening[given, c])
         found = sampling + _noise(network, accuracy, c, given, inverted)
@@ -71,11 +73,13 @@ def standard_errors(
 def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     """(d,) standard errors of the logarithms of the residual variances.
 
-    Sampling alone gives sqrt(2 / n), noise sqrt(2) times its standard deviation in units of the residual.
+    Sampling alone gives sqrt(2 / n) where rows are independent, noise sqrt(2) times its standard deviation in units of
+    the residual.
     """
     free = np.maximum(accuracy.n_samples - network.dag.sum(axis=0), 1.0)
     share = network.units(accuracy) ** 2 / network.residual_variance
-    return np.asarray(np.sqrt(2.0 / free + 2.0 * (accuracy.noise_std * share) ** 2))
+    factors = 1.0 if accuracy.dependent is None else network.dependence(accuracy.dependent).diagonal()
+    return np.asarray(np.sqrt(2.0 * factors / free + 2.0 * (accuracy.noise_std * share) ** 2))
 
 
 def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
@@ -84,11 +88,16 @@ def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) ->
     Let i not descend from j. The regression of j takes from their product what its parents say of residual i. With a
     the part of residual i that they do not say, as weights of all residuals, the variance of the product is
     a'Va v_j / n plus, with noise of standard deviation s, s^2 |a|^2 in units of the residuals' scales: 1 / n and s^2
-    at most in units of the residuals, and far less where the parents of j stand for i.
+    at most in units of the residuals, and far less where the parents of j stand for i. Where rows depend on each other,
+    the first part has the factor of `dependent_rows`, for a and residual j.
     """
     V, v = network.residual_covariance, network.residual_variance
     units = network.units(accuracy)
-    variance = np.outer(v, v) / accuracy.n_samples + (accuracy.noise_std * np.outer(units, units)) ** 2
+    rows, between = accuracy.dependent, np.empty((0, 0))
+    sampling = np.outer(v, v) / accuracy.n_samples
+    if rows is not None:
+        sampling, between = sampling * network.dependence(rows), network.between_residuals(rows)
+    variance = sampling + (accuracy.noise_std * np.outer(units, units)) ** 2
     least = _LEAST_SHARE * variance
     for j, given in families(network.dag):
         B = network.back[:, given]
@@ -98,6 +107,11 @@ def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) ->
         scaled = units[:, None] * B
         lengths = units**2 - 2.0 * units**2 * (B * G).sum(axis=1) + (G @ (scaled.T @ scaled) * G).sum(axis=1)
         of_j = left * v[j] / accuracy.n_samples + (accuracy.noise_std * units[j]) ** 2 * lengths
+        if rows is not None:
+            P = between @ B
+            of_a = between.diagonal() - 2.0 * (G * P).sum(axis=1) + (G @ (B.T @ P) * G).sum(axis=1)
+            with_j = between[:, j] - G @ P[j]
+            of_j *= rows.factors((of_a, between[j, j], with_j), (left, v[j], np.zeros(len(v))))
         earlier = network.back[j] == 0.0
         variance[earlier, j] = variance[j, earlier] = np.maximum(of_j, least[:, j])[earlier]
     found = np.sqrt(variance / np.outer(v, v))
@@ -112,7 +126,20 @@ def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, i
     S_gg, left = S[np.ix_(given, given)], S[c, c] - 2.0 * S[given, c] @ b + b @ S[np.ix_(given, given)] @ b
     along = inverted @ (S[given, c] - S_gg @ b)  # zero where the site has the common coefficients
     spread = np.einsum("ki,ij,kj->k", inverted, S_gg, inverted)
-    return np.asarray((spread * max(float(left), 0.0) + along**2) / free)
+    found = (spread * max(float(left), 0.0) + along**2) / free
+    return np.asarray(found * _dependence(network, site.accuracy, S, c, given, inverted))
+
+
+def _dependence(
+    network: FittedNetwork, accuracy: Accuracy, S: Matrix, c: int, given: Index, inverted: Matrix
+) -> Matrix | float:
+    """(k,) by what the variances of u'E r grow where rows depend on each other."""
+    if accuracy.dependent is None:
+        return 1.0
+    family = np.append(given, c)
+    u = np.column_stack([inverted, np.zeros(len(given))])
+    r = np.append(-network.weights[given, c], 1.0)
+    return accuracy.dependent.along(u, r, S[np.ix_(family, family)], family)
 
 
 def widened(u: Matrix, S: Matrix, factors: Matrix) -> Matrix:

@@ -105,13 +105,18 @@ def _assumed(plan: Plan) -> Iterator[Note]:
     else:
         yield note("no_variances")
         yield note("no_cancelling")
+    rows = plan.dictionary.rows
+    if plan.sends_between_rows:
+        yield note("rows_alike", group=rows.group)
+    if rows.lags:
+        yield note("nothing_lasts", group=rows.group)
     knowledge = plan.knowledge
     given = {
         "required edge": len(knowledge.required),
         "forbidden edge": len(knowledge.forbidden),
         "tier": len(knowledge.tiers),
     }
-    of_time = ["that nothing causes what was before it"] if plan.dictionary.rows.lags else []
+    of_time = ["that nothing causes what was before it"] if rows.lags else []
     if known := [*(counted(n, what) for what, n in given.items() if n), *of_time]:
         yield note("knowledge", given=known)
 
@@ -123,7 +128,7 @@ def _not_testable(plan: Plan, columns: Columns) -> Iterator[Note]:
         yield note("levels", variables=levels)
     rows = plan.dictionary.rows
     yield note("not_linear")
-    yield note("dependent_rows", lags=rows.lags, averages=rows.averages)
+    yield note("dependent_rows", lags=rows.lags, family=rows.averages or plan.sends_between_rows)
     yield from map(note, ("chosen_rows", "shared_records"))
 
 

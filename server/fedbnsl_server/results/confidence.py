@@ -155,6 +155,18 @@ def estimation_of(confidence: Confidence | None, columns: Columns) -> dict[str, 
         "noise_std": confidence.noise_std,
         "draws": confidence.draws,
         "widened": widened,
+        **({"dependent_rows": _dependent_rows(confidence, columns)} if confidence.others else {}),
+    }
+
+
+def _dependent_rows(confidence: Confidence, columns: Columns) -> dict[str, Any]:
+    """How much rows of a group depend on each other."""
+    of_columns, of_residuals = (dict(zip(columns.names, one, strict=True)) for one in confidence.icc.tolist())
+    return {
+        "other_rows": confidence.others,
+        "counted": confidence.counted,
+        "icc": of_columns,
+        "residual_icc": of_residuals,
     }
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,11 @@ def _precision(estimation: Mapping[str, Any], columns: Columns) -> Precision:
         for other, factor in others.items():
             widening[place[one], place[other]] = widening[place[other], place[one]] = factor
     known = widening if estimation["widened"] else None
-    return Precision(estimation["n_samples"], estimation["noise_std"], known)
+    found = Precision(estimation["n_samples"], estimation["noise_std"], known)
+    if (rows := estimation["dependent_rows"]) is None:
+        return found
+    of_residuals = np.array([rows["residual_icc"][name] for name in columns.names])
+    return replace(found, others=rows["other_rows"], residual_icc=of_residuals)
 
 
 def _remedy(result: Mapping[str, Any]) -> str:

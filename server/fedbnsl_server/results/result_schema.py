@@ -27,6 +27,7 @@ Interval = Annotated[
     Annotated[list[float], Field(min_length=2, max_length=2)] | None,
     BeforeValidator(_known),
 ]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Texts = list[str]
 Names = Annotated[Texts, Field(min_length=2, max_length=2)]
@@ -138,6 +139,15 @@ class Fit(_Part):
     residual_correlation: list[Numbers] | None = None
 
 
+class DependentRows(_Part):
+    """How much rows of a group depend on each other, by column."""
+
+    other_rows: Annotated[float, Field(gt=0.0)]
+    counted: Annotated[float, Field(gt=0.0)]
+    icc: dict[str, Share]
+    residual_icc: dict[str, Share]
+
+
 class Estimation(_Part):
     """What the numbers of confidence rest on."""
 
@@ -145,6 +155,7 @@ class Estimation(_Part):
     noise_std: Annotated[float, Field(ge=0.0)]
     draws: Count
     widened: dict[str, dict[str, Annotated[float, Field(gt=1.0)]]] = {}
+    dependent_rows: DependentRows | None = None
 
 
 class Verdict(_Part):

@@ -172,6 +172,9 @@ _CHECKS: Mapping[str, str] = {
     "no_variances": "nothing about noise variances: an edge is directed where the data or knowledge tell the direction",
     "no_cancelling": "effects along several paths between two variables do not cancel",
     "knowledge": "the plan's knowledge is true: {given:few}",
+    "rows_alike": "any two rows of one {group!r} depend on each other alike, however far apart they are",
+    "nothing_lasts": "{group:?those whom {group!r} tells apart differ|the series of different sites differ} by nothing "
+    "that lasts and is not in the table: a lasting trait acts like a common cause that no table has",
     "tests_residuals": "whether residuals are correlated beyond chance where there is no edge{hidden:? (not of "
     "{hidden:quoted 4}: the noise of privacy hides {one:?it|them})}{least:? (the noise of privacy hides correlations "
     "below about {least:.2g})}",
@@ -196,7 +199,7 @@ _CHECKS: Mapping[str, str] = {
     "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
     "roughly at best",
     "dependent_rows": "{lags:?rows that depend on more than the row before|rows that depend on each other, such as "
-    "several of one {averages:?family|person}}",
+    "several of one {family:?family|person}}",
     "chosen_rows": "rows that were chosen by what the variables say",
     "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
     "send exact moments of measured variables)",

@@ -17,8 +17,8 @@ from fedbnsl.graphs.family_moments import (
 )
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
-from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
-from fedbnsl.rounds.kinds import stage
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
+from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.completion import own_share
@@ -30,6 +30,7 @@ from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
+from fedbnsl_server.search.dependent_rows import DependentRows, of_sites
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.score import extended_penalty
@@ -39,6 +40,8 @@ from fedbnsl_server.search.space import Space
 _BETTER = 1e-3
 # This share of an edge's penalty keeps no edge out that explains anything.
 _NEARLY_NOTHING = 1e-3
+# Of rows that depend on each other, with fewer that count each time.
+_MOST_SEARCHES = 3
 # Edges that knowledge forbids and the tables show: so many are kept.
 _MOST_AGAINST = 20
 
@@ -66,8 +69,15 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     # In pooled units, a column may be far smaller at one site than at another.
     least = LEAST_SQUARE if run.plan.preparation is None else math.ulp(0.0)
     S = symmetric(answer.moments, needed)
-    usable = _are_moments(S, constant_columns=levels, least=least)
-    return "" if usable else "has numbers that cannot be second moments"
+    if not _are_moments(S, constant_columns=levels, least=least):
+        return "has numbers that cannot be second moments"
+    if not run.plan.sends_between_rows:
+        return "has products between rows; none were asked for" if answer.between.size or answer.n_row_pairs else ""
+    if answer.between.size != needed.sum():
+        return f"has {answer.between.size} products between rows; {needed.sum()} were asked for"
+    pairs_of_rows = answer.n_row_pairs <= run.plan.max_rows * (run.plan.max_rows - 1)
+    possible = pairs_of_rows and bool((np.abs(answer.between) <= LARGEST).all())
+    return "" if possible else "has products between rows that no rows have"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -97,6 +107,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         weights,
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
+        _dependent_rows({site: answers[site] for site in told}, needed, used, run),
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
@@ -108,7 +119,23 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     return replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
 
 
-def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, task: Task, run: Run) -> AdmmState:
+def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, run: Run) -> dict[str, DependentRows]:
+    """By site, how its rows depend on each other, in the used columns; empty where none does, or nothing was asked."""
+    if not run.plan.sends_between_rows:
+        return {}
+    products = {site: symmetric(answer.between, needed)[np.ix_(used, used)] for site, answer in answers.items()}
+    n_pairs = {site: answer.n_row_pairs for site, answer in answers.items()}
+    return of_sites(products, n_pairs, dict(zip(answers, run.rows(answers), strict=True)))
+
+
+def _searched(
+    state: AdmmState,
+    told: Mapping[str, Matrix],
+    weights: Matrix,
+    task: Task,
+    run: Run,
+    dependent: Mapping[str, DependentRows],
+) -> AdmmState:
     """The state between used columns after a search, and in the last round the numbers of confidence in its graph."""
     plan = run.plan
     # Rounds before the last only tell the next what to ask for.
@@ -122,24 +149,34 @@ def _searched(state: AdmmState, told: Mapping[str, Matrix], weights: Matrix, tas
         shares = np.array([own_share(S, pooled, share) for S, share in zip(told.values(), known, strict=True)])
         told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
         weights, pooling, rows = weights * shares, pooling * shares, rows * known
-    accuracies = [Accuracy(n) for n in rows.tolist()]
-    accuracy, again, best, rivals = pooled_accuracy(accuracies, pooling.tolist()), None, None, None
+    dependent = {site: one.counting(one.excess(pooled)) for site, one in dependent.items()}
+    for searches_left in reversed(range(_MOST_SEARCHES)):
+        accuracies = [Accuracy(n, dependent=dependent.get(site)) for site, n in zip(told, rows.tolist(), strict=True)]
+        accuracy = pooled_accuracy(accuracies, pooling.tolist())
+        if gaps is not None:
+            n_samples = sum(run.rows(told)) * gaps.known_share
+            accuracy = Accuracy(n_samples, widening=gaps.widening, dependent=accuracy.dependent)
+        counted = weights * [one.counted / one.n_samples for one in accuracies]
+        again, best, rivals = None, None, None
+        if plan.graph_class == "cpdag":
+            again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
+            best = again.found(pooled, progress=run.progress)
+        found = best or _equal_variance(state, list(told.values()), counted, task, run)
+        # What parents leave of a variable may depend on other rows more than the variable itself does.
+        network = fitted(found.dag, pooled, run.mask.columns) if dependent and searches_left else None
+        if network is None or not any(one.is_more(network.excess(one)) for one in dependent.values()):
+            break
+        dependent = {site: one.counting(network.excess(one)) for site, one in dependent.items()}
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
-    is_mean = True  # whether the pooled moments are a mean of those of `several`
+    is_mean = gaps is None or not gaps.lacks_columns  # whether the pooled moments are a mean of those of `several`
     if gaps is not None:
-        accuracy = Accuracy(sum(run.rows(told)) * gaps.known_share, widening=gaps.widening)
-        is_mean = not gaps.lacks_columns
         several = {
             site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
         }
-    if plan.graph_class == "cpdag":
-        again = _class_search(told if gaps is None else {}, weights, accuracy, task, run)
-        best = again.found(pooled, progress=run.progress)
+    if best is not None and again is not None:
         if last and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
-    else:
-        found = _equal_variance(state, list(told.values()), weights, task, run)
     if not last:
         return _with_graph(state, found, run)
     rng = np.random.default_rng(plan.search_seed)
@@ -178,13 +215,13 @@ def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, 
     """
     plan, mask = run.plan, run.mask
     candidates, seed = parent_candidates(task.neighbours.support(), mask), plan.search_seed
-    penalty = extended_penalty(accuracy.n_samples, len(candidates))
+    penalty = extended_penalty(accuracy.counted, len(candidates))
     if told:
         penalty = edge_penalty(
             list(told.values()), rows.tolist(), candidates=candidates, mask=mask, seed=seed,
             progress=run.progress,
         )  # fmt: skip
-    return ClassSearch(candidates, mask, accuracy.n_samples, penalty, plan.threshold, seed)
+    return ClassSearch(candidates, mask, accuracy.counted, penalty, plan.threshold, seed)
 
 
 def among_rivals(
@@ -288,7 +325,13 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     size[size == 0.0] = 1.0  # a level that occurs at few sites
     values = moments / size[places[:, 0]] / size[places[:, 1]]
     of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
-    return [Compared.of_products(values, places, of_squares, run.rows(answers), one_vote=one_vote)]
+    found = Compared.of_products(values, places, of_squares, run.rows(answers), one_vote=one_vote)
+    if dependent := _dependent_rows(answers, needed, np.arange(len(needed)), run):
+        pooled = symmetric(np.average(moments, axis=0, weights=run.rows(answers)), needed)
+        i, j = places.T
+        grows = np.array([1.0 + one.others * one.excess(pooled)[i, j] for one in dependent.values()])
+        found = replace(found, variances=found.variances * grows)
+    return [found]
 
 
 def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:

@@ -111,7 +111,7 @@ class ClassSearch:
     # candidates, mask, penalty, threshold, seed: as in `ClassProblem`
     candidates: Mask
     mask: EdgeMask
-    n_samples: float  # records that the moments have, in which an edge costs this penalty
+    n_samples: float  # records that count, in which an edge costs this penalty
     penalty: float
     threshold: float
     seed: int
@@ -123,10 +123,9 @@ class ClassSearch:
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask | None = None, /) -> ClassProblem:
         """The same question to other moments, with a penalty for as many records as they have; see `Search`."""
-        penalty = self.penalty * self.n_samples / accuracy.n_samples
-        return ClassProblem(
-            moments, self.candidates, self.mask, penalty, self.threshold, self.seed, n_samples=accuracy.n_samples
-        )
+        counted = accuracy.counted
+        penalty = self.penalty * self.n_samples / counted
+        return ClassProblem(moments, self.candidates, self.mask, penalty, self.threshold, self.seed, n_samples=counted)
 
 
 def edge_penalty(

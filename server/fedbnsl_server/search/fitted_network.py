@@ -6,12 +6,13 @@ graph they are uncorrelated, and the noise of a private run is that of moments o
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.dependent_rows import DependentRows, excess_of
 
 SINGULAR = 1e-6
 """Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
@@ -46,6 +47,13 @@ class Accuracy:
     # (d, d) at least 1: by how much larger the sampling error of a moment of two residuals is than that of n_samples
     # records, as rows with gaps have few of both columns; infinite: none has both. None: all are alike
     widening: Matrix | None = None
+    # rows of groups that depend on each other; None: all are independent
+    dependent: DependentRows | None = None
+
+    @property
+    def counted(self) -> float:
+        """How many rows a score counts."""
+        return self.n_samples if self.dependent is None else self.n_samples / self.dependent.factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +89,18 @@ class FittedNetwork:
     def of_columns(self, S_e: Matrix) -> Matrix:
         """(d, d) moments of the columns, from moments of the residuals."""
         return _symmetric(self.back.T @ S_e @ self.back)
+
+    def dependence(self, dependent: DependentRows) -> Matrix:
+        """(d, d) variance factors of the products of two residuals; see `dependent_rows`."""
+        return 1.0 + dependent.others * self.excess(dependent)
+
+    def excess(self, dependent: DependentRows) -> Matrix:
+        """(d, d) g of the products of two residuals; see `dependent_rows`."""
+        return excess_of(self.between_residuals(dependent), self.residual_covariance)
+
+    def between_residuals(self, dependent: DependentRows) -> Matrix:
+        """(d, d) mean products of the residuals of two rows of a group, zero where they are unknown."""
+        return np.nan_to_num(self.of_residuals(dependent.between))
 
     def stays_positive(self, accuracy: Accuracy) -> bool:
         """Whether errors leave moments of the residuals positive: eigenvalues lie within 2 sqrt(d) errors of 1."""
@@ -155,7 +175,12 @@ def pooled_accuracy(accuracies: Sequence[Accuracy], weights: Sequence[float]) ->
     shares = np.array(weights, dtype=np.float64) / math.fsum(weights)
     rows = np.array([one.n_samples for one in accuracies])
     noise = np.array([one.noise_std for one in accuracies])
-    return Accuracy(1.0 / float((shares**2 / rows).sum()), float(np.linalg.norm(shares * noise)), accuracies[0].scales)
+    variances = shares**2 / rows
+    n_samples, dependent = 1.0 / float(variances.sum()), accuracies[0].dependent
+    if dependent is not None:
+        others = [0.0 if one.dependent is None else one.dependent.others for one in accuracies]
+        dependent = replace(dependent, others=n_samples * float(variances @ np.array(others)))
+    return Accuracy(n_samples, float(np.linalg.norm(shares * noise)), accuracies[0].scales, dependent=dependent)
 
 
 def _positive(S: Matrix, squares: Matrix) -> Matrix:

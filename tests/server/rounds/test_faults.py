@@ -1,9 +1,12 @@
 """What a coordinator refuses of an answer, so that no one site can make a run useless for the others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedbnsl.graphs.family_moments import needed_moments, parent_candidates
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.plan import Plan
@@ -21,6 +24,19 @@ D, SITES = 3, ("a", "b", "c")
 PLAN = Plan(rounds=2, refit_rounds=0, moments_rounds=1, value_type="float32")
 RUN = Run(PLAN, EdgeMask(Knowledge(), ["x", "y", "z"]), dict.fromkeys(SITES, 100))
 GRAPH = SparseMatrix(D, np.array([1, 5]), np.ones(2))
+
+
+def test_products_between_rows_are_refused_where_none_were_asked_for_or_no_rows_can_have_them() -> None:
+    described = Dictionary.model_validate({"p": {"kind": "group", "within": "rows"}, "x": {}, "y": {}, "z": {}})
+    asked = replace(RUN, plan=Plan.load("standard").with_dictionary(described, origin="test"))
+    task, plain = moments.Task(GRAPH), answer_of(np.eye(D))
+    told = replace(plain, between=0.5 * plain.moments, n_row_pairs=900)
+    assert not moments_round.fault(told, task, asked)
+    assert "none were asked for" in moments_round.fault(told, task, RUN)
+    assert "none were asked for" in moments_round.fault(replace(plain, n_row_pairs=1), task, RUN)
+    assert "has 0 products between rows; 6 were" in moments_round.fault(plain, task, asked)
+    assert "no rows have" in moments_round.fault(replace(told, between=np.full(6, 1e40)), task, asked)
+    assert "no rows have" in moments_round.fault(replace(told, n_row_pairs=2**64 - 1), task, asked)
 
 
 @pytest.mark.parametrize("value", [LARGEST_WEIGHT * 1.01, -1e160])

@@ -30,6 +30,7 @@ def preparation(run: ReportedRun) -> dict[str, Any] | None:
         "variables": _variables(run),
         "has_centres": bool(told.get("centres")),
         "has_scales": bool(told.get("scales")),
+        "has_icc": dependent_rows(run.result) is not None,
         "sites": [_of_site(site, of["n_samples"], of["rows_used"]) for site, of in run.result["sites"].items()],
     }
 
@@ -59,9 +60,17 @@ def in_short(result: Mapping[str, Any]) -> str:
         rows = f"rows used {used:,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
         if gaps := result.get("gaps"):
             rows += f", by EM: gaps leave {gaps['known_share']:.0%} of their worth"
+        if told := dependent_rows(result):
+            rows += f"; they count as {told['counted']:,.0f}, for rows of a group depend on each other"
     else:
         rows = "rows used are known at the sites alone" if result["privacy"] else "rows used are not known"
     return f"{off[settings['intercept']]}, {by[settings['scale']]}; {rows}"
+
+
+def dependent_rows(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How much rows of a group depend on each other; None: they count as independent."""
+    estimation: Mapping[str, Any] = result.get("estimation") or {}
+    return estimation.get("dependent_rows")
 
 
 def rows_used(result: Mapping[str, Any]) -> int | None:
@@ -175,6 +184,7 @@ def _blocks(run: ReportedRun) -> list[str]:
 def _variables(run: ReportedRun) -> list[dict[str, str]]:
     """What was done with each variable: centre and scale are in its unit and after the transform, by column."""
     told: Mapping[str, Any] = run.result["preparation"] or {}
+    dependent = dependent_rows(run.result) or {"icc": {}}
     rows: list[dict[str, str]] = []
     for name, places in zip(run.columns.variables, run.columns.members(), strict=True):
         entry = run.plan.dictionary[name] if name in run.plan.dictionary else Entry()
@@ -189,6 +199,7 @@ def _variables(run: ReportedRun) -> list[dict[str, str]]:
                 "levels": ", ".join(entry.levels),
                 "centre": _said(told.get("centres"), of, name),
                 "scale": _said(told.get("scales"), of, name),
+                "icc": _said(dependent["icc"], of, name),
             }
         )
     return rows

@@ -1,7 +1,8 @@
 """Paragraphs that only the page has, made from what `run_files` has read: the rest is in `results.sentences`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedbnsl.console.wording import counted
 from fedbnsl.protocol.messages import Yields
@@ -116,13 +117,20 @@ def columns(run: ReportedRun) -> dict[str, bool]:
 
 def estimation_words(run: ReportedRun) -> str:
     """What intervals and shares are, and from what; empty where the run has none."""
-    told, known = run.result["estimation"] or {"noise_std": 0.0, "draws": 0}, columns(run)
+    told: Mapping[str, Any] = run.result["estimation"] or {"noise_std": 0.0, "draws": 0}
+    known = columns(run)
     words: list[str] = []
     if known["interval"]:
         noise = " and the noise of privacy" * bool(told["noise_std"])
         words.append(
             f"Intervals cover 95 % and count sampling error{noise}, given the graph: they do not count that the graph "
             "was chosen with the same data."
+        )
+    if rows := told.get("dependent_rows"):
+        words.append(
+            f"They count that rows of a group depend on each other, as the other {rows['other_rows']:.3g} rows of its "
+            f"group say part of what a row says. The search counted {rows['counted']:,.0f} rows, as if all pairs of "
+            "variables depended on it as much as the pair that does most."
         )
     if known["shares"]:
         draws = f" {told['draws']:,}" if told["draws"] else ""

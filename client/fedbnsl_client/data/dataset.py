@@ -31,6 +31,7 @@ from fedbnsl_client.data.checks import (
     zeros_for_gaps,
 )
 from fedbnsl_client.data.columns import check_names, choose, like
+from fedbnsl_client.data.forgotten_groups import of_source
 from fedbnsl_client.data.mapped_array import (
     RowsElsewhere,
     gathered,
@@ -184,7 +185,7 @@ class Dataset:
             codes = source.codes(header, chosen.positions, chosen.readings)
             times = times_of(chosen.readings)
             X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times)
-            odd = table.odd()
+            odd = (*table.odd(), *of_source(source, header, {header[k] for k in chosen.positions}, dictionary, X))
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")

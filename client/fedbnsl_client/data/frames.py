@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from fedbnsl_client.data.cell_problems import CellProblems
 from fedbnsl_client.data.checks import LEAVE_OUT, in_one_line
 from fedbnsl_client.data.columns import letters_of, read_names, unlike
 from fedbnsl_client.data.dataset import Dataset, times_of
-from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, Reading, readings
+from fedbnsl_client.data.forgotten_groups import asked, unused_identifiers
+from fedbnsl_client.data.reading import MISSING, NO_DICTIONARY, SAME_NAMES, GroupReading, Reading, readings
 
 # By name: pandas, whose types these are, is no dependency.
 _MISSING = ("NoneType", "NAType", "NaTType")
@@ -237,7 +239,12 @@ def _dataset(
         raise DataError(f"{site}: " + in_one_line(problems), remedy=_CORRECT if dictionary else _DESCRIBE)
     X = np.column_stack(codes) if codes else np.empty((0, 0))
     times = times_of(reading)
-    return Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False, times=times, absent=absent)
+    data = Dataset.of_values(variables, X, origin=site, dictionary=dictionary, warn=False, times=times, absent=absent)
+    groups = {
+        name: _codes(columns[name], GroupReading(MISSING), text_is_read=True)[0]
+        for name in unused_identifiers(names, here, dictionary)
+    }
+    return replace(data, odd=(*data.odd, *asked(groups, None if dictionary.rows else data.X)))
 
 
 def _codes(column: Any, reading: Reading, *, text_is_read: bool) -> tuple[Matrix, list[tuple[int, object]]]:

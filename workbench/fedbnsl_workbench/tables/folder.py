@@ -18,7 +18,7 @@ from fedbnsl.files.durable import make_folder
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data import plan_fit
+from fedbnsl_client.data import forgotten_groups, plan_fit
 from fedbnsl_client.data.cell_forms import FORMS_IN_WORDS, Form, form_of
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
@@ -168,14 +168,22 @@ def write_federation(federation: SyntheticFederation, out: Path) -> list[Path]:
     return paths
 
 
-def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str, int]:
+def split(path: Path, n_sites: int, out: Path, *, seed: int | None, group: str = "") -> dict[str, int]:
     """Deal the rows of one table to several sites; returns rows by site.
 
     Cells are handed on as they stand in the file, but separated by commas, and numbers with decimal points. Cells that
     no run can read are a DataWarning: their columns may be left out later.
 
-    `seed`: shuffle the rows with this seed first; None deals contiguous blocks. Raises DataError if the file cannot be
-    read or has too few rows. Raises ResultError if the output folder holds tables already, or cannot be written.
+    Raises DataError if the file cannot be read, has too few rows or groups, or no such group column, or a row belongs
+    to no group. Raises ResultError if the output folder holds tables already, or cannot be written.
+
+    Parameters
+    ----------
+    seed
+        Shuffle the rows, or groups, with this seed first; None deals contiguous blocks.
+    group
+        A column whose equal cells are of one patient: each site gets as many of them, with all of their rows. Empty:
+        rows are dealt one by one.
     """
     names = read_header(path)
     rows = list(rows_of(path, names))
@@ -187,14 +195,50 @@ def split(path: Path, n_sites: int, out: Path, *, seed: int | None) -> dict[str,
         warnings.warn(text, DataWarning, stacklevel=2)
     if seed is not None and (text := _hidden_groups(names, rows)):
         warnings.warn(f"{path}: {text}", DataWarning, stacklevel=2)
-    order = np.arange(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows))
+    if not group:
+        for text in _forgotten_groups(names, rows):
+            warnings.warn(f"{path}: {text}", DataWarning, stacklevel=2)
+    dealt = list(_rows_by_group(path, names, rows, group).values()) if group else [[k] for k in range(len(rows))]
+    if len(dealt) < n_sites:
+        raise DataError(f"{path}: {len(dealt)} values of {group!r} cannot be split over {n_sites} sites")
+    order = np.arange(len(dealt)) if seed is None else np.random.default_rng(seed).permutation(len(dealt))
     new_folder(out)
     sizes: dict[str, int] = {}
     parts: list[list[int]] = [part.tolist() for part in np.array_split(order, n_sites)]
     for k, part in enumerate(parts):
-        write_table(out / f"site-{k + 1}.csv", header, [rows[r] for r in part])
-        sizes[f"site-{k + 1}"] = len(part)
+        own = [rows[r] for place in part for r in dealt[place]]
+        write_table(out / f"site-{k + 1}.csv", header, own)
+        sizes[f"site-{k + 1}"] = len(own)
     return sizes
+
+
+def _rows_by_group(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], group: str) -> dict[str, list[int]]:
+    """The places of the rows by their cell of a column, in the order in which these occur."""
+    if group not in names:
+        raise DataError(f"{path}: no column is called {group!r}; it has {first_few(map(repr, names))}")
+    column, found = names.index(group), dict[str, list[int]]()
+    for k, row in enumerate(rows):
+        found.setdefault(row[column].strip(), []).append(k)
+    if without := [len(found[cell]) for cell in found if cell in MISSING]:
+        raise DataError(f"{path}: column {group!r}: {sum(without)} row(s) lack a value, and belong to no group")
+    return found
+
+
+def _forgotten_groups(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Ask about columns that seem to tell which rows belong together."""
+    perhaps = forgotten_groups.unused_identifiers(names, (), NO_DICTIONARY)
+    if not perhaps:
+        return []
+    cells = {name: np.array([row[k].strip() for row in rows]) for k, name in enumerate(names)}
+    codes = {name: np.unique(cells[name], return_inverse=True)[1].astype(np.float64) for name in perhaps}
+    for name, places in codes.items():
+        places[np.isin(cells[name], list(MISSING))] = np.nan
+    others = [[as_number(cell) for cell in of] for name, of in cells.items() if name not in perhaps]
+    X = np.array(others, dtype=np.float64).reshape(len(others), len(rows)).T
+    return [
+        f"{one.text}. --group COLUMN keeps the rows of a patient at one site"
+        for one in forgotten_groups.asked(codes, X)
+    ]
 
 
 def _no_numbers(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], out: Path) -> Iterator[str]:

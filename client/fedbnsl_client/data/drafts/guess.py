@@ -17,6 +17,7 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
+from fedbnsl_client.data.forgotten_groups import may_tell_groups, names_records
 from fedbnsl_client.data.repeats import may_number_rows
 from fedbnsl_client.data.suspected_codes import CODES_OF_MISSING
 
@@ -37,32 +38,6 @@ _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, n
 TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
-_NAMES_OF_RECORDS = frozenset(
-    [
-        "id",
-        "ids",
-        "pid",
-        "patid",
-        "patientid",
-        "subjid",
-        "subject",
-        "subjectid",
-        "usubjid",
-        "studyid",
-        "recordid",
-        "caseid",
-        "patient",
-        "patnr",
-        "patientennummer",
-        "fallnummer",
-        "mrn",
-        "uuid",
-        "identifier",
-        "nr",
-        "index",
-        "key",
-    ]
-)
 _NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
 _NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
 _FIVE_DIGITS = 10_000
@@ -224,14 +199,14 @@ def _numbers_rows(name: str, cells: ColumnCells) -> str:
     if not _occurs_once(cells):
         return ""
     is_dense = max(cells.numbers) - min(cells.numbers) < 2 * n
-    if is_dense or cells.rising or n >= _ENOUGH_ROWS or _names_records(name):
+    if is_dense or cells.rising or n >= _ENOUGH_ROWS or names_records(name):
         return f"whole numbers, none of them twice in {n:,} rows: an identifier or row number?"
     return ""
 
 
 def _asks_of_whole(name: str, cells: ColumnCells) -> Iterator[str]:
     distinct, n = len(cells.numbers), cells.n_numbers
-    if _names_records(name):
+    if names_records(name):
         yield "an identifier of patients or records is no variable: is it one?"
     elif _occurs_once(cells):
         yield f"none of its {n} values occurs twice: an identifier is no variable; is it one?"
@@ -253,17 +228,12 @@ def _are_rounded(cells: ColumnCells) -> bool:
 
 def _repeated_records(name: str, distinct: int, cells: ColumnCells) -> str:
     """What to ask where a column that seems to name patients has several rows of one; empty: nothing."""
-    if not _names_records(name) or cells.once or distinct <= _FEW_WHOLE_NUMBERS:
+    if not may_tell_groups(name, distinct, repeat=not cells.once):
         return ""
     return (
         f"{distinct:,} values in {cells.n:,} rows: do several rows belong to one patient? Then take its entry in: "
         "kind = 'group' makes one record of them. Otherwise rows count as independent"
     )
-
-
-def _names_records(name: str) -> bool:
-    words = [word for word in re.split(r"[^a-z]+", name.casefold()) if word]
-    return not _NAMES_OF_RECORDS.isdisjoint(words) or words[-1:] == ["number"]
 
 
 def _tail(cells: ColumnCells) -> Iterator[str]:

@@ -51,6 +51,7 @@ from fedbnsl.protocol.versions import own_versions
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.outlying import known_values
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_client.participant import Participant
@@ -199,6 +200,10 @@ def take_part(
         )
     if end.search_ended_early:
         notice("the coordinator's operator ended a search early: its result says which one, and what it lacks")
+    if units is not None and units.limits.size:
+        table, lines = known_values(table, units.limits)
+        for line in lines:
+            (told.aside or notice)(line)
     if out is not None:
         _keep(out, table, learned, plan)
     return learned

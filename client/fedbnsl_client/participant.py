@@ -92,10 +92,10 @@ class Participant:
             mask,
             journal or Unaccounted(),
             randbelow,
-            self._snapshot.units,
-            member,
+            member=member,
             group_sizes=dataset.group_sizes,
         )
+        self._take_units(self._snapshot.units)
         self._take_memberships(self._snapshot.memberships)
         self._take_covariances(self._snapshot.completed_by)
         self._rounds: dict[str, LocalRounds] = {}
@@ -149,9 +149,10 @@ class Participant:
             return
         scales = units.scales
         usable = (np.abs(units.centres) <= LARGEST).all() and ((scales >= 1 / LARGEST) & (scales <= LARGEST)).all()
+        usable &= self._plan.leaves_out_outlying or not units.limits.size
         if self._plan.preparation is None or self._problem.units not in (None, units) or not usable:
             raise RemoteProtocolError("the coordinator sent units that this run cannot have: nothing was computed")
-        self._problem = replace(self._problem, units=units)
+        self._problem = self._problem.in_units(units)
 
     def _take_covariances(self, told: Covariances | None) -> None:
         """Complete rows with gaps by these from now on; they come once.

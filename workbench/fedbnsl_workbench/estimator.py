@@ -22,6 +22,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.frames import categories_of, dictionary_from, site_tables, table_over
+from fedbnsl_client.data.outlying import known_values
 from fedbnsl_client.data.plan_fit import remarks, rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
@@ -335,7 +336,7 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         result, plan = vars(self)["result_"], self._plan_used()
         own = table_over(table, self._names(), plan.dictionary, may_lack=plan.uses_gaps)
         return personalise(
-            rows_for(own, plan).reordered(vars(self)["columns_"].tolist()),
+            self._known(rows_for(own, plan)),
             columns_of(result).spread(learned_graph(result)),
             intercept=has_intercept(plan.preparation),
         )
@@ -345,13 +346,21 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
         Raises DataError if the run's plan uses rows with gaps, and hardly a row is without.
         """
-        complete = rows_for(table, self._plan_used()).complete_cases()
+        complete = self._known(rows_for(table, self._plan_used())).complete_cases()
         if self._plan_used().uses_gaps and complete.n_samples < min(MIN_ROWS, table.n_samples):
             raise DataError(
                 f"{complete.n_samples} of {table.n_samples} rows are without a missing value; {MIN_ROWS} are needed",
                 remedy="Scores are of rows that lack nothing.",
             )
-        return complete.reordered(vars(self)["columns_"].tolist())
+        return complete
+
+    def _known(self, table: Dataset) -> Dataset:
+        """A table over `columns_`, without the values that counted as missing in the run, as they lie far apart."""
+        table, outlying = table.reordered(vars(self)["columns_"].tolist()), vars(self)["result_"]["outlying"]
+        if not outlying:
+            return table
+        limits = [outlying[name]["limit"] if name in outlying else math.inf for name in table.variables]
+        return known_values(table, np.array(limits))[0]
 
     def _plan_used(self) -> Plan:
         plan: Plan = vars(self)["plan_"]

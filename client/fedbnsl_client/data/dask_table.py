@@ -234,6 +234,10 @@ class DaskRows(RowsElsewhere):
         """See `RowsElsewhere.with_zeros`."""
         return self._after(zeros_for_gaps, self.shape)
 
+    def after(self, step: Callable[[Matrix], Matrix]) -> Self:
+        """See `RowsElsewhere.after`."""
+        return self._after(step, self.shape)
+
     def _after(self, step: Callable[[Matrix], Matrix], shape: tuple[int, int]) -> Self:
         recipe = replace(self._recipe, steps=(*self._recipe.steps, step))
         return type(self)(self._cluster, self._parts, recipe, shape)

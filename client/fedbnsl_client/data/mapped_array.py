@@ -72,6 +72,10 @@ class RowsElsewhere(ABC):
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that hold a NaN."""
 
+    @abstractmethod
+    def after(self, step: Callable[[Matrix], Matrix]) -> Self:
+        """The table of as many rows and columns that this makes of each block."""
+
 
 def rows_a_block(n_columns: int) -> int:
     """How many rows are in memory at a time."""

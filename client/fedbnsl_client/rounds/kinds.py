@@ -3,10 +3,10 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from fedbnsl.protocol.messages import (
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.outlying import without_outlying
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
 from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
 from fedbnsl_client.losses.completed import Completed, Patterns
@@ -91,6 +92,13 @@ class LocalProblem:
     grouped: list[Patterns] = field(default_factory=list[Patterns])
     # (G,) rows of each group, in the order of the table, where rows of a group stay rows; otherwise empty
     group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def in_units(self, units: Units) -> Self:
+        """The problem in these units, without values beyond their limits."""
+        if self.units is not None:
+            return self
+        X = without_outlying(self.X, units.limits) if units.limits.size else self.X
+        return replace(self, X=X, units=units)
 
     def attempt(self, t: int) -> int:
         """How often round t was given up before; the setup is given up with the round that sends it."""

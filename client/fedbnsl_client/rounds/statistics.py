@@ -8,6 +8,7 @@ import numpy as np
 from fedbnsl.errors import LocalProtocolError
 from fedbnsl.protocol.messages import MaskedSum, RoundTask
 from fedbnsl.rounds.statistics import Answer, summands
+from fedbnsl_client.data.outlying import tails
 from fedbnsl_client.data.preparation import column_statistics
 from fedbnsl_client.rounds.kinds import LocalRounds
 
@@ -20,9 +21,11 @@ class Rounds(LocalRounds):
         preparation = self.problem.plan.preparation
         if preparation is None:
             raise LocalProtocolError("statistics belong to plans with [preparation]")
-        if self.problem.plan.privacy is None:
-            means, variances, n_values = column_statistics(self.problem.X, preparation)
-            return Answer(means, variances, float(len(self.problem.X)), n_values)
+        plan, X = self.problem.plan, self.problem.X
+        if plan.privacy is None:
+            means, variances, n_values = column_statistics(X, preparation)
+            told = tails(X, plan.numbers(self.problem.mask.columns)) if plan.leaves_out_outlying else ()
+            return Answer(means, variances, float(len(X)), n_values, *told)
         noisy = self.problem.noisy_columns
         if self.problem.member is not None:
             low, high = self.problem.bounds

@@ -29,7 +29,7 @@ from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 from fedbnsl.plan.refusals import explain
 from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 # Strict: `rounds = true` or `rounds = "1"` is a slip, not a number.
 Count = Annotated[int, Field(strict=True)]
@@ -352,6 +352,18 @@ class Plan(BaseModel):
         return self.privacy is None and self.preparation is not None and self.preparation.missing == "em"
 
     @property
+    def leaves_out_outlying(self) -> bool:
+        """Whether values that lie far apart from all others count as missing."""
+        return self.completes and self.preparation is not None and self.preparation.outlying == "missing"
+
+    def numbers(self, columns: Columns) -> Mask:
+        """(d,) which columns of a run hold numbers, not levels."""
+        of_variable = [
+            name not in self.dictionary or not self.dictionary[name].has_levels for name in columns.variables
+        ]
+        return np.array(of_variable, dtype=bool)[columns.variable_of]
+
+    @property
     def completes_privately(self) -> bool:
         """Whether what was released completes records with gaps."""
         return self.privacy is not None and self.preparation is not None and self.moments_rounds > 0
@@ -499,6 +511,8 @@ class Plan(BaseModel):
         content = {**self.model_dump(mode="json"), "dictionary": self.dictionary.content()}
         if not self.absent:  # approvals and checkpoints of earlier versions hold digests without it
             del content["absent"]
+        if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
+            del content["preparation"]["outlying"]
         if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
             first = {new: old for old, new in _RENAMED.items()}
             content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}

@@ -33,6 +33,12 @@ class Preparation(BaseModel):
         "out (the site counts them); or refused. Not used by a private run: with moments_rounds, what was released "
         "completes records; otherwise they are zeros",
     )
+    outlying: Literal["missing", "keep"] = Field(
+        default="keep",
+        description="values of numbers that lie far apart from all others of their column, beyond a gap that no smooth "
+        "distribution has, such as a slip of the decimal point: they count as missing, with the rows' other values "
+        "used (only with missing = em, without privacy), and the result names them; or nobody looks for them",
+    )
     missing_most: Annotated[Real, Field(ge=0, le=1)] = Field(
         default=0.5,
         description="with complete-cases: largest share of rows that may be left out; beyond it a site refuses",
@@ -58,6 +64,8 @@ class Preparation(BaseModel):
                 "rows with a missing value are used: their sums are completed by the covariances of all sites, in up "
                 f"to {MOST_EM_ROUNDS} more rounds (EM), which assumes that values are missing at random"
             )
+            if self.outlying == "missing":
+                yield "values that lie far apart from all others of their column count as missing, and are named"
         elif private and moments:
             yield (
                 "what was released completes records with a missing value, which assumes that values are missing at "

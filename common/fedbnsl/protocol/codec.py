@@ -226,18 +226,26 @@ def _decode_losses(wire: federation.Task) -> tuple[Loss, ...]:
 
 
 def _encode_units(units: Units | None) -> federation.Units | None:
-    return None if units is None else federation.Units(centre=units.centres.tolist(), scale=units.scales.tolist())
+    if units is None:
+        return None
+    return federation.Units(
+        centre=units.centres.tolist(),
+        scale=units.scales.tolist(),
+        limit=np.nan_to_num(units.limits, posinf=0.0).tolist(),
+    )
 
 
 def _decode_units(wire: federation.Task | federation.JoinReply, n_variables: int) -> Units | None:
     if not wire.HasField("units"):
         return None
-    centres, scales = finite(wire.units.centre), finite(wire.units.scale)
-    if centres.size not in (0, n_variables) or scales.size != n_variables or (scales <= 0).any():
+    centres, scales, limits = finite(wire.units.centre), finite(wire.units.scale), finite(wire.units.limit)
+    sizes = centres.size in (0, n_variables) and scales.size == n_variables and limits.size in (0, n_variables)
+    if not sizes or (scales <= 0).any() or (limits < 0).any():
         raise MalformedMessageError(
-            f"units of {centres.size} centres and {scales.size} scales, or a scale not above 0; expected {n_variables}"
+            f"units of {centres.size} centres, {scales.size} scales and {limits.size} limits, a scale not "
+            f"above 0, or a limit below 0; expected {n_variables}"
         )
-    return Units(centres, scales)
+    return Units(centres, scales, np.where(limits > 0.0, limits, np.inf))
 
 
 def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:

@@ -137,6 +137,9 @@ class Units:
 
     centres: Matrix  # (d,) one mean over all records; empty: every site uses its own, or none, as the plan says
     scales: Matrix  # (d,) above 0, in units of the variables
+    # (d,) values that are as far from the median of their site count as missing; infinite: none of the column does;
+    # empty: none at all
+    limits: Matrix = field(default_factory=lambda: np.empty(0))
 
     def weights_of_tables(self, W: Matrix) -> Matrix:
         """(d, d) weights between prepared columns in the tables' own units."""

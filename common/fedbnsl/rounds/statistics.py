@@ -10,13 +10,23 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.matrix_codec import Encoding, finite
 from fedbnsl.protocol.messages import Content, Yields
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 5
 NUMBERS = "variances"
-RELEASES = "sums that tell means and spreads of the columns"
+RELEASES = (
+    "sums that tell means and spreads of the columns, and where asked how many values lie how far from the middle"
+)
 YIELDS = Yields.SETUP
+
+NORMAL = 1.4826
+"""The standard deviation of normal values, in median distances from the median."""
+
+TAIL, BINS_AN_OCTAVE = 3.0, 4
+"""Values are counted that are so many spreads from their median, in so many bins for each doubling of the distance."""
+
+_LARGEST_BIN = 1100 * BINS_AN_OCTAVE  # beyond all finite distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +49,17 @@ class Answer(Content):
     """Rows that are used: with EM those that have a value, else those without a gap; 0 in a private run: all are."""
     n_values: Matrix = field(default_factory=lambda: np.empty(0))
     """(d,) rows that have a value in each column: with EM, where empty says all of them, and noisy in a private run."""
+    spreads: Matrix = field(default_factory=lambda: np.empty(0))
+    """(d,) `NORMAL` times the median distance from the site's median, 0 in columns of levels; empty where nobody asks
+    for outlying values."""
+    far: Index = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+    """(k, 3) columns, bins and counts of values `TAIL` spreads from the median or more, each place once and in order:
+    bin n is of distances from 2^(n / BINS_AN_OCTAVE) on."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
-        return self.means.size + self.variances.size + self.n_values.size + 1, False
+        own = self.spreads.size + self.far.size
+        return self.means.size + self.variances.size + self.n_values.size + own + 1, False
 
 
 def summands(n_values: Matrix, variances: Matrix, half_ranges: Matrix) -> list[int]:
@@ -76,6 +93,11 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     wire.statistics.variance.extend(answer.variances.tolist())
     wire.statistics.complete_rows = answer.complete_rows
     wire.statistics.n_values.extend(answer.n_values.tolist())
+    wire.statistics.spread.extend(answer.spreads.tolist())
+    columns, bins, counts = answer.far.T.tolist()
+    wire.statistics.far_column.extend(columns)
+    wire.statistics.far_bin.extend(bins)
+    wire.statistics.far_count.extend(counts)
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
@@ -88,4 +110,21 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     n_values = finite(wire.statistics.n_values)
     if n_values.size not in (0, n_variables) or (n_values < 0.0).any():
         raise MalformedMessageError(f"{n_values.size} counts of values; expected {n_variables} possible ones, or none")
-    return Answer(means, variances, float(rows[0]), n_values)
+    spreads, far = finite(wire.statistics.spread), _far(wire.statistics, n_variables)
+    if spreads.size not in (0, n_variables) or (spreads < 0.0).any():
+        raise MalformedMessageError(f"{spreads.size} spreads; expected {n_variables} that are not negative, or none")
+    return Answer(means, variances, float(rows[0]), n_values, spreads, far)
+
+
+def _far(told: federation.Statistics, n_variables: int) -> Index:
+    """(k, 3) columns, bins and counts of far values; raises MalformedMessageError for impossible ones."""
+    parts = (told.far_column, told.far_bin, told.far_count)
+    if len({len(part) for part in parts}) > 1 or any(count >= 2**62 for count in told.far_count):
+        raise MalformedMessageError("far values whose columns, distances and counts do not fit together")
+    far = np.array(parts, dtype=np.int64).T.reshape(-1, 3)
+    columns, bins, counts = far.T
+    places = columns * (4 * _LARGEST_BIN) + bins
+    usable = (columns < n_variables) & (np.abs(bins) <= _LARGEST_BIN) & (counts > 0)
+    if not usable.all() or (np.diff(places) <= 0).any():
+        raise MalformedMessageError("far values of columns or distances that there are not, or not in their order")
+    return far

@@ -347,19 +347,25 @@ class Units(_message.Message):
 
     CENTRE_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def centre(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def limit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Values farther from the median of their site count as missing, column by column; empty: none does."""
+
     def __init__(
         self,
         *,
         centre: _abc.Iterable[_builtins.float] | None = ...,
         scale: _abc.Iterable[_builtins.float] | None = ...,
+        limit: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "limit", b"limit", "scale", b"scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1103,6 +1109,10 @@ class Statistics(_message.Message):
     VARIANCE_FIELD_NUMBER: _builtins.int
     COMPLETE_ROWS_FIELD_NUMBER: _builtins.int
     N_VALUES_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    FAR_COLUMN_FIELD_NUMBER: _builtins.int
+    FAR_BIN_FIELD_NUMBER: _builtins.int
+    FAR_COUNT_FIELD_NUMBER: _builtins.int
     complete_rows: _builtins.float
     """Rows that are used: with missing = "em" all that have a value, else those without a gap; 0 in a private run, where all are."""
     @_builtins.property
@@ -1113,6 +1123,18 @@ class Statistics(_message.Message):
     def n_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """With missing = "em", rows that have a value in each column; empty: all of them. In a private run noisy numbers."""
 
+    @_builtins.property
+    def spread(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """With outlying = "missing", of each column 1.4826 times the median distance from the site's median; 0: it has levels."""
+
+    @_builtins.property
+    def far_column(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Values farther from the median than three of these: columns, in order; n for distances from 2^(n / 4) to 2^((n + 1) / 4); how many."""
+
+    @_builtins.property
+    def far_bin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def far_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1120,10 +1142,14 @@ class Statistics(_message.Message):
         variance: _abc.Iterable[_builtins.float] | None = ...,
         complete_rows: _builtins.float = ...,
         n_values: _abc.Iterable[_builtins.float] | None = ...,
+        spread: _abc.Iterable[_builtins.float] | None = ...,
+        far_column: _abc.Iterable[_builtins.int] | None = ...,
+        far_bin: _abc.Iterable[_builtins.int] | None = ...,
+        far_count: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "mean", b"mean", "n_values", b"n_values", "variance", b"variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_rows", b"complete_rows", "far_bin", b"far_bin", "far_column", b"far_column", "far_count", b"far_count", "mean", b"mean", "n_values", b"n_values", "spread", b"spread", "variance", b"variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ from fedbnsl_research.bench.private_missing import private_missing
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
 from fedbnsl_research.bench.robust import honest, robust
+from fedbnsl_research.bench.robust_tails import robust_tails
 from fedbnsl_research.bench.scale import thousand
 from fedbnsl_research.bench.secure_aggregation import secure_aggregation
 from fedbnsl_research.bench.startup import startup
@@ -54,4 +55,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "missing": missing,
     "private-missing": private_missing,
     "overlapping": overlapping,
+    "robust-tails": robust_tails,
 }

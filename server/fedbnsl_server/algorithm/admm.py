@@ -65,6 +65,8 @@ class AdmmState:
     # for plans that search the graph that explains them
     steps: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
     unused: Unused = NO_UNUSED  # which columns the result is not about
+    # (d,) of each site, values of each column that lie far apart from all others, and count as missing; empty: none
+    outlying: Mapping[str, list[int]] = field(default_factory=dict[str, list[int]])
     completion: Completion | None = None  # of rows with gaps; None: no row has one, or the plan does not use them
 
     @property
@@ -135,7 +137,9 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         unused=NO_UNUSED,
         completion=None if state.completion is None else state.completion.over(kept),
     )
-    return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales)))
+    outlying = {site: [counts[k] for k in kept.tolist()] for site, counts in state.outlying.items()}
+    shown = replace(shown, outlying=outlying)
+    return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales), of(units.limits)))
 
 
 def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str, ...]]:

@@ -187,6 +187,13 @@ class Gaps(_Part):
     differ: dict[str, Texts] = {}
 
 
+class Outlying(_Part):
+    """Values of a column that lie far apart from all others, and count as missing."""
+
+    limit: float
+    values: dict[str, Count]
+
+
 class Preparation(_Part):
     """Of the columns."""
 
@@ -364,6 +371,7 @@ class Result(_Part):
     dropped_edges: list[Dropped]
     preparation: Preparation | None = None
     gaps: Gaps | None = None
+    outlying: dict[str, Outlying] = {}
     warnings: Texts
     warning_codes: Texts = []
     unused: list[Unused] = []
@@ -403,6 +411,8 @@ class Result(_Part):
         prepared = () if self.preparation is None else (self.preparation.centres, self.preparation.scales)
         if any(numbers is not None and numbers.keys() != columns.keys() for numbers in prepared):
             yield "preparation and columns do not belong together"
+        if self.outlying.keys() - columns.keys():
+            yield "outlying values and columns do not belong together"
         if self.fit.keys() - variables:
             yield "fit and variables do not belong together"
         named = {site for one in self.rounds for site in (*one.contributed, *one.bytes, *one.influence)}

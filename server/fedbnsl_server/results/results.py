@@ -46,6 +46,7 @@ from fedbnsl_server.results.data_quality import data_quality
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
+from fedbnsl_server.results.outlying import outlying_notes, outlying_of
 from fedbnsl_server.results.preparation import preparation_of
 from fedbnsl_server.results.privacy_loss import privacy_loss
 from fedbnsl_server.results.sentences import Note, in_words, note
@@ -339,6 +340,7 @@ class RunRecorder:
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
             "gaps": gaps_of(state, self._plan, columns),
+            "outlying": outlying_of(state, names),
             "warnings": told,
             "warning_codes": [one.code for one in told],
             "influence": self._influence,
@@ -456,6 +458,7 @@ class RunRecorder:
         if state is None:
             return found
         found += of_gaps(state, plan.columns(names))
+        found += outlying_notes(outlying_of(state, names))
         found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, plan.columns(names)))
         found += warnings.of_rare_levels(plan, names, state.units, self._rows())
         found += warnings.of_hidden_scales(plan, names, state.mean_squares)

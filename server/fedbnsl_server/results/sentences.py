@@ -53,6 +53,9 @@ _WARNINGS: Mapping[str, str] = {
     "{one:?them|such a pair} is not known; none is shown, and no arrow rests on it",
     "not_converged": "EM, which uses rows with gaps, had not converged after {iterations} iterations (a change of "
     "{change:.1g}): compare with a run of the rows without gaps (--set preparation.missing=complete-cases)",
+    "outlying": "{values:few 4}: so far apart from all others that they count as missing, as slips of a decimal point "
+    "or of a unit would have to; look at them at the sites, and correct them or keep them (--set "
+    "preparation.outlying=keep)",
     "no_guarantee": "no privacy guarantee: {reason}",
     "outlier": _STANDS_OUT + f"The result may be this site's alone: {_COMPARE}run again without this site",
     "outlier_now": _STANDS_OUT + f"C{_COMPARE[1:]}`fedbnsl coordinator eject` takes it out of the run",

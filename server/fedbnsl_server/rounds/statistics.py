@@ -15,12 +15,13 @@ from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.messages import Units
-from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl.rounds.kinds import LARGEST
-from fedbnsl.rounds.statistics import Answer, Task, as_one
+from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, Answer, Task, as_one
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
+from fedbnsl_server.algorithm.outlying import limit, weighted_median
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.private.pooled_moments import mean_square_noise
@@ -71,6 +72,11 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if private:
         possible = answer.n_values.size == len(run.mask.allowed) and (answer.n_values >= 1.0).all()
         return "" if possible and answer.complete_rows == 0.0 else "has impossible numbers of values"
+    if bool(answer.spreads.size) != run.plan.leaves_out_outlying or (answer.spreads > LARGEST).any():
+        return "has spreads where the plan does not ask for them, none where it does, or one that is too large"
+    far = np.bincount(answer.far[:, 0], weights=answer.far[:, 2], minlength=len(run.mask.allowed))
+    if far.size and (far > np.where(run.plan.numbers(run.mask.columns), answer.complete_rows, 0.0)).any():
+        return "has more far values than rows, or far values of levels"
     if (answer.n_values > answer.complete_rows).any() or bool(answer.n_values.size) > run.plan.completes:
         return "has counts of values that the plan has not, or more than it has rows"
     whole = answer.complete_rows >= 1.0 and answer.complete_rows == int(answer.complete_rows)
@@ -100,9 +106,10 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         _require_values(values, run)
         # A column without a value at a site has no vote there.
         rows = values if run.plan.weighs_rows else (values > 0).astype(np.float64)
+    state, spreads, limits = _without_outlying(state, answers, values, run)
     if not preparation.needs_variances:
         d = len(run.mask.allowed)
-        return in_units(state, Units(np.empty(0), np.ones(d)))
+        return in_units(state, Units(np.empty(0), np.ones(d), limits))
     variances = np.stack([answer.variances for answer in answers.values()])
     centres = np.empty(0)
     if preparation.intercept == "common":
@@ -120,8 +127,40 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     _require_variation(run, pooled, constant)
     pooled = np.where(constant, 1.0, pooled)
     state = replace(state, unused=Unused(tuple(np.flatnonzero(constant).tolist())))
+    if limits.size:  # their standard deviations are those of the outlying values
+        pooled = np.where(np.isfinite(limits), spreads**2, pooled)
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
-    return in_units(state, Units(centres, scales))
+    return in_units(state, Units(centres, scales, limits))
+
+
+def _without_outlying(
+    state: AdmmState, answers: Mapping[str, Answer], values: Matrix | None, run: Run
+) -> tuple[AdmmState, Matrix, Matrix]:
+    """The state with the numbers of outlying values; (d,) pooled spreads and limits, empty if no value lies apart."""
+    none = np.empty(0)
+    if not run.plan.leaves_out_outlying:
+        return state, none, none
+    d = len(run.mask.allowed)
+    rows = np.repeat(np.array(run.rows(answers), dtype=np.float64)[:, None], d, axis=1) if values is None else values
+    spreads = weighted_median(np.stack([answer.spreads for answer in answers.values()]), rows)
+    far = np.concatenate([answer.far for answer in answers.values()])
+    n_values = rows.sum(axis=0)
+    limits = np.full(d, np.inf)
+    for k in np.unique(far[:, 0]).tolist():
+        _, bins, counts = far[far[:, 0] == k].T
+        limits[k] = limit(bins, counts, float(spreads[k]), float(n_values[k]))
+    if not np.isfinite(limits).any():
+        return state, none, none
+    outlying = {site: _beyond(answer.far, limits).tolist() for site, answer in answers.items()}
+    # Some rows have gaps from now on.
+    return replace(state, outlying=outlying, completion=Completion()), spreads, limits
+
+
+def _beyond(far: Index, limits: Matrix) -> Index:
+    """(d,) values of a site that lie beyond the (d,) limits, which are at edges of bins."""
+    columns, bins, counts = far.T
+    beyond = bins >= np.round(BINS_AN_OCTAVE * np.log2(limits))[columns]
+    return np.bincount(columns[beyond], weights=counts[beyond], minlength=len(limits)).astype(np.int64)
 
 
 def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:

@@ -46,6 +46,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "contributed": sorted(state.contributed),
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
+        "outlying": dict(state.outlying),
         "unused": asdict(state.unused),
         "memberships": [
             [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
@@ -66,6 +67,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             value_shares=state.value_shares,
             unit_centres=units.centres,
             unit_scales=units.scales,
+            unit_limits=units.limits,
             **_arrays_of(state.confidence),
             **_arrays_of_releases(state.releases),
             **_arrays_of_completion(state),
@@ -107,7 +109,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     seen = None if change is None else W
     units = None
     if arrays.get("unit_scales", np.empty(0)).size:  # checkpoints of earlier versions have none
-        units = Units(arrays["unit_centres"], arrays["unit_scales"])
+        units = Units(arrays["unit_centres"], arrays["unit_scales"], arrays.get("unit_limits", np.empty(0)))
     memberships = tuple(  # as above
         Membership(site, n_samples, *map(bytes.fromhex, parts))
         for site, n_samples, *parts in head.get("memberships", head.get("seats", []))  # the earlier name
@@ -132,6 +134,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         next_weights=rest.pop(0) if rest else None,
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
+        outlying=head.get("outlying", {}),  # as above
         unused=Unused(**{name: tuple(columns) for name, columns in head.get("unused", {}).items()}),
         confidence=_confidence(arrays),
         releases=_releases(arrays),

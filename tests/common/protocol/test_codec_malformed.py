@@ -265,6 +265,34 @@ def test_a_task_digest_tells_contents_and_units_apart() -> None:
     assert len(set(digests)) == len(digests)
 
 
+@pytest.mark.parametrize(
+    "far",
+    [
+        ([0], [1], [1, 2]),
+        ([3], [1], [1]),
+        ([0], [1], [0]),
+        ([0], [5000], [1]),
+        ([0], [1], [2**63]),
+        ([0, 0], [2, 2], [1, 1]),
+        ([1, 0], [2, 3], [1, 1]),
+    ],
+)
+def test_impossible_counts_of_far_values_are_refused(far: tuple[list[int], list[int], list[int]]) -> None:
+    columns, bins, counts = far
+    told = federation.Statistics(complete_rows=5, spread=[1.0] * 3, far_column=columns, far_bin=bins, far_count=counts)
+    wire = federation.Update(site="a", round=1, statistics=told)
+    with pytest.raises(MalformedMessageError, match="far values"):
+        codec.decode_update(parsed(federation.Update, wire), n_variables=3)
+
+
+@pytest.mark.parametrize("limits", [[1.0], [1.0, -1.0, 1.0], [math.nan, 1.0, 1.0]])
+def test_impossible_limits_of_values_are_refused(limits: list[float]) -> None:
+    units = federation.Units(scale=[1.0] * 3, limit=limits)
+    wire = federation.Task(round=1, scales=federation.ScalesTask(), units=units)
+    with pytest.raises(MalformedMessageError):
+        codec.decode_task(parsed(federation.Task, wire), n_variables=3)
+
+
 @pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, math.inf, 1.0], []])
 def test_impossible_scales_are_refused(scales: list[float]) -> None:
     asked = federation.ResidualMomentsTask(weights=values.SparseMatrix(n_variables=3), scale=scales)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import ResultError
-from fedbnsl.protocol.messages import Membership, SiteState
+from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.inference.confidence import Confidence
@@ -122,6 +122,17 @@ def test_memberships_survive_the_disk_also_under_the_name_that_earlier_versions_
     head["seats"] = head.pop("memberships")
     np.savez(file, **{**arrays, "head": np.frombuffer(json.dumps(head).encode(), np.uint8)})
     assert checkpoint.load(file, plan_digest=DIGEST).memberships == memberships
+
+
+def test_limits_of_values_and_how_many_lie_beyond_survive_the_disk(tmp_path: Path, state: AdmmState) -> None:
+    d = state.global_weights.n_variables
+    units = Units(np.empty(0), np.full(d, 0.1), np.array([math.inf] * (d - 1) + [1 / 3]))
+    sites = {site: replace(one, units=units) for site, one in state.sites.items()}
+    given = replace(state, sites=sites, outlying={"a": [0] * (d - 1) + [4]})
+    checkpoint.save(tmp_path / "state", given, plan_digest=DIGEST)
+    found = checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+    assert found.units == units
+    assert found.outlying == given.outlying
 
 
 def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:

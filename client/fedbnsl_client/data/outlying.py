@@ -1,0 +1,127 @@
+"""Values that lie far apart from all others of their column: how a site counts them, and leaves them out.
+
+The site tells how far values are from its own median, as counts on a public scale (`fedbnsl.rounds.statistics`):
+neither the median nor a value leaves it. Beyond the limit that the coordinator finds for all sites, values count as
+missing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.console.wording import counted
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl_client.data.dataset import Dataset, Gaps
+from fedbnsl_client.data.mapped_array import RowsElsewhere, gathered, row_blocks, sum_over_rows
+
+# The median of a large table is that of about so many rows, evenly spread.
+_SAMPLE = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Some rows, which add up by following each other."""
+
+    X: Matrix  # (n, d)
+
+    def __add__(self, later: Self) -> "_Rows":
+        return _Rows(np.concatenate([self.X, later.X]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """How many values are in which bin of which column: (k, 3) columns, bins and counts, in the order of both."""
+
+    found: Index
+
+    @classmethod
+    def of(cls, parts: Iterable[Index]) -> "_Counts":
+        """All of these, each place once."""
+        told = np.concatenate([np.empty((0, 3), dtype=np.int64), *parts])
+        places, where = np.unique(told[:, :2], axis=0, return_inverse=True)
+        counts = np.bincount(where.reshape(-1), weights=told[:, 2], minlength=len(places)).astype(np.int64)
+        return cls(np.column_stack([places, counts]))
+
+    def __add__(self, later: Self) -> "_Counts":
+        return _Counts.of([self.found, later.found])
+
+
+def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
+    """What a site tells of the values of an (n, d) table that are far from its own medians.
+
+    Parameters
+    ----------
+    numbers
+        (d,) which columns to look at: those that hold no levels.
+
+    Returns
+    -------
+    spreads
+        (d,) `NORMAL` times the median distance from the median: the standard deviation of normal values; 0 elsewhere.
+    far
+        (k, 3) columns, bins and counts of the values beyond `TAIL` spreads: bin n holds distances from
+        2^(n / BINS_AN_OCTAVE) on.
+    """
+    some = _some(X)
+    centre = _medians(some)
+    spreads = np.where(numbers, NORMAL * _medians(np.abs(some - centre)), 0.0)
+
+    def far(block: Matrix) -> NDArray[np.object_]:
+        distance = np.abs(block - centre)
+        row, column = np.nonzero((distance >= TAIL * spreads) & (spreads > 0.0))
+        bins = np.floor(BINS_AN_OCTAVE * np.log2(distance[row, column])).astype(np.int64)
+        return np.array([_Counts.of([np.column_stack([column, bins, np.ones_like(bins)])])])
+
+    found: NDArray[np.object_] = sum_over_rows(X, far)
+    return spreads, cast(_Counts, found[0]).found
+
+
+def without_outlying(X: Matrix | RowsElsewhere, limits: Matrix) -> Matrix:
+    """The (n, d) table, NaN where a value is at least one of these (d,) limits away from its column's median."""
+    gaps = partial(_with_gaps, centre=_medians(_some(X)), limits=limits)
+    if isinstance(X, RowsElsewhere):
+        return cast(Matrix, X.after(gaps))
+    return gathered(map(gaps, row_blocks(X)), X.shape[1])
+
+
+def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
+    """The table without outlying values, and what to say of them at the site, a line a column; they stay there."""
+    X = without_outlying(table.X, limits)
+    centre = _medians(_some(table.X))
+
+    def gaps(block: Matrix) -> Index:
+        return np.asarray(np.isnan(block).sum(axis=0))
+
+    lost = sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)
+    lines = [
+        f"{counted(n, 'value')} of {name!r} below {low:.6g} or above {high:.6g} counted as missing: so far apart from "
+        "all others, a slip of a decimal point or of a unit is likely"
+        for name, n, low, high in zip(
+            table.variables, lost.tolist(), (centre - limits).tolist(), (centre + limits).tolist(), strict=True
+        )
+        if n
+    ]
+    return replace(table, X=X, gaps=Gaps()), lines
+
+
+def _with_gaps(block: Matrix, *, centre: Matrix, limits: Matrix) -> Matrix:
+    with_gaps = block.copy()
+    with_gaps[np.abs(block - centre) >= limits] = np.nan
+    return with_gaps
+
+
+def _some(X: Matrix | RowsElsewhere) -> Matrix:
+    """Rows of the whole table, evenly spread; all rows of one that is not large."""
+    each = max(len(X) // _SAMPLE, 1)
+    found: NDArray[np.object_] = sum_over_rows(X, lambda block: np.array([_Rows(np.array(block[::each]))]))
+    return cast(_Rows, found[0]).X
+
+
+def _medians(X: Matrix) -> Matrix:
+    """(d,) medians of the values of each column; 0 for one without."""
+    return np.asarray(np.nanmedian(np.where(np.isnan(X).all(axis=0), 0.0, X), axis=0))

@@ -1,0 +1,134 @@
+"""Values that are far away: errors in cells, which count as missing, and laws with heavy tails, which do not.
+
+Generated tables of linear effects. Errors are drawn for each cell by itself; what they hit is missing at random.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.graphs.graph import topological_order
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_client.data.frames import site_tables
+from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.trials.harness import Row
+from fedbnsl_workbench.simulate import simulate
+from fedbnsl_workbench.tables.synthetic import random_weights
+
+_SITES, _ROWS, _VARIABLES, _SEEDS = 8, 1000, 15, range(10)
+_MEAN = 10.0  # of every variable, in standard deviations of its noise: slips of a decimal point need one
+
+Noise = Callable[[np.random.Generator, int], Matrix]
+_LAWS: Mapping[str, Noise] = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "t with 3 degrees of freedom": lambda rng, n: rng.standard_t(3, n),
+    "t with 2 degrees of freedom": lambda rng, n: rng.standard_t(2, n),
+    "exponential": lambda rng, n: rng.exponential(1.0, n),
+    "lognormal": lambda rng, n: rng.lognormal(0.0, 1.0, n),
+}
+
+Errors = Callable[[Matrix, np.random.Generator], Matrix]
+
+
+def _shifted(X: Matrix, rng: np.random.Generator) -> Matrix:
+    """1 % of cells ten standard deviations away."""
+    signs = rng.choice([-1.0, 1.0], X.shape)
+    return np.asarray(X + (rng.random(X.shape) < 0.01) * signs * 10.0 * X.std(axis=0))
+
+
+def _slips(X: Matrix, rng: np.random.Generator) -> Matrix:
+    """One cell in 300 with its decimal point a digit too far to the right."""
+    return np.where(rng.random(X.shape) < 1 / 300, 10.0 * X, X)
+
+
+def _one_each(X: Matrix, rng: np.random.Generator) -> Matrix:
+    """One cell of each column, such as a date in its place."""
+    X = X.copy()
+    X[rng.integers(len(X), size=X.shape[1]), np.arange(X.shape[1])] = 20261127.0
+    return X
+
+
+_ERRORS: Mapping[str, Errors] = {
+    "1 % of cells 10 sd away": _shifted,
+    "decimal point slipped in 1 of 300 cells": _slips,
+    "one date in each column": _one_each,
+}
+
+
+class _Seen(NamedTuple):
+    """Of one run."""
+
+    pairs: tuple[int, int, int]  # right, found, true
+    distance: int
+    left_out: int
+    sites_differ: bool
+    site_named: bool
+
+
+def robust_tails() -> Iterator[Row]:
+    """Skeletons and classes with errors and heavy tails; outlying values left out and kept."""
+    for law, noise in _LAWS.items():
+        yield _row(f"noise {law}", noise, lambda X, rng: X)
+    for name, errors in _ERRORS.items():
+        yield _row(f"normal noise, {name}", _LAWS["normal"], errors)
+    yield _row(
+        f"noise t with 3 degrees of freedom, {next(iter(_ERRORS))}", _LAWS["t with 3 degrees of freedom"], _shifted
+    )
+
+
+def _row(name: str, noise: Noise, errors: Errors) -> Row:
+    row: Row = {"figure": f"{name}; {_SITES} x {_ROWS} rows, {_VARIABLES} variables, {len(_SEEDS)} graphs"}
+    for outlying, way in (("missing", "outlying = missing"), ("keep", "outlying = keep")):
+        seen, wrong = list[_Seen](), 0
+        for seed in _SEEDS:
+            rng = np.random.default_rng(seed)
+            W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
+            clean = _sample(W, noise, rng)
+            X = errors(clean, rng)
+            seen.append(_learned(X, W != 0, outlying))
+            wrong += int((clean != X).sum())
+        right, found, true = (sum(one.pairs[k] for one in seen) for k in range(3))
+        row |= {
+            f"{way}: skeleton F1, class distance": f"{2 * right / (found + true):.3f}, "
+            f"{np.mean([one.distance for one in seen]):.1f}",
+            f"{way}: runs that say that sites differ, that name a site": f"{sum(one.sites_differ for one in seen)}, "
+            f"{sum(one.site_named for one in seen)}",
+        }
+        if outlying == "missing":
+            row["cells left out, cells with errors"] = f"{sum(one.left_out for one in seen)}, {wrong}"
+    return row
+
+
+def _sample(W: Matrix, noise: Noise, rng: np.random.Generator) -> Matrix:
+    """(n, d) rows of a linear model, each variable with the mean `_MEAN`."""
+    X = np.zeros((_SITES * _ROWS, len(W)))
+    for v in topological_order(W != 0):
+        X[:, v] = X @ W[:, v] + noise(rng, len(X))
+    return np.asarray(X - X.mean(axis=0) + _MEAN)
+
+
+def _learned(X: Matrix, truth: Mask, outlying: str) -> _Seen:
+    plan = Plan.load("standard").with_settings(
+        n_participants=_SITES, bootstrap=0, preparation={"missing": "em", "outlying": outlying}
+    )
+    tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
+    with TemporaryDirectory() as scratch:
+        result = simulate(plan, tables, Path(scratch, "run"))
+    names = result["variables"]
+    marks = np.zeros_like(truth)
+    for edge in result["edges"]:
+        i, j = names.index(edge["source"]), names.index(edge["target"])
+        marks[i, j], marks[j, i] = True, not edge["directed"]
+    mine, true = np.triu(marks | marks.T), np.triu(truth | truth.T)
+    return _Seen(
+        (int((mine & true).sum()), int(mine.sum()), int(true.sum())),
+        class_distance(marks, cpdag(truth)),
+        sum(n for one in result["outlying"].values() for n in one["values"].values()),
+        any("sites differ" in text for text in result["verdict"]["contradicted"]),
+        bool({"outlier", "odd_site"} & set(result["warning_codes"])),
+    )

@@ -1,0 +1,77 @@
+"""Values that lie far apart from all others of their column: from which distance on, by counts of all sites.
+
+Distances are from the median of a value's site. Tails that are heavy are smooth: t, exponential and lognormal values
+are left alone, whatever their variance. A limit is where a gap is that no smooth tail has, in one of two ways:
+
+many values
+    Far fewer values lie in the gap than in the range of the same width, on a logarithmic scale, behind it: by an exact
+    binomial test, where a falling density has at least as many in the gap.
+few values
+    Nothing lies in a gap of a factor f, and b values behind it. In a tail that falls like that of Student's t with two
+    degrees of freedom, or as slowly as the part of this tail before, where that is slower, this has the chance
+    f^(-alpha b).
+
+More than `_MOST` of the values are no errors but a population of their own, and stay.
+"""
+
+import math
+
+import numpy as np
+from scipy.stats import binom
+
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, TAIL
+
+# Chance of a gap in a smooth tail; a column has some hundred places and widths to look at.
+_CHANCE = 1e-6
+# Limits are at least so many spreads from the median.
+_LEAST = 5.0
+_MOST = 0.05
+# Tails at least as heavy as this are told from their own values.
+_LIGHTEST = 2.0
+_OCTAVES = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)  # widths of gaps, as powers of two
+_WIDEST_OF_MANY = 1.0
+
+
+def limit(bins: Index, counts: Index, spread: float, n_values: float) -> float:
+    """The distance from which on values of a column lie apart; infinite if none does.
+
+    Parameters
+    ----------
+    bins, counts
+        (k,) bins of distances beyond `TAIL` spreads, as in `fedbnsl.rounds.statistics`, and the values in each.
+    spread
+        Of the column, in its unit: the standard deviation of its values, were they normal; 0: not known.
+    n_values
+        Of the whole column.
+    """
+    if spread <= 0.0 or not bins.size:
+        return math.inf
+    first = math.floor(BINS_AN_OCTAVE * math.log2(TAIL * spread))
+    within = np.concatenate([[0], np.cumsum(np.bincount(np.maximum(bins - first, 0), weights=counts))])
+
+    def between(low: int, high: int) -> int:
+        places = np.clip([low, high], 0, len(within) - 1)
+        return int(within[places[1]] - within[places[0]])
+
+    near, farther = (between(k * BINS_AN_OCTAVE, (k + 1) * BINS_AN_OCTAVE) for k in (0, 1))
+    alpha = min(_LIGHTEST, max(math.log2((near + 1) / (farther + 1)), 0.0)) if farther else _LIGHTEST
+    least = math.ceil(BINS_AN_OCTAVE * math.log2(_LEAST * spread)) - first
+    for edge in range(least, len(within) - 1):
+        behind = between(edge, len(within))
+        for octaves in _OCTAVES if 0 < behind <= _MOST * n_values else ():
+            width = round(octaves * BINS_AN_OCTAVE)
+            in_gap, after = between(edge - width, edge), between(edge, edge + width)
+            many = octaves <= _WIDEST_OF_MANY and binom.cdf(in_gap, in_gap + after, 0.5) < _CHANCE
+            few = not in_gap and alpha > 0.0 and octaves * alpha * behind > -math.log2(_CHANCE)
+            if many or few:
+                return float(2.0 ** ((edge + first) / BINS_AN_OCTAVE))
+    return math.inf
+
+
+def weighted_median(values: Matrix, weights: Matrix) -> Matrix:
+    """(d,) of (P, d) values, each with its weight: the least that half of the weight does not exceed."""
+    order = np.argsort(values, axis=0, kind="stable")
+    reached = np.cumsum(np.take_along_axis(weights, order, axis=0), axis=0)
+    places = (reached >= reached[-1] / 2.0).argmax(axis=0)
+    return np.asarray(np.take_along_axis(values, order, axis=0)[places, np.arange(values.shape[1])])

@@ -1,0 +1,74 @@
+"""Where values lie apart from all others: errors are found, and smooth tails are left alone, however heavy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl_server.algorithm.outlying import limit, weighted_median
+
+SMOOTH = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "t1": lambda rng, n: rng.standard_t(1, n),
+    "t2": lambda rng, n: rng.standard_t(2, n),
+    "t3": lambda rng, n: rng.standard_t(3, n),
+    "exponential": lambda rng, n: rng.exponential(1.0, n),
+    "lognormal": lambda rng, n: rng.lognormal(0.0, 1.5, n),
+    "few counts": lambda rng, n: rng.poisson(3.0, n).astype(float),
+    "overdispersed counts": lambda rng, n: rng.negative_binomial(0.5, 0.1, n).astype(float),
+    "two levels": lambda rng, n: rng.integers(0, 2, n).astype(float),
+    "uniform": lambda rng, n: rng.uniform(-1.0, 1.0, n),
+}
+
+
+def limit_of(values):
+    """From which distance on values count as outlying, by a plain count of all of them."""
+    distance = np.abs(values - np.median(values))
+    spread = NORMAL * float(np.median(distance))
+    far = distance[distance >= TAIL * spread] if spread else np.empty(0)
+    bins, counts = np.unique(np.floor(BINS_AN_OCTAVE * np.log2(far)).astype(int), return_counts=True)
+    return limit(bins, counts, spread, len(values)), distance
+
+
+@pytest.mark.parametrize("law", SMOOTH)
+@pytest.mark.parametrize("n", [100, 1000, 20_000])
+def test_smooth_tails_have_no_limit(law, n):
+    rng = np.random.default_rng(n)
+    assert all(limit_of(SMOOTH[law](rng, n))[0] == math.inf for _ in range(40))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 3e12])
+def test_one_per_cent_of_values_ten_standard_deviations_away_lie_apart(unit):
+    rng = np.random.default_rng(1)
+    wrong = rng.random(8000) < 0.01
+    values = (rng.standard_normal(8000) + np.where(wrong, 10.0, 0.0)) * unit
+    found, distance = limit_of(values)
+    np.testing.assert_array_equal(distance >= found, wrong)
+
+
+def test_a_single_value_lies_apart_if_it_is_very_far():
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal(2000)
+    assert limit_of(np.append(values, 20.0))[0] == math.inf, "t with few degrees of freedom has such values"
+    found, distance = limit_of(np.append(values, 1e7))
+    assert (distance >= found).sum() == 1
+
+
+def test_a_twentieth_of_the_values_is_a_population_of_its_own():
+    rng = np.random.default_rng(3)
+    few, many = (rng.standard_normal(4000) + np.where(rng.random(4000) < share, 1000.0, 0.0) for share in (0.03, 0.08))
+    assert limit_of(few)[0] < math.inf
+    assert limit_of(many)[0] == math.inf
+
+
+def test_a_column_whose_middle_half_is_one_value_has_no_limit():
+    assert limit_of(np.array([0.0] * 900 + [1.0, 1e9] * 50))[0] == math.inf
+
+
+def test_half_of_the_rows_have_at_most_the_weighted_median():
+    rng = np.random.default_rng(4)
+    values, rows = rng.normal(size=(5, 3)), rng.integers(1, 30, size=(5, 3)).astype(float)
+    long = [np.sort(np.repeat(values[:, k], rows[:, k].astype(int))) for k in range(3)]
+    expected = [one[(len(one) - 1) // 2] for one in long]
+    assert weighted_median(values, rows).tolist() == expected

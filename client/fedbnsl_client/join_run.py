@@ -51,11 +51,10 @@ from fedbnsl.protocol.versions import own_versions
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.outlying import known_values
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.refit import personalise
+from fedbnsl_client.refit import known_values, personalise
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
 from fedbnsl_client.site.identity import Link

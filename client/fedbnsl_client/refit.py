@@ -1,11 +1,15 @@
 """Personalised weights: ordinary least squares on the learned DAG with one site's own table. They stay at the site."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from fedbnsl.console.wording import counted
 from fedbnsl.graphs.formats import LearnedGraph
-from fedbnsl.protocol.sparse import Mask
-from fedbnsl_client.data.dataset import Dataset
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_client.data.dataset import Dataset, Gaps
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.outlying import medians, some_values, without_outlying
 from fedbnsl_client.data.preparation import means_and_counts
 from fedbnsl_client.losses.completed import Patterns, maximum_likelihood
 from fedbnsl_client.losses.squared import SecondMoments
@@ -35,3 +39,23 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
     variance = np.where(unknown, np.nan, loss.residual_variance(weights))
     weights[dag & unknown] = np.nan
     return LearnedGraph(dataset.variables, dag, weights, variance, sizes=sizes)
+
+
+def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
+    """The table without outlying values, and what to say of them at the site, a line a column; they stay there."""
+    X = without_outlying(table.X, limits)
+    centre = medians(some_values(table.X))
+
+    def gaps(block: Matrix) -> Index:
+        return np.asarray(np.isnan(block).sum(axis=0))
+
+    lost = sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)
+    lines = [
+        f"{counted(n, 'value')} of {name!r} below {low:.6g} or above {high:.6g} counted as missing: so far apart from "
+        "all others, a slip of a decimal point or of a unit is likely"
+        for name, n, low, high in zip(
+            table.variables, lost.tolist(), (centre - limits).tolist(), (centre + limits).tolist(), strict=True
+        )
+        if n
+    ]
+    return replace(table, X=X, gaps=Gaps()), lines

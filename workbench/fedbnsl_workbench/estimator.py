@@ -22,11 +22,10 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.frames import categories_of, dictionary_from, site_tables, table_over
-from fedbnsl_client.data.outlying import known_values
 from fedbnsl_client.data.plan_fit import remarks, rows_for
 from fedbnsl_client.data.preparation import column_means, has_intercept
 from fedbnsl_client.losses.squared import SecondMoments
-from fedbnsl_client.refit import personalise
+from fedbnsl_client.refit import known_values, personalise
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weights
 from fedbnsl_server.observe.terminal import RunDisplay

@@ -6,17 +6,15 @@ missing.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.console.wording import counted
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, NORMAL, TAIL
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, NORMAL, TAIL
-from fedbnsl_client.data.dataset import Dataset, Gaps
 from fedbnsl_client.data.mapped_array import RowsElsewhere, gathered, row_blocks, sum_over_rows
 
 # The median of a large table is that of about so many rows, evenly spread.
@@ -67,9 +65,9 @@ def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
         (k, 3) columns, bins and counts of the values beyond `TAIL` spreads: bin n holds distances from
         2^(n / BINS_AN_OCTAVE) on.
     """
-    some = _some(X)
-    centre = _medians(some)
-    spreads = np.where(numbers, NORMAL * _medians(np.abs(some - centre)), 0.0)
+    some = some_values(X)
+    centre = medians(some)
+    spreads = np.where(numbers, NORMAL * medians(np.abs(some - centre)), 0.0)
 
     def far(block: Matrix) -> NDArray[np.object_]:
         distance = np.abs(block - centre)
@@ -83,30 +81,10 @@ def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
 
 def without_outlying(X: Matrix | RowsElsewhere, limits: Matrix) -> Matrix:
     """The (n, d) table, NaN where a value is at least one of these (d,) limits away from its column's median."""
-    gaps = partial(_with_gaps, centre=_medians(_some(X)), limits=limits)
+    gaps = partial(_with_gaps, centre=medians(some_values(X)), limits=limits)
     if isinstance(X, RowsElsewhere):
         return cast(Matrix, X.after(gaps))
     return gathered(map(gaps, row_blocks(X)), X.shape[1])
-
-
-def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
-    """The table without outlying values, and what to say of them at the site, a line a column; they stay there."""
-    X = without_outlying(table.X, limits)
-    centre = _medians(_some(table.X))
-
-    def gaps(block: Matrix) -> Index:
-        return np.asarray(np.isnan(block).sum(axis=0))
-
-    lost = sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)
-    lines = [
-        f"{counted(n, 'value')} of {name!r} below {low:.6g} or above {high:.6g} counted as missing: so far apart from "
-        "all others, a slip of a decimal point or of a unit is likely"
-        for name, n, low, high in zip(
-            table.variables, lost.tolist(), (centre - limits).tolist(), (centre + limits).tolist(), strict=True
-        )
-        if n
-    ]
-    return replace(table, X=X, gaps=Gaps()), lines
 
 
 def _with_gaps(block: Matrix, *, centre: Matrix, limits: Matrix) -> Matrix:
@@ -115,13 +93,13 @@ def _with_gaps(block: Matrix, *, centre: Matrix, limits: Matrix) -> Matrix:
     return with_gaps
 
 
-def _some(X: Matrix | RowsElsewhere) -> Matrix:
+def some_values(X: Matrix | RowsElsewhere) -> Matrix:
     """Rows of the whole table, evenly spread; all rows of one that is not large."""
     each = max(len(X) // _SAMPLE, 1)
     found: NDArray[np.object_] = sum_over_rows(X, lambda block: np.array([_Rows(np.array(block[::each]))]))
     return cast(_Rows, found[0]).X
 
 
-def _medians(X: Matrix) -> Matrix:
+def medians(X: Matrix) -> Matrix:
     """(d,) medians of the values of each column; 0 for one without."""
     return np.asarray(np.nanmedian(np.where(np.isnan(X).all(axis=0), 0.0, X), axis=0))

@@ -10,6 +10,12 @@ from fedbnsl.plan.privacy_settings import Real
 MOST_EM_ROUNDS = 60
 """Rounds of EM that a run has at most; it ends as soon as covariances change by less than their errors."""
 
+NORMAL = 1.4826
+"""The standard deviation of normal values, in median distances from the median."""
+
+TAIL, BINS_AN_OCTAVE = 3.0, 4
+"""Values are counted that are so many spreads from their median, in so many bins for each doubling of the distance."""
+
 
 class Preparation(BaseModel):
     """How a record becomes a row of the run: (x - centre) / scale, with public numbers or the site's own means."""

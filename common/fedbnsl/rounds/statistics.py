@@ -7,6 +7,7 @@ import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.matrix_codec import Encoding, finite
 from fedbnsl.protocol.messages import Content, Yields
@@ -19,12 +20,6 @@ RELEASES = (
     "sums that tell means and spreads of the columns, and where asked how many values lie how far from the middle"
 )
 YIELDS = Yields.SETUP
-
-NORMAL = 1.4826
-"""The standard deviation of normal values, in median distances from the median."""
-
-TAIL, BINS_AN_OCTAVE = 3.0, 4
-"""Values are counted that are so many spreads from their median, in so many bins for each doubling of the distance."""
 
 _LARGEST_BIN = 1100 * BINS_AN_OCTAVE  # beyond all finite distances
 
@@ -50,11 +45,11 @@ class Answer(Content):
     n_values: Matrix = field(default_factory=lambda: np.empty(0))
     """(d,) rows that have a value in each column: with EM, where empty says all of them, and noisy in a private run."""
     spreads: Matrix = field(default_factory=lambda: np.empty(0))
-    """(d,) `NORMAL` times the median distance from the site's median, 0 in columns of levels; empty where nobody asks
-    for outlying values."""
+    """(d,) `preparation.NORMAL` times the median distance from the site's median, 0 in columns of levels; empty where
+    nobody asks for outlying values."""
     far: Index = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
-    """(k, 3) columns, bins and counts of values `TAIL` spreads from the median or more, each place once and in order:
-    bin n is of distances from 2^(n / BINS_AN_OCTAVE) on."""
+    """(k, 3) columns, bins and counts of values `preparation.TAIL` spreads from the median or more, each place once and
+    in order: bin n is of distances from 2^(n / BINS_AN_OCTAVE) on."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""

@@ -17,10 +17,10 @@ More than `_MOST` of the values are no errors but a population of their own, and
 import math
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtr
 
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, TAIL
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, TAIL
 
 # Chance of a gap in a smooth tail; a column has some hundred places and widths to look at.
 _CHANCE = 1e-6
@@ -62,7 +62,7 @@ def limit(bins: Index, counts: Index, spread: float, n_values: float) -> float:
         for octaves in _OCTAVES if 0 < behind <= _MOST * n_values else ():
             width = round(octaves * BINS_AN_OCTAVE)
             in_gap, after = between(edge - width, edge), between(edge, edge + width)
-            many = octaves <= _WIDEST_OF_MANY and binom.cdf(in_gap, in_gap + after, 0.5) < _CHANCE
+            many = octaves <= _WIDEST_OF_MANY and bdtr(in_gap, in_gap + after, 0.5) < _CHANCE
             few = not in_gap and alpha > 0.0 and octaves * alpha * behind > -math.log2(_CHANCE)
             if many or few:
                 return float(2.0 ** ((edge + first) / BINS_AN_OCTAVE))

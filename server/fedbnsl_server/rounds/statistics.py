@@ -12,12 +12,12 @@ import numpy as np
 
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import LocalProtocolError, RemoteProtocolError
-from fedbnsl.plan.preparation import Preparation
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, Preparation
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.messages import Units
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl.rounds.kinds import LARGEST
-from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, Answer, Task, as_one
+from fedbnsl.rounds.statistics import Answer, Task, as_one
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares

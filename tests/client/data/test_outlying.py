@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, NORMAL, TAIL
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file
-from fedbnsl_client.data.outlying import known_values, tails, without_outlying
+from fedbnsl_client.data.outlying import tails, without_outlying
+from fedbnsl_client.refit import known_values
 
 
 def table():

@@ -147,7 +147,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "graph_class": "cpdag",
             "threshold": 0.0,
         }
-        | {"neighbour_threshold": 0.01, "preparation": Preparation(missing="em").model_dump()},
+        | {"neighbour_threshold": 0.01, "preparation": Preparation(missing="em", outlying="missing").model_dump()},
     ),
     (
         "private",

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedbnsl.rounds.statistics import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, NORMAL, TAIL
 from fedbnsl_server.algorithm.outlying import limit, weighted_median
 
 SMOOTH = {

@@ -70,6 +70,7 @@ WEB_ROOMS = (
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
     "fedbnsl.graphs.class_members",
+    "fedbnsl.graphs.contingency",
     "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.graphs.meek",

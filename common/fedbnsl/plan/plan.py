@@ -50,6 +50,9 @@ _MOST_PRIVATE_STEPS = 10_000
 # Of two sites that differ, neither is in a majority.
 FEWEST_FOR_ROBUST = 3
 
+MOST_LEVELS = 70
+"""Of a variable whose records are counted: tables of two variables then have fewer than 5,000 cells."""
+
 FEWEST_HONEST = 2
 """Sites that share the noise of secure aggregation, at least: of one alone, the sum would be its own release."""
 
@@ -152,6 +155,14 @@ class Plan(BaseModel):
         description="absolute weight in W, after the first or the last round, above which two variables are neighbours",
     )
 
+    counts_rounds: Rounds = Field(
+        default=0,
+        ge=0,
+        le=20,
+        description="cpdag, after moments_rounds, where every variable is binary or nominal with at most 70 levels: "
+        "rounds in which the sites count the records in each combination of levels of a few variables, by which the "
+        "coordinator improves the graph; other tables have no such rounds; 0: none; always 0 with [privacy]",
+    )
     final_search: FinalSearch = Field(
         default="none",
         description="dp-pgcd: steps: the sites send every released step with its weights, and after the last round the "
@@ -374,6 +385,24 @@ class Plan(BaseModel):
         return self.completes or self.completes_privately
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """The variables of a run that are no categories with few enough levels to be counted."""
+        dictionary = self.dictionary
+        entries = {name: dictionary[name] for name in dictionary.of_run(self.variables) if name in dictionary}
+        return tuple(name for name, one in entries.items() if not one.is_indicator or len(one.levels) > MOST_LEVELS)
+
+    @property
+    def counted(self) -> bool:
+        """Whether counts decide about the graph: only where all variables are categories, and rows independent.
+
+        Beside numbers they are not used: what counts know better of two categories would stay in the score where a
+        number explains their dependence, and give false edges.
+        """
+        searched = self.moments_rounds > 0 and self.graph_class == "cpdag" and self.consensus == "mean"
+        described = bool(self.dictionary) and not self.dictionary.rows
+        return self.counts_rounds > 0 and searched and described and not self.numbers
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
@@ -513,6 +542,8 @@ class Plan(BaseModel):
             del content["absent"]
         if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
             del content["preparation"]["outlying"]
+        if not self.counts_rounds:  # likewise
+            del content["counts_rounds"]
         if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
             first = {new: old for old, new in _RENAMED.items()}
             content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}
@@ -548,6 +579,7 @@ _CHOICES: dict[str, Callable[[Plan], bool]] = {
 # then not hold a setting that its choices do not use, and --set of a choice alone would fail on what is left of others.
 _FIXED: tuple[tuple[str, str, object, str], ...] = (
     ("with [privacy]", "refit_rounds", 0, "a refit is one more release"),
+    ("with [privacy]", "counts_rounds", 0, "exact counts would be released"),
     ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
     (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
     (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),

@@ -453,6 +453,7 @@ class Task(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
@@ -489,6 +490,8 @@ class Task(_message.Message):
         """What completes rows with gaps in this iteration; empty in the first one."""
 
     @_builtins.property
+    def counts(self) -> Global___CountsTask: ...
+    @_builtins.property
     def completed_by(self) -> Global___Covariances:
         """What completes them in all later rounds: in the first round after the last iteration only."""
 
@@ -518,16 +521,17 @@ class Task(_message.Message):
         statistics: Global___StatisticsTask | None = ...,
         keys: Global___Memberships | None = ...,
         completion: Global___Covariances | None = ...,
+        counts: Global___CountsTask | None = ...,
         completed_by: Global___Covariances | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "counts"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -590,6 +594,36 @@ class StatisticsTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatisticsTask: _TypeAlias = StatisticsTask  # noqa: Y015
+
+@_typing.final
+class CountsTask(_message.Message):
+    """Sets of variables whose contingency tables are asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    VARIABLE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many variables each set has."""
+
+    @_builtins.property
+    def variable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions of the variables of all sets, one set after the other, ascending in each."""
+
+    def __init__(
+        self,
+        *,
+        size: _abc.Iterable[_builtins.int] | None = ...,
+        variable: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size", "variable", b"variable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountsTask: _TypeAlias = CountsTask  # noqa: Y015
 
 @_typing.final
 class ScalesTask(_message.Message):
@@ -859,6 +893,7 @@ class Update(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
@@ -899,6 +934,8 @@ class Update(_message.Message):
     @_builtins.property
     def completion(self) -> Global___Completed: ...
     @_builtins.property
+    def counts(self) -> Global___Counts: ...
+    @_builtins.property
     def chunk(self) -> Global___Chunk:
         """Instead of all that but run, site and round: a chunk of such an update."""
 
@@ -924,18 +961,62 @@ class Update(_message.Message):
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
         completion: Global___Completed | None = ...,
+        counts: Global___Counts | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "counts"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class Counts(_message.Message):
+    """Contingency tables, one set after the other: the cells with records, ascending, and how many they have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_CELLS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    IN_PARTS_FIELD_NUMBER: _builtins.int
+    TASK_DIGEST_FIELD_NUMBER: _builtins.int
+    in_parts: _builtins.bool
+    task_digest: _builtins.bytes
+    """The first bytes of a SHA-256 of the sets: a stored answer to other sets would be misread."""
+    @_builtins.property
+    def n_cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Cells of each set that have records."""
+
+    @_builtins.property
+    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where they are: the first of a set counted from 0, each other one from the one before."""
+
+    @_builtins.property
+    def count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Records in them, in 256ths where values are missing."""
+
+    def __init__(
+        self,
+        *,
+        n_cells: _abc.Iterable[_builtins.int] | None = ...,
+        step: _abc.Iterable[_builtins.int] | None = ...,
+        count: _abc.Iterable[_builtins.int] | None = ...,
+        in_parts: _builtins.bool = ...,
+        task_digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "in_parts", b"in_parts", "n_cells", b"n_cells", "step", b"step", "task_digest", b"task_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Counts: _TypeAlias = Counts  # noqa: Y015
 
 @_typing.final
 class KeptRelease(_message.Message):

@@ -19,6 +19,7 @@ from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
+from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
 
 # The continuation: the coefficient of h(W) grows geometrically over this share of the rounds, then by a factor a round.
@@ -68,6 +69,9 @@ class AdmmState:
     # (d,) of each site, values of each column that lie far apart from all others, and count as missing; empty: none
     outlying: Mapping[str, list[int]] = field(default_factory=dict[str, list[int]])
     completion: Completion | None = None  # of rows with gaps; None: no row has one, or the plan does not use them
+    # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow
+    moments: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
+    counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none
 
     @property
     def units(self) -> Units | None:
@@ -113,7 +117,10 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     """The state with nothing of these sites in the steps to come; W stays as they helped to find it."""
     left = {site: one for site, one in state.sites.items() if site not in sites}
     steps = {site: told for site, told in state.steps.items() if site not in sites}
-    return replace(state, sites=left, contributed=state.contributed - set(sites), steps=steps)
+    moments = {site: told for site, told in state.moments.items() if site not in sites}
+    counted = None if state.counted is None else state.counted.without(sites)
+    contributed = state.contributed - set(sites)
+    return replace(state, sites=left, contributed=contributed, steps=steps, moments=moments, counted=counted)
 
 
 def over_columns(state: AdmmState, kept: Index) -> AdmmState:

@@ -123,10 +123,16 @@ class ConsensusGraph:
         return SparseMatrix.on_support(self.weights, self.dag)
 
 
-def _acyclic_part(W: Matrix, tau: float, plan: Plan, mask: EdgeMask, units: Units | None) -> ConsensusGraph:
-    """The graph of weights between the run's columns, which have no units where the plan scales them."""
+def _acyclic_part(
+    W: Matrix, tau: float, plan: Plan, mask: EdgeMask, units: Units | None, known: Mask | None = None
+) -> ConsensusGraph:
+    """The graph of weights between the run's columns, which have no units where the plan scales them.
+
+    `known`: (d, d) edges that counts have given, whatever their weights; None: those of weights beyond tau.
+    """
     columns, between = mask.columns, mask.of_variables
-    edges = columns.joined((threshold(W, tau) | mask.required) & mask.allowed)
+    found = threshold(W, tau) if known is None else known
+    edges = columns.joined((found | mask.required) & mask.allowed)
     dag, dropped = extract_dag(edges, columns.largest(W), required=between.required)
     if columns.has_blocks:
         dag = columns.spread(dag)
@@ -178,7 +184,9 @@ def never_together(state: AdmmState, columns: Columns) -> Mask | None:
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
-    graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units)
+    by_counts = plan.counted and state.confidence is not None
+    edges = state.refitted.support() if by_counts and state.refitted is not None else None
+    graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units, edges)
     graph = replace(graph, largest=largest_changes(plan, mask.columns), unknown=never_together(state, mask.columns))
     if state.confidence is None:
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)

@@ -15,7 +15,7 @@ are searched first, in draws, from the graph and from anywhere; then all of them
 the moments as they came better than the graph takes its place (`rounds.moments.among_rivals`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -186,16 +186,7 @@ class Draws:
             progress.at(k / draws)
             return found
 
-        told = [found for found in progress.each(marks, range(draws)) if found is not None]
-        V = len(self.dag)
-        adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
-        shares = Shares(adjacent, directed, leading, rivals, len(told))
-        for of_draw in told:
-            if leading.size:
-                leading += arrows_lead(of_draw)
-            shares.adjacent[...] += of_draw | of_draw.T
-            shares.directed[...] += of_draw & ~of_draw.T
-        return shares
+        return shares_of(progress.each(marks, range(draws)), len(self.dag), rivals)
 
     @cached_property
     def _around(self) -> Matrix:
@@ -206,6 +197,19 @@ class Draws:
         size = np.sqrt(self.S.diagonal())
         size = np.where(size > 0.0, size, 1.0)
         return canonical_order(self.S / size / size[:, None], [np.array([c]) for c in range(len(size))])
+
+
+def shares_of(marks: Iterable[Mask | None], n_variables: int, rivals: Sequence[Mask]) -> Shares:
+    """Count what the (V, V) marks of draws have; None: of one that did not come to its end."""
+    told, V = [found for found in marks if found is not None], n_variables
+    adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
+    shares = Shares(adjacent, directed, leading, rivals, len(told))
+    for of_draw in told:
+        if leading.size:
+            leading += arrows_lead(of_draw)
+        shares.adjacent[...] += of_draw | of_draw.T
+        shares.directed[...] += of_draw & ~of_draw.T
+    return shares
 
 
 def best_of(problem: ClassProblem, rivals: Sequence[Mask], progress: Progress) -> Mask:

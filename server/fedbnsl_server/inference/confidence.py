@@ -13,7 +13,7 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import EdgeDraws
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.inference.bootstrap import Draws, Search
+from fedbnsl_server.inference.bootstrap import Draws, Search, Shares
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
 from fedbnsl_server.inference.relations import functions, relations
@@ -136,6 +136,19 @@ class Confidence:
             found[dag] = [adjacent < _RARE * self.draws for adjacent, _, _ in drawn.counts]
         return found
 
+    def without_tests_of_lines(self) -> "Confidence":
+        """Without what straight lines say of pairs that have no edge, and of how sites differ."""
+        return replace(
+            self,
+            q=np.zeros_like(self.q),
+            degrees=np.zeros_like(self.degrees),
+            n_apart=0,
+            n_unexplained=0,
+            unexplained=_NO_PAIRS,
+            unexplained_correlation=np.empty(0),
+            differ_apart=_NO_PAIRS,
+        )
+
     def without_edges_at(self, apart: Mask) -> "Confidence":
         """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
         told = ~apart[self.edges].any(axis=1)
@@ -190,7 +203,13 @@ class Again:
 
 
 def confidence_of(
-    dag: Mask, evidence: Evidence, columns: Columns, again: Again | None, *, progress: Progress = UNWATCHED
+    dag: Mask,
+    evidence: Evidence,
+    columns: Columns,
+    again: Again | None,
+    *,
+    shares: Shares | None = None,
+    progress: Progress = UNWATCHED,
 ) -> Confidence:
     """Every number of confidence in a graph that a search has found.
 
@@ -200,16 +219,18 @@ def confidence_of(
         (V, V) the graph.
     again
         None: the search is not run again, neither on draws nor without a site.
+    shares
+        What draws that were made otherwise have; None: there are none.
     progress
         See `Draws`. Once it is enough, the numbers of draws and of searches without a site are smaller.
     """
     moments, accuracy = evidence.moments, evidence.accuracy
     network = fitted(dag, moments, columns)
     several = list(evidence.sites.values()) if len(evidence.sites) > 1 else []
-    shares = evidence.weights if several else ()
+    weights = evidence.weights if several else ()
     errors = evidence.weight_error
     if errors is None:
-        errors = standard_errors(network, moments, accuracy, sites=several if shares else (), weights=shares)
+        errors = standard_errors(network, moments, accuracy, sites=several if weights else (), weights=weights)
     agreement = site_agreement(network, moments, several, columns, evidence.level_variance) if several else None
     estimates = site_errors = np.empty((0, len(errors)))
     q, degrees = np.zeros(len(errors)), np.zeros(len(errors), dtype=np.int64)
@@ -227,12 +248,13 @@ def confidence_of(
         generators = again.rng.spawn(draws)
         drawn = Draws(network, moments, accuracy, dag, again.search, again.class_of, generators, evidence.seen)
         asked = drawn.rivals(progress=progress) if again.rivals is None else list(again.rivals)
-        found = drawn.shares(asked, progress=progress)
-        draws, led = found.draws, found.leading
-        counts[..., :3] = np.stack([found.adjacent, found.directed, found.directed.T], axis=-1)
+        shares = drawn.shares(asked, progress=progress)
+    if shares is not None:
+        draws, led = shares.draws, shares.leading
+        counts[..., :3] = np.stack([shares.adjacent, shares.directed, shares.directed.T], axis=-1)
     left_out = 0
-    if again is not None and shares and len(several) <= MOST_LEFT_OUT:
-        kept = kept_without_a_site(several, shares, asked, again.search, progress=progress)
+    if again is not None and weights and len(several) <= MOST_LEFT_OUT:
+        kept = kept_without_a_site(several, weights, asked, again.search, progress=progress)
         left_out, counts[..., 3] = len(kept), sum(kept.values(), np.zeros(dag.shape, dtype=np.int64))
         if odd in kept:
             odd_lost = np.argwhere(np.triu((dag | dag.T) & ~kept[odd]))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fedbnsl_server.algorithm.completion import own_share
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search, never_together
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, variance_of_squares
-from fedbnsl_server.inference.bootstrap import Draws
+from fedbnsl_server.inference.bootstrap import Draws, Shares
 from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
@@ -116,7 +116,35 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if confidence is not None and confidence.odd_site:
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
-    return replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
+    state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
+    return replace(state, moments=told) if run.plan.counted else state
+
+
+class FoundByCounts(NamedTuple):
+    """What rounds of counts have given: a (V, V) DAG, and what its draws have."""
+
+    dag: Mask
+    shares: Shares
+
+
+def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmState:
+    """The state with a graph that counts have given: its weights, and confidence in them, by the moments of before.
+
+    What straight lines between categories leave unexplained, or how sites differ in it, is no sign against the graph.
+    """
+    d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
+    columns, of_used = run.mask.columns.over(used), over_columns(state, used)
+    run = replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=never_together(of_used, columns))
+    told = {site: np.nan_to_num(S[np.ix_(used, used)]) for site, S in state.moments.items()}
+    weights, nothing = np.array(run.rows(told), dtype=np.float64), Task(SparseMatrix.zeros(len(used)))
+    found, variance = _searched(of_used, told, weights, nothing, run, {}, given), np.zeros(d)
+    variance[used] = found.residual_variance
+    return replace(
+        state,
+        refitted=None if found.refitted is None else found.refitted.among(used, d),
+        residual_variance=variance,
+        confidence=None if found.confidence is None else found.confidence.without_tests_of_lines(),
+    )
 
 
 def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, run: Run) -> dict[str, DependentRows]:
@@ -135,8 +163,12 @@ def _searched(
     task: Task,
     run: Run,
     dependent: Mapping[str, DependentRows],
+    given: FoundByCounts | None = None,
 ) -> AdmmState:
-    """The state between used columns after a search, and in the last round the numbers of confidence in its graph."""
+    """The state between used columns after a search, and in the last round the numbers of confidence in its graph.
+
+    `given`: the graph that counts have given; None: it is searched.
+    """
     plan = run.plan
     # Rounds before the last only tell the next what to ask for.
     last = stage(plan, state.round + 1, state.iterations).step == plan.moments_rounds
@@ -158,6 +190,9 @@ def _searched(
             accuracy = Accuracy(n_samples, widening=gaps.widening, dependent=accuracy.dependent)
         counted = weights * [one.counted / one.n_samples for one in accuracies]
         again, best, rivals = None, None, None
+        if given is not None:
+            found = _without_search(given.dag, pooled, run)
+            break
         if plan.graph_class == "cpdag":
             again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
             best = again.found(pooled, progress=run.progress)
@@ -174,10 +209,12 @@ def _searched(
             site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
         }
     if best is not None and again is not None:
-        if last and plan.bootstrap:
+        if last and plan.bootstrap and not plan.counted:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
-    if not last:
+    if given is not None:
+        found = _in_units(found, state)
+    elif not last or plan.counted:  # counts go on from here
         return _with_graph(state, found, run)
     rng = np.random.default_rng(plan.search_seed)
     confidence = confidence_of(
@@ -191,11 +228,17 @@ def _searched(
         ),
         run.mask.columns,
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
+        shares=None if given is None else given.shares,
         progress=run.progress,
     )
     if again is not None and best is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)
+
+
+def _without_search(dag: Mask, pooled: Matrix, run: Run) -> FoundGraph:
+    network = fitted(dag, pooled, run.mask.columns)
+    return FoundGraph(dag, network.weights, network.residual_variance, math.nan)
 
 
 def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:

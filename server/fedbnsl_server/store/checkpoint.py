@@ -10,16 +10,18 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
+from fedbnsl.graphs.contingency import VariableSet
 from fedbnsl.protocol.messages import Covariances, Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.search.counts.tables import Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
-_CONFIDENCE, _RELEASE, _COMPLETION = "confidence_", "release_", "completion_"
+_CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
 # `stretch` and `apart` are of what a search makes of them.
 _OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
 _NUMBERS_OF_COMPLETION = ("log_likelihood", "change", "iterations", "done", "complete_rows")
@@ -53,6 +55,8 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         ],
         "steps": {site: len(told) for site, told in state.steps.items()},
         "completion": _head_of(state.completion),
+        "moments": list(state.moments),
+        "counted": None if state.counted is None else list(state.counted.told),
     }
 
     def write(file: BinaryIO) -> None:
@@ -71,6 +75,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             **_arrays_of(state.confidence),
             **_arrays_of_releases(state.releases),
             **_arrays_of_completion(state),
+            **_arrays_of_counts(state),
             steps=np.concatenate([_NO_STEPS, *state.steps.values()]),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
@@ -140,6 +145,8 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         releases=_releases(arrays),
         steps=_steps(head.get("steps", {}), arrays),  # as above
         completion=completion,
+        moments=dict(zip(head.get("moments", ()), arrays.get("moments", ()), strict=True)),  # as above
+        counted=_counted(head.get("counted"), arrays),  # as above
     )
 
 
@@ -186,6 +193,37 @@ def _completion(head: dict[str, Any] | None, arrays: Mapping[str, Any]) -> Compl
         differences=dict(zip(sites, told, strict=True)) if len(told) else {},
         **head,
     )
+
+
+def _arrays_of_counts(state: AdmmState) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"moments": np.array(list(state.moments.values()))}
+    if state.counted is None:
+        return arrays
+    counted = state.counted
+    arrays[_COUNTED + "dag"] = counted.dag
+    for name, sets in (("sets", counted.sets), ("wanted", counted.wanted)):
+        arrays[_COUNTED + name + "_sizes"] = np.array([len(one) for one in sets], dtype=np.int64)
+        arrays[_COUNTED + name] = np.array([v for one in sets for v in one], dtype=np.int64)
+    for k, told in enumerate(counted.told.values()):
+        arrays |= {f"{_COUNTED}{k}_{name}": array for name, array in told._asdict().items()}
+    return arrays
+
+
+def _counted(sites: Sequence[str] | None, arrays: Mapping[str, Any]) -> Counted | None:
+    if sites is None:
+        return None
+
+    def sets(name: str) -> tuple[VariableSet, ...]:
+        sizes = arrays[_COUNTED + name + "_sizes"]
+        return tuple(
+            tuple(one.tolist()) for one in np.split(arrays[_COUNTED + name], np.cumsum(sizes)[:-1])[: len(sizes)]
+        )
+
+    told = {
+        site: SiteTables(*(arrays[f"{_COUNTED}{k}_{name}"] for name in SiteTables._fields))
+        for k, site in enumerate(sites)
+    }
+    return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"))
 
 
 def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "refit_rounds": 1,
     "refit_threshold": 0.05,
     "moments_rounds": 0,
+    "counts_rounds": 0,
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -144,6 +145,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "send_step": 0.0,
             "l1_weight": 0.02,
             "moments_rounds": 2,
+            "counts_rounds": 5,
             "graph_class": "cpdag",
             "threshold": 0.0,
         }

@@ -1,0 +1,41 @@
+"""Contingency tables of sets of categorical variables: which cell a record is in, and how large a table may be.
+
+The variables of a set are in ascending order, and its cells are numbered row by row: the levels of the last variable
+change fastest. A binary variable has one column of zeros and ones, a nominal one with K levels K - 1 of them, so that
+the number of levels is that of its columns and one.
+"""
+
+from collections.abc import Sequence
+
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Index
+
+VariableSet = tuple[int, ...]
+"""Positions of variables, ascending."""
+
+MOST_CELLS = 5_000
+"""Of the table of one set: a larger one is never asked for."""
+
+MOST_CELLS_A_ROUND = 1_000_000
+"""Of all tables of one round, empty cells included."""
+
+PARTS = 256
+"""A record with missing values is divided among cells in so many parts."""
+
+
+def levels_of(columns: Columns) -> Index:
+    """(V,) levels of each variable."""
+    return columns.sizes + 1
+
+
+def cells_of(variables: Sequence[int], levels: Index) -> int:
+    """How many cells the table of a set has."""
+    found = 1
+    for v in variables:  # not np.prod, which overflows without a word
+        found *= int(levels[v])
+    return found
+
+
+def shape_of(variables: Sequence[int], levels: Index) -> tuple[int, ...]:
+    """Levels of the variables of a set."""
+    return tuple(int(levels[v]) for v in variables)

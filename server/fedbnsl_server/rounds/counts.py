@@ -1,0 +1,120 @@
+"""A round of counts at the coordinator: ask for the tables that could make the graph better, and search with them.
+
+Rounds follow until the plan's last one; once no table could make the graph better, they ask for none. The last one
+fits the weights of the graph, by the moments of the rounds before, and draws the bootstrap.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedbnsl.graphs.contingency import PARTS, cells_of, levels_of
+from fedbnsl.protocol.sparse import Mask
+from fedbnsl.rounds.counts import Answer, Task
+from fedbnsl.rounds.kinds import stage
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import never_together
+from fedbnsl_server.algorithm.influence import Compared
+from fedbnsl_server.inference.bootstrap import shares_of
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments
+from fedbnsl_server.search.counts.redrawn import Redrawn
+from fedbnsl_server.search.counts.search import CountSearch, first_sets
+from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
+
+# Passes over all variables without a better graph, after which a search ends: between rounds, and after the last.
+_PASSES, _PASSES_AT_LAST = 1, 3
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """First pairs; then what the last search wants to know."""
+    if state.counted is None:
+        near, known = _of_moments(state, run), run.mask.of_variables
+        wanted = first_sets(levels_of(run.mask.columns), near, known.required)
+        state = replace(state, counted=Counted(near, wanted=wanted))
+    return state, Task.of(() if state.counted is None else state.counted.wanted)
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Report tables that were not asked for, or that no records can have."""
+    levels = levels_of(run.mask.columns)
+    sizes = np.array([cells_of(one, levels) for one in task.sets], dtype=np.int64)
+    if answer.task_digest != task.digest or answer.n_cells.size != sizes.size:
+        return f"has {answer.n_cells.size} tables of counts; {sizes.size} others were asked for"
+    of_set = np.repeat(np.arange(sizes.size), answer.n_cells)
+    ascending = (np.diff(answer.cells) > 0) | (np.diff(of_set) > 0)
+    if (answer.cells >= sizes[of_set]).any() or not ascending.all():
+        return "has counts of cells that its tables do not have"
+    totals = np.bincount(of_set, answer.parts, sizes.size)
+    told = totals[answer.n_cells > 0]
+    rounding = 0.5 * float(sizes.max(initial=0)) if answer.in_parts else 0.0  # half a part in each cell
+    if told.size and told.max() - told.min() > 2.0 * rounding:
+        return "has tables of different numbers of records"
+    most = PARTS * max(run.n_samples.values()) + rounding
+    return "has tables of more records than a site has" if (told > most).any() else ""
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """The best graph by all tables so far, and what to ask for next; in the last round also confidence in it."""
+    before = state.counted or Counted(_of_moments(state, run))
+    last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.counts_rounds
+    if task.sets:
+        told = {site: SiteTables(one.n_cells, one.cells, one.parts) for site, one in answers.items()}
+        before = before.with_answers(task.sets, told)
+    elif not last:
+        return replace(state, counted=before)
+    search = _search(replace(state, counted=before), run)
+    run.progress.begin("searching by counts")
+    rng = np.random.default_rng(run.plan.search_seed)
+    dag = search.best(before.dag, rng, passes=_PASSES_AT_LAST if last else _PASSES, progress=run.progress)
+    state = replace(state, counted=replace(before, dag=dag, wanted=() if last else search.wanted(dag)))
+    return _with_confidence(state, search, run) if last else state
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Sites are compared by their moments."""
+    return []
+
+
+def tables_of(state: AdmmState, run: Run) -> PooledTables:
+    """The tables so far, of all sites together."""
+    gaps, counted = state.completion, state.counted or Counted(_of_moments(state, run))
+    shares = {} if gaps is None else {site: gaps.known_share_of(site) for site in counted.told}
+    return PooledTables(
+        counted, levels_of(run.mask.columns), shares, has_margins=gaps is None or not gaps.lacks_columns
+    )
+
+
+def _of_moments(state: AdmmState, run: Run) -> Mask:
+    """(V, V) the graph that the moments have given, with the required edges."""
+    required = run.mask.of_variables.required
+    return required if state.refitted is None else run.mask.columns.joined(state.refitted.support()) | required
+
+
+def _search(state: AdmmState, run: Run) -> CountSearch:
+    columns, known = run.mask.columns, run.mask.of_variables
+    unknown = never_together(state, columns)
+    allowed = known.allowed if unknown is None else known.allowed & ~unknown
+    return CountSearch(
+        tables_of(state, run), levels_of(columns), _of_moments(state, run), allowed | known.required, known.required
+    )
+
+
+def _with_confidence(state: AdmmState, search: CountSearch, run: Run) -> AdmmState:
+    dag = search.required if state.counted is None else state.counted.dag
+    unknown = never_together(state, run.mask.columns)
+    run, draws = replace(run, unknown=unknown), run.plan.bootstrap
+    redrawn = Redrawn(search.source, search.levels, dag, search.allowed, search.required)
+    generators = np.random.default_rng(run.plan.search_seed).spawn(draws)
+    run.progress.begin("bootstrap")
+
+    def marks(k: int) -> Mask | None:
+        if run.progress.is_enough:
+            return None
+        found = run.class_of(redrawn.best(generators[k], run.progress))
+        run.progress.at(k / draws)
+        return None if run.progress.is_enough else found
+
+    shares = shares_of(run.progress.each(marks, range(draws)), len(dag), [dag])
+    return fitted_by_moments(state, FoundByCounts(dag, shares), run)

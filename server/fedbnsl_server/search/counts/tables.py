@@ -1,0 +1,139 @@
+"""Contingency tables that the sites have sent, and the table of any set of variables that follows from them.
+
+Tables of all sets are over the same sites: those that have answered every round so far. A site that missed a round is
+left out of all of them, for tables over different records cannot be compared. Where every site was missed once, only
+the last round counts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from fedbnsl.graphs.contingency import PARTS, VariableSet, cells_of, shape_of
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+
+
+class SiteTables(NamedTuple):
+    """Tables of one site, as `rounds.counts.Answer` has them, with counts in parts of a record."""
+
+    n_cells: Index
+    cells: Index
+    parts: Index
+
+    def then(self, later: "SiteTables") -> "SiteTables":
+        """These tables, and after them those of a later round."""
+        return SiteTables(*(np.concatenate(pair) for pair in zip(self, later, strict=True)))
+
+
+NO_TABLES = SiteTables(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Where the rounds of counts stand."""
+
+    dag: Mask  # (V, V) the best graph so far
+    sets: tuple[VariableSet, ...] = ()  # whose tables are here
+    told: Mapping[str, SiteTables] = field(default_factory=dict[str, SiteTables])  # of all these sets, by site
+    wanted: tuple[VariableSet, ...] = ()  # what the next round asks for
+
+    def with_answers(self, sets: tuple[VariableSet, ...], answers: Mapping[str, SiteTables]) -> Self:
+        """After a round that asked for these sets."""
+        before = self.told if self.sets else dict.fromkeys(answers, NO_TABLES)
+        told = {site: before[site].then(answer) for site, answer in answers.items() if site in before}
+        if not told:
+            return replace(self, sets=sets, told=dict(answers), wanted=())
+        return replace(self, sets=self.sets + sets, told=told, wanted=())
+
+    def without(self, sites: Collection[str]) -> Self:
+        """Without the tables of some sites."""
+        return replace(self, told={site: one for site, one in self.told.items() if site not in sites})
+
+
+class TableSource(Protocol):
+    """Where tables come from: what the sites sent, or records that were drawn."""
+
+    @property
+    def n_samples(self) -> float:
+        """Records of the fullest table."""
+        ...
+
+    def table(self, variables: VariableSet) -> Matrix | None:
+        """The table of a set, one axis a variable; None: it is not known."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PooledTables:
+    """Tables over all sites.
+
+    Attributes
+    ----------
+    counted
+        What the sites sent.
+    levels
+        (V,) of each variable.
+    shares
+        By site, the share of its records that count, as some values are missing.
+    has_margins
+        Whether the table of a set is the margin of that of a larger one: not where sites lack variables.
+    """
+
+    counted: Counted
+    levels: Index
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    has_margins: bool = True
+
+    @property
+    def n_samples(self) -> float:
+        """Records of the fullest table."""
+        return self._most
+
+    @cached_property
+    def _most(self) -> float:
+        totals = np.zeros(len(self.counted.sets))
+        for site, one in self.counted.told.items():
+            of_set = np.repeat(np.arange(len(one.n_cells)), one.n_cells)
+            totals += self.shares.get(site, 1.0) * np.bincount(of_set, one.parts, len(totals)) / PARTS
+        return float(totals.max(initial=0.0))
+
+    def table(self, variables: VariableSet) -> Matrix | None:
+        """The table of a set that was asked for, or of one within such a set; None: it is not known."""
+        if variables in self._place:
+            return self._asked(self._place[variables])
+        if not self.has_margins:
+            return None
+        first, *others = (self._having.get(v, set[int]()) for v in variables)
+        larger = min(first.intersection(*others), default=None)
+        if larger is None:
+            return None
+        one = self.counted.sets[larger]
+        return np.asarray(self._asked(larger).sum(axis=tuple(k for k, v in enumerate(one) if v not in variables)))
+
+    @cached_property
+    def _place(self) -> dict[VariableSet, int]:
+        return {one: k for k, one in enumerate(self.counted.sets)}
+
+    @cached_property
+    def _having(self) -> dict[int, set[int]]:
+        """The sets that have a variable."""
+        found: dict[int, set[int]] = {}
+        for k, one in enumerate(self.counted.sets):
+            for v in one:
+                found.setdefault(v, set()).add(k)
+        return found
+
+    @cached_property
+    def _starts(self) -> dict[str, Sequence[int]]:
+        return {site: np.concatenate([[0], np.cumsum(one.n_cells)]).tolist() for site, one in self.counted.told.items()}
+
+    def _asked(self, k: int) -> Matrix:
+        one = self.counted.sets[k]
+        found = np.zeros(cells_of(one, self.levels))
+        for site, told in self.counted.told.items():
+            first, end = self._starts[site][k : k + 2]
+            found[told.cells[first:end]] += self.shares.get(site, 1.0) * told.parts[first:end]
+        return found.reshape(shape_of(one, self.levels)) / PARTS

@@ -1,0 +1,73 @@
+"""Tables of the sites together: which sites count, margins, and what is drawn from a network."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.contingency import PARTS
+from fedbnsl_server.search.counts.redrawn import Records, Redrawn
+from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
+
+LEVELS = np.array([2, 3])
+NONE = np.zeros((2, 2), dtype=bool)
+
+
+def of(table: list[list[int]]) -> SiteTables:
+    """What a site sends of the set of both variables."""
+    cells = np.array(table).ravel()
+    there = np.flatnonzero(cells)
+    return SiteTables(np.array([there.size]), there, cells[there] * PARTS)
+
+
+ONE, OTHER = of([[1, 0, 2], [0, 0, 4]]), of([[0, 3, 0], [1, 1, 0]])
+
+
+def test_the_table_of_all_sites_is_the_sum() -> None:
+    tables = PooledTables(Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER}), LEVELS)
+    found = tables.table((0, 1))
+    assert found is not None
+    assert found.tolist() == [[1, 3, 2], [1, 1, 4]]
+    assert tables.n_samples == 12
+
+
+def test_a_smaller_set_is_the_margin_of_a_larger_one_unless_sites_lack_variables() -> None:
+    counted = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
+    found = PooledTables(counted, LEVELS).table((1,))
+    assert found is not None
+    assert found.tolist() == [2, 4, 6]
+    assert PooledTables(counted, LEVELS, has_margins=False).table((1,)) is None
+    assert PooledTables(counted, LEVELS).table((0, 2)) is None
+
+
+def test_a_site_that_missed_a_round_counts_in_no_table() -> None:
+    first = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
+    alone = SiteTables(np.array([2]), np.array([0, 1]), np.array([3, 4]) * PARTS)
+    for late in ({"a": alone}, {"a": alone, "new": alone}):
+        found = PooledTables(first.with_answers(((0,),), late), LEVELS)
+        both = found.table((0, 1))
+        assert list(found.counted.told) == ["a"]
+        assert both is not None
+        assert both.sum() == 7
+
+
+def test_where_every_site_missed_a_round_only_the_last_one_counts() -> None:
+    found = Counted(NONE).with_answers(((0, 1),), {"a": ONE}).with_answers(((0,),), {"b": OTHER})
+    assert (found.sets, list(found.told)) == (((0,),), ["b"])
+
+
+def test_records_with_gaps_count_for_the_share_that_is_known() -> None:
+    counted = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
+    found = PooledTables(counted, LEVELS, {"a": 0.5, "b": 1.0}).table((0, 1))
+    assert found is not None
+    assert found.tolist() == [[0.5, 3, 1], [1, 1, 2]]
+
+
+def test_draws_have_the_conditional_probabilities_of_the_tables() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 2, 4000)
+    y = np.where(rng.random(4000) < 0.9, x, 2)
+    source, dag = Records([x, y], LEVELS), np.array([[False, True], [False, False]])
+    drawn = Redrawn(source, LEVELS, dag, dag | dag.T, NONE).records(np.random.default_rng(2))
+    assert drawn.n_samples == 4000
+    before, after = source.table((0, 1)), drawn.table((0, 1))
+    assert after == pytest.approx(before, abs=4 * np.sqrt(4000 / 4))
+    assert after[0, 1] == after[1, 0] == 0.0

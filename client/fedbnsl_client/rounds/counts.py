@@ -57,12 +57,11 @@ class Rounds(LocalRounds):
         )
 
     def _completing(self) -> Completing | None:
-        problem, by = self.problem, self.problem.completed_by
-        if by is None or problem.plan.preparation is None:
+        problem, by, completed = self.problem, self.problem.completed_by, self.problem.completed
+        if by is None or completed is None or problem.plan.preparation is None:
             return None
         centre, scale = prepared(problem.X, problem.plan.preparation, problem.units)
-        means = problem.patterns.completed(by, own_means=True).means if problem.has_own_means else by.means
-        return Completing(by.S, means if means.size else np.zeros(len(by.S)), centre, scale)
+        return Completing(by.S, completed.means, centre, scale)
 
     def _lacking(self, members: list[Index]) -> Mask:
         """(V,) variables of which no record has a value."""

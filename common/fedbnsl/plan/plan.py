@@ -385,7 +385,7 @@ class Plan(BaseModel):
         return self.completes or self.completes_privately
 
     @property
-    def numbers(self) -> tuple[str, ...]:
+    def uncountable(self) -> tuple[str, ...]:
         """The variables of a run that are no categories with few enough levels to be counted."""
         dictionary = self.dictionary
         entries = {name: dictionary[name] for name in dictionary.of_run(self.variables) if name in dictionary}
@@ -400,7 +400,7 @@ class Plan(BaseModel):
         """
         searched = self.moments_rounds > 0 and self.graph_class == "cpdag" and self.consensus == "mean"
         described = bool(self.dictionary) and not self.dictionary.rows
-        return self.counts_rounds > 0 and searched and described and not self.numbers
+        return self.counts_rounds > 0 and searched and described and not self.uncountable
 
     @property
     def sends_changes(self) -> bool:

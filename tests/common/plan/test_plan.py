@@ -367,7 +367,9 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
     assert plan.with_settings(privacy=before) == plan
     settings = json.dumps(
         {
-            **plan.model_dump(mode="json", exclude={"absent": True, "counts_rounds": True, "preparation": {"outlying"}}),
+            **plan.model_dump(
+                mode="json", exclude={"absent": True, "counts_rounds": True, "preparation": {"outlying"}}
+            ),
             "privacy": before,
         },
         sort_keys=True,

@@ -452,12 +452,10 @@ def refit(
     """
     from dataclasses import replace
 
-    import numpy as np
-
     from fedbnsl.console.wording import counted, counted_edges
     from fedbnsl.graphs import files as graph_files
     from fedbnsl.graphs.formats import lgbn_json
-    from fedbnsl_client.refit import personalise
+    from fedbnsl_client.refit import personalise, unknown_in_words
 
     graph_files.new_graph_folder(out)
     with work_shown():
@@ -474,13 +472,7 @@ def refit(
     if learned.undecided is not None:
         fitted = replace(fitted, undecided=spread(learned.undecided))
     graph_files.write_all(fitted, out, columns=dataset.columns, mode=OWNER_ONLY)
-    lacking = ""
-    if not fitted.is_network:
-        unknown = int(np.isnan(fitted.joined(dataset.columns).weights).sum())
-        lacking = (
-            f"{unknown} of {counted(int(learned.dag.sum()), 'edge')} have no weight, and lgbn.json is not written: "
-            "this table has no value of some variable, or no row with two of a target and its parents"
-        )
+    lacking = "" if fitted.is_network else f"{unknown_in_words(fitted, dataset)}; lgbn.json is not written"
     if as_json:
         if lacking:
             raise DataError(lacking, remedy=f"What is known is kept in {out}; leave out --json.")

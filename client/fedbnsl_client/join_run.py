@@ -54,7 +54,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_client.participant import Participant
-from fedbnsl_client.refit import known_values, personalise
+from fedbnsl_client.refit import known_values, personalise, unknown_in_words
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
 from fedbnsl_client.site.identity import Link
@@ -203,8 +203,8 @@ def take_part(
         table, lines = known_values(table, units.limits)
         for line in lines:
             (told.aside or notice)(line)
-    if out is not None:
-        _keep(out, table, learned, plan)
+    if out is not None and (lacking := _keep(out, table, learned, plan)):
+        (told.aside or notice)(f"{lacking}; they are blank in {out / 'personalised-edges.csv'}")
     return learned
 
 
@@ -328,12 +328,14 @@ def _reason(error: BaseException) -> LeaveReason:
     return LeaveReason.LOCAL_ERROR
 
 
-def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> None:
+def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> str:
+    """Keep the graph, and the site's own weights; which of these are not known, and why."""
     fitted = personalise(table, learned.dag, intercept=has_intercept(plan.preparation))
     own = replace(learned, weights=fitted.weights, residual_variance=fitted.residual_variance)
     durable.write_text(out / "personalised-edges.csv", edges_csv(own.joined(table.columns)), mode=durable.OWNER_ONLY)
     # Last: a folder with it is whole, and is kept.
     durable.write_text(out / "edges.csv", edges_csv(learned.joined(table.columns)))
+    return unknown_in_words(own, table)
 
 
 def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan, units: Units | None) -> LearnedGraph:

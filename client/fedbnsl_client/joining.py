@@ -1,6 +1,6 @@
 """Take part in a run from Python: what `participant join` does, with a table that a program holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ def join(
     *,
     site: str,
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
+    absent: Sequence[str] = (),
     identity: Path | str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
@@ -37,6 +38,7 @@ def join(
     *,
     site: str,
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
+    absent: Sequence[str] = (),
     identity: Path | str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
@@ -50,6 +52,7 @@ def join(
     *,
     site: str,
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
+    absent: Sequence[str] = (),
     identity: Path | str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
@@ -71,6 +74,9 @@ def join(
         Name of this site.
     dictionary
         What each variable is, as for `FedSparseBNSL`. A run that has a dictionary needs the same one here.
+    absent
+        Variables of the run that this data frame lacks, as `absent = true` of a columns.toml says; also the column of
+        kind group, if each row is a group. A run with gaps, such as standard, learns of the others.
     identity
         Folder of an enrolled site, for TLS. None: plaintext, which only a coordinator on this machine takes.
     out
@@ -93,7 +99,7 @@ def join(
     ('X1', 'X2')
     """
     described = dictionary_from(dictionary, origin="join")
-    (dataset,) = site_tables({site: table}, dictionary=described).values()
+    (dataset,) = site_tables({site: table}, dictionary=described, lacking=absent).values()
     link = site_identity.link(None if identity is None else Path(identity), coordinator, insecure=identity is None)
     part = partial(_take_part, PublicTable(site, dataset), link, None if out is None else Path(out), patience_s)
     if wait:

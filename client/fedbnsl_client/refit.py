@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.console.wording import counted
+from fedbnsl.console.wording import counted, first_few
 from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.dataset import Dataset, Gaps
@@ -59,3 +59,20 @@ def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
         if n
     ]
     return replace(table, X=X, gaps=Gaps()), lines
+
+
+def unknown_in_words(own: LearnedGraph, dataset: Dataset) -> str:
+    """How many of a site's own weights are not known, and why; empty: all are."""
+    columns = dataset.columns
+    graph = own.joined(columns)
+    unknown = np.isnan(graph.weights)
+    if not unknown.any():
+        return ""
+    first = [int(of[0]) for of in columns.members()]  # a row has all columns of a variable, or none
+    empty = means_and_counts(dataset.X)[1][first] == 0
+    names = np.array(columns.variables)
+    apart = unknown.any(axis=0) & ~empty & ~(graph.dag & empty[:, None]).any(axis=0)
+    reasons = [f"no value of {first_few(map(repr, names[empty].tolist()))}"] * bool(empty.any())
+    reasons += [f"no row with two of {first_few(map(repr, names[apart].tolist()))} and its parents"] * bool(apart.any())
+    edges = counted(int(graph.dag.sum()), "edge")
+    return f"{int(unknown.sum())} of {edges} have no weight here: this table has {', and '.join(reasons)}"

@@ -255,7 +255,7 @@ def test_a_refit_by_a_dictionary_has_an_intercept_and_says_which_weights_are_not
     table.assign(crp="").to_csv(tmp_path / "lacks.csv", index=False)
     outcome = fedbnsl(*start, tmp_path / "lacks.csv", "--out", tmp_path / "lacks")
     assert "refitted 2 edges on 200 rows" in outcome.out
-    assert "1 of 2 edges have no weight, and lgbn.json is not written" in outcome.out
+    assert "1 of 2 edges have no weight here: this table has no value of 'crp'; lgbn.json is not written" in outcome.out
     assert [bool(weight) for weight in weights("lacks")] == [False, True]
     outcome = fedbnsl(*start, tmp_path / "lacks.csv", "--json", "--out", tmp_path / "as-json")
     assert outcome.code == 4

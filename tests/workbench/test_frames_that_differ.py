@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedbnsl import join, serve
 from fedbnsl.errors import DataError, FedbnslError, PlanError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.frames import site_tables
+from fedbnsl_client.refit import personalise, unknown_in_words
 from fedbnsl_workbench.estimator import FedSparseBNSL
 from fedbnsl_workbench.network import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
@@ -189,3 +192,69 @@ def test_three_frames_with_disjoint_columns_are_refused_and_so_is_a_variable_wit
     with pytest.raises(FedbnslError, match=r"variable\(s\) 'crp' have no value at any site") as refused:
         FedSparseBNSL(plan=STANDARD).fit(nowhere)
     assert "Leave them out" in refused.value.remedy
+
+
+@pytest.mark.parametrize("described", [None, {f"X{k}": {} for k in range(1, 6)}])
+def test_join_takes_a_frame_without_a_column_and_says_which_own_weights_are_not_known(
+    described: dict[str, Any] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = {f"s{k}": pd.DataFrame(X, columns=list(FEDERATION.variables)) for k, X in enumerate(FEDERATION.tables)}
+    tables["s0"] = tables["s0"].drop(columns="X3")
+    how: dict[str, Any] = {"dictionary": described} if described else {"variables": list(FEDERATION.variables)}
+    run = serve(STANDARD, sites=3, out=tmp_path / "run", **how)
+    taken = [
+        join(
+            table,
+            run.address,
+            site=site,
+            dictionary=described,
+            absent=["X3"] if site == "s0" else [],
+            out=tmp_path / site,
+            wait=False,
+        )
+        for site, table in tables.items()
+    ]
+    assert {one.result(timeout=120).variables for one in taken} == {FEDERATION.variables}
+    assert run.network().result["gaps"]["values"]["s0"]["X3"] == 0
+    own = pd.read_csv(tmp_path / "s0" / "personalised-edges.csv")
+    at_x3 = own["target"].isin({"X3", *own["target"][own["source"] == "X3"]})
+    assert at_x3.any()
+    assert own["weight"].isna().tolist() == at_x3.tolist()
+    told = capsys.readouterr().err
+    assert (
+        f"s0: {at_x3.sum()} of {len(own)} edges have no weight here: this table has no value of 'X3'; they are" in told
+    )
+    assert told.count("have no weight here") == 1
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        (["X1"], "'X1': called absent, and the table has such a column"),
+        (["crp"], "'crp': called absent, and no variable is called so"),
+        ([], "X2"),
+    ],
+)
+def test_what_join_is_told_to_be_absent_must_be(frames: Frames, absent: list[str], said: str) -> None:
+    described = {f"X{k}": {} for k in range(1, 6)}
+    with pytest.raises(DataError, match=said):
+        join(frames["north"], "127.0.0.1:1", site="north", dictionary=described, absent=absent)
+    with pytest.raises(DataError, match="an array has no names"):
+        join(np.zeros((50, 3)), "127.0.0.1:1", site="north", absent=["X4"])
+
+
+def test_own_weights_that_are_not_known_are_told_with_the_reason() -> None:
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[[0, 1, 2], [2, 2, 3]] = True
+    X = np.random.default_rng(0).standard_normal((40, 4))
+    X[::2, 0] = X[1::2, 1] = np.nan
+    table = Dataset(("a", "b", "c", "d"), X)
+    told = unknown_in_words(personalise(table, dag, intercept=True), table)
+    assert told == "2 of 3 edges have no weight here: this table has no row with two of 'c' and its parents"
+    X[:, 3] = np.nan
+    told = unknown_in_words(personalise(table, dag, intercept=True), table)
+    assert told.startswith(
+        "3 of 3 edges have no weight here: this table has no value of 'd', and no row with two of 'c'"
+    )
+    whole = Dataset(table.variables, np.nan_to_num(X))
+    assert not unknown_in_words(personalise(whole, dag, intercept=True), whole)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.row_groups import RowGroups
@@ -53,6 +54,7 @@ def site_tables(
     columns: Sequence[str] = (),
     dictionary: Dictionary = NO_DICTIONARY,
     may_lack: bool = False,
+    lacking: Sequence[str] = (),
 ) -> dict[str, Dataset]:
     """Tables by site, all with the same variables in the same order.
 
@@ -72,6 +74,9 @@ def site_tables(
     may_lack
         Whether a data frame may lack variables: they are absent at its site. Without `columns` and a dictionary, the
         variables are then those of all frames.
+    lacking
+        Columns that no table has, as its owner says; it is a data frame. Without `columns` and a dictionary, they are
+        the last variables.
     """
     given = set(columns) | set(dictionary.root)
     read = {site: (*_columns(site, table), hasattr(table, "columns")) for site, table in _named(tables).items()}
@@ -79,12 +84,16 @@ def site_tables(
         columns = dictionary.of_run(columns)
     elif may_lack and all(has_names for _, _, has_names in read.values()):
         columns = columns or tuple(dict.fromkeys(name for names, _, _ in read.values() for name in names))
+    elif lacking and not columns:
+        columns = (*next(iter(read.values()))[0], *lacking)
     grouped = {dictionary.rows.group}.intersection(name for names, _, _ in read.values() for name in names)
     found: dict[str, Dataset] = {}
     for site, (names, cells, has_names) in read.items():
         wanted = list(columns or (next(iter(found.values())).variables if found else names))
         used = dictionary.present(wanted) if dictionary else tuple(wanted)
-        absent = frozenset([*grouped, *(used if may_lack else ())] if has_names else ()).difference(names)
+        _refuse_as_lacking(site, lacking, names, {*used, dictionary.rows.group}, has_names=has_names)
+        lacks = {*grouped, *(used if may_lack else lacking)} if has_names else set[str]()
+        absent = frozenset(lacks).difference(names)
         told_apart = [given, *(set(others) for others, _, _ in read.values())]
         _refuse_other_spellings(site, names, absent, told_apart)
         _refuse_missing_keys(site, dictionary.rows, absent.union(names))
@@ -96,6 +105,18 @@ def site_tables(
             raise DataError(f"{site}: {len(present)} of the variables; a network needs at least two")
         found[site] = _dataset(site, dict(zip(names, cells, strict=True)), wanted, dictionary, absent)
     return found
+
+
+def _refuse_as_lacking(
+    site: str, lacking: Sequence[str], names: Sequence[str], known: Set[str], *, has_names: bool
+) -> None:
+    """Refuse columns that a table is said to lack, and has, or that nobody has."""
+    if lacking and not has_names:
+        raise DataError(f"{site}: an array has no names, of which some could be absent; bring a data frame")
+    if there := [name for name in lacking if name in names]:
+        raise DataError(f"{site}: {first_few(map(repr, there))}: called absent, and the table has such a column")
+    if unknown := [name for name in lacking if name not in known]:
+        raise DataError(f"{site}: {first_few(map(repr, unknown))}: called absent, and no variable is called so")
 
 
 def _refuse_missing_keys(site: str, rows: RowGroups, known: Set[str]) -> None:

@@ -69,6 +69,7 @@ WEB_ROOMS = (
 
 # Rule 3: the mathematics, and all that it may import.
 MATHS = (
+    "fedbnsl.families",
     "fedbnsl.graphs.class_members",
     "fedbnsl.graphs.contingency",
     "fedbnsl.graphs.cpdag",
@@ -87,6 +88,7 @@ MATHS = (
     "fedbnsl_client.solvers",
 )
 NOT_MATHS = (
+    "fedbnsl.families",
     "fedbnsl_client.privacy.randomness",  # the operating system's
 )
 MATHS_EXTERNAL = ("numpy", "scipy", "numba")
@@ -181,6 +183,7 @@ DATASET_MODULES = {
     "fedbnsl_research.bench.load",
     "fedbnsl_research.bench.secure_aggregation",  # generated tables
     "fedbnsl_research.bench.attacks",
+    "fedbnsl_research.bench.regressions",  # generated tables
     "fedbnsl_workbench.cli",
 }
 

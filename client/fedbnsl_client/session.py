@@ -168,7 +168,7 @@ class Session:
         self._run = 0
         self._site = ""
         self._value_type, self._dense = "float64", False
-        self._n_variables = self._steps_sent = 0
+        self._n_variables = self._further_bytes = 0
         # For a coordinator that lets the run get nowhere: rounds that this site answered, since it joined and ever.
         self._reached = self._furthest = 0
         self._nowhere = BackOff(math.inf)
@@ -260,7 +260,7 @@ class Session:
         """Take over the settings of the plan that was joined."""
         self._timeout_s = plan.rpc_timeout_s
         self._value_type, self._dense = plan.value_type, plan.dense_messages
-        self._steps_sent = plan.steps_sent
+        self._further_bytes = plan.further_bytes
         self._back_off.patience_s = plan.join_deadline_s
 
     def pull(self, last_round: int) -> RoundTask | Finished:
@@ -302,7 +302,7 @@ class Session:
         wire = codec.encode_update(update, run=self._run, value_type=self._value_type, dense=self._dense)
         data = wire.SerializeToString()
         self.pushed_bytes = len(data)  # also of one that comes too late
-        whole = cut(data, most_bytes=codec.largest_update_bytes(self._n_variables, self._steps_sent))
+        whole = cut(data, most_bytes=codec.largest_update_bytes(self._n_variables, self._further_bytes))
         if whole is None:
             self._pushed(wire)
         else:

@@ -319,7 +319,7 @@ def test_a_site_takes_no_larger_message_than_its_run_can_have(
     session.join(request())
     coordinator.open_round(1, WEIGHTS)
     monkeypatch.setattr(codec, "MAX_MESSAGE_BYTES", 40)
-    monkeypatch.setattr(codec, "largest_update_bytes", lambda n_variables, n_steps=0: 10)
+    monkeypatch.setattr(codec, "largest_update_bytes", lambda n_variables, further_bytes=0: 10)
     with pytest.raises(ProtocolError, match=r"the coordinator refused: a message larger than max \(\d+ vs. 40\)"):
         session.pull(0)
     monkeypatch.setattr(Servicer, "_cut", lambda self, reply: chunks.cut(reply.SerializeToString()))

@@ -10,6 +10,9 @@ LARGEST_VALUE = 1e15
 LEAST_SPREAD = 1e-13
 """Of a column's standard deviation; with less, its values count as one."""
 
+MOST_REGRESSION_NUMBERS = 250_000
+"""Of an answer in a round of regressions: 2 MB."""
+
 LARGEST_SQUARE = LARGEST_VALUE**2
 
 LEAST_SQUARE = LEAST_SPREAD**2 / 2.0

@@ -23,7 +23,7 @@ from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
-from fedbnsl.plan.limits import LARGEST_SQUARE
+from fedbnsl.plan.limits import LARGEST_SQUARE, MOST_REGRESSION_NUMBERS
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -168,6 +168,13 @@ class Plan(BaseModel):
         description="dp-pgcd: steps: the sites send every released step with its weights, and after the last round the "
         "coordinator searches the DAG of equal noise variances that explains all of them best; it costs no budget "
         "(where a variable has several columns, the graph is that of the last W)",
+    )
+    regressions_rounds: Rounds = Field(
+        default=0,
+        ge=0,
+        le=50,
+        description="most rounds, after the graph is found, for odds ratios and rate ratios: regressions of binary, "
+        "nominal and count variables on their parents, with an intercept for each site; 0: none",
     )
 
     # What the graph says
@@ -408,6 +415,26 @@ class Plan(BaseModel):
         return self.send_tolerance > 0.0
 
     @property
+    def has_ratios(self) -> bool:
+        """Whether regressions of children with levels and of counts are asked for; only the dictionary tells these."""
+        return self.regressions_rounds > 0 and bool(self.dictionary) and not self.no_ratios_because
+
+    @property
+    def no_ratios_because(self) -> Literal["", "consensus", "groups"]:
+        """Why a run tells no ratios although it has rounds for them; empty: it does.
+
+        Sums over all sites have no robust rule; rows of a group are not independent, and their means are no levels.
+        """
+        if self.consensus != "mean":
+            return "consensus"
+        return "groups" if self.dictionary.rows.group and not self.dictionary.rows.lags else ""
+
+    @property
+    def further_bytes(self) -> int:
+        """Bytes that an answer may have beside those that follow from the number of variables."""
+        return 32 * self.steps_sent + 9 * MOST_REGRESSION_NUMBERS * self.has_ratios
+
+    @property
     def steps_sent(self) -> int:
         """How many steps a site sends with an answer."""
         return self.local_steps if self.sends_steps else 0
@@ -542,8 +569,9 @@ class Plan(BaseModel):
             del content["absent"]
         if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
             del content["preparation"]["outlying"]
-        if not self.counts_rounds:  # likewise
-            del content["counts_rounds"]
+        for later in ("counts_rounds", "regressions_rounds"):  # likewise
+            if not content[later]:
+                del content[later]
         if content["privacy"] is not None:  # by the first names, under which older checkpoints and approvals have it
             first = {new: old for old, new in _RENAMED.items()}
             content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}
@@ -581,6 +609,7 @@ _FIXED: tuple[tuple[str, str, object, str], ...] = (
     ("with [privacy]", "refit_rounds", 0, "a refit is one more release"),
     ("with [privacy]", "counts_rounds", 0, "exact counts would be released"),
     ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
+    ("with [privacy]", "regressions_rounds", 0, "their sums are exact, and each would be one more release"),
     (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
     (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),
     ("with privacy.secure_aggregation", "rounds", 0, "an ADMM round needs the weights of each site"),

@@ -66,14 +66,14 @@ _MAX_VERSION_LENGTH = 64
 _SMALL_BYTES = 1024
 
 
-def largest_update_bytes(n_variables: int, n_steps: int = 0) -> int:
+def largest_update_bytes(n_variables: int, further_bytes: int = 0) -> int:
     """Serialised bytes that no update exceeds.
 
     An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, up to 32 bytes a variable
-    besides, and as many for each of the steps that are sent with it.
+    besides, and what the plan adds (`Plan.further_bytes`).
     """
     d = n_variables
-    return 13 * d * d + 32 * (d + n_steps) + _SMALL_BYTES
+    return 13 * d * d + 32 * d + further_bytes + _SMALL_BYTES
 
 
 def largest_reply_bytes(n_variables: int) -> int:
@@ -84,13 +84,13 @@ def largest_reply_bytes(n_variables: int) -> int:
     return max(MAX_MESSAGE_BYTES, 3 * largest_update_bytes(n_variables))
 
 
-def largest_call_bytes(variables: Sequence[str], n_steps: int = 0) -> int:
+def largest_call_bytes(variables: Sequence[str], further_bytes: int = 0) -> int:
     """Serialised bytes that no call of a site exceeds in a run on these variables; larger updates come in chunks.
 
     The names of a table get twice their room and 64 KiB, so that a table with other columns is told which.
     """
     application = 2**16 + 2 * sum(len(name.encode()) + 4 for name in variables) + _SMALL_BYTES
-    return min(max(largest_update_bytes(len(variables), n_steps), application), MAX_MESSAGE_BYTES)
+    return min(max(largest_update_bytes(len(variables), further_bytes), application), MAX_MESSAGE_BYTES)
 
 
 def decode_ledger(wire: federation.LedgerHead) -> LedgerHead:

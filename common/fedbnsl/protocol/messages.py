@@ -215,6 +215,7 @@ class Yields(Enum):
     W = "one more iterate of W"
     WEIGHTS = "weights along the learned edges"
     GRAPH = "a searched graph"
+    RATIOS = "odds ratios and rate ratios along the learned edges"
 
 
 class Content:

@@ -454,6 +454,7 @@ class Task(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    REGRESSIONS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
@@ -492,6 +493,10 @@ class Task(_message.Message):
     @_builtins.property
     def counts(self) -> Global___CountsTask: ...
     @_builtins.property
+    def regressions(self) -> Global___RegressionsTask:
+        """The regressions whose sums are asked for, and at which coefficients."""
+
+    @_builtins.property
     def completed_by(self) -> Global___Covariances:
         """What completes them in all later rounds: in the first round after the last iteration only."""
 
@@ -522,16 +527,17 @@ class Task(_message.Message):
         keys: Global___Memberships | None = ...,
         completion: Global___Covariances | None = ...,
         counts: Global___CountsTask | None = ...,
+        regressions: Global___RegressionsTask | None = ...,
         completed_by: Global___Covariances | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "counts"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -639,6 +645,60 @@ class ScalesTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScalesTask: _TypeAlias = ScalesTask  # noqa: Y015
+
+@_typing.final
+class RegressionsTask(_message.Message):
+    """Children with levels, and counts, with their parents in the learned graph, by their places in JoinReply.variable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAMILY_FIELD_NUMBER: _builtins.int
+    COEFFICIENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def family(self) -> _containers.RepeatedCompositeFieldContainer[Global___Regression]: ...
+    @_builtins.property
+    def coefficient(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of all families, one after another: for each column of the child one for each of the parents."""
+
+    def __init__(
+        self,
+        *,
+        family: _abc.Iterable[Global___Regression] | None = ...,
+        coefficient: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coefficient", b"coefficient", "family", b"family"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegressionsTask: _TypeAlias = RegressionsTask  # noqa: Y015
+
+@_typing.final
+class Regression(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHILD_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def child(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Columns of one variable, ascending."""
+
+    @_builtins.property
+    def parent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        child: _abc.Iterable[_builtins.int] | None = ...,
+        parent: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child", b"child", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Regression: _TypeAlias = Regression  # noqa: Y015
 
 @_typing.final
 class ResidualMomentsTask(_message.Message):
@@ -894,6 +954,7 @@ class Update(_message.Message):
     MASKED_SUM_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    REGRESSIONS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
@@ -936,6 +997,8 @@ class Update(_message.Message):
     @_builtins.property
     def counts(self) -> Global___Counts: ...
     @_builtins.property
+    def regressions(self) -> Global___Regressions: ...
+    @_builtins.property
     def chunk(self) -> Global___Chunk:
         """Instead of all that but run, site and round: a chunk of such an update."""
 
@@ -962,14 +1025,15 @@ class Update(_message.Message):
         masked_sum: Global___MaskedSum | None = ...,
         completion: Global___Completed | None = ...,
         counts: Global___Counts | None = ...,
+        regressions: Global___Regressions | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "counts"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -1287,6 +1351,52 @@ class Completed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Completed: _TypeAlias = Completed  # noqa: Y015
+
+@_typing.final
+class Regressions(_message.Message):
+    """Sums of a site's regressions, whose intercepts are its own and the best there are; one family after another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    LOG_LIKELIHOOD_FIELD_NUMBER: _builtins.int
+    GRADIENT_FIELD_NUMBER: _builtins.int
+    INFORMATION_FIELD_NUMBER: _builtins.int
+    DISPERSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Records without a gap in the family."""
+
+    @_builtins.property
+    def log_likelihood(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def gradient(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """By the coefficients of the task."""
+
+    @_builtins.property
+    def information(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of the same, i <= j, row by row: what is left of it when the intercepts follow the coefficients."""
+
+    @_builtins.property
+    def dispersion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Pearson's statistic of counts; 0 of levels."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        log_likelihood: _abc.Iterable[_builtins.float] | None = ...,
+        gradient: _abc.Iterable[_builtins.float] | None = ...,
+        information: _abc.Iterable[_builtins.float] | None = ...,
+        dispersion: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispersion", b"dispersion", "gradient", b"gradient", "information", b"information", "log_likelihood", b"log_likelihood", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Regressions: _TypeAlias = Regressions  # noqa: Y015
 
 @_typing.final
 class ResidualMoments(_message.Message):

@@ -20,6 +20,7 @@ from fedbnsl_research.bench.privacy import privacy
 from fedbnsl_research.bench.private_missing import private_missing
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
+from fedbnsl_research.bench.regressions import regressions
 from fedbnsl_research.bench.robust import honest, robust
 from fedbnsl_research.bench.robust_tails import robust_tails
 from fedbnsl_research.bench.scale import thousand
@@ -56,4 +57,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "private-missing": private_missing,
     "overlapping": overlapping,
     "robust-tails": robust_tails,
+    "regressions": regressions,
 }

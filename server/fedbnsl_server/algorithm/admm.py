@@ -19,6 +19,7 @@ from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
+from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
 
@@ -72,6 +73,7 @@ class AdmmState:
     # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow
     moments: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
     counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none
+    regressions: tuple[Regression, ...] = ()  # of children with levels and of counts, once the graph is found
 
     @property
     def units(self) -> Units | None:
@@ -86,12 +88,18 @@ class AdmmState:
     @property
     def iterations(self) -> dict[str, int]:
         """Rounds so far of the iterated kinds, see `fedbnsl.rounds.kinds`."""
-        return {"completion": 0 if self.completion is None else self.completion.iterations}
+        return {
+            "completion": 0 if self.completion is None else self.completion.iterations,
+            "regressions": max((one.rounds for one in self.regressions), default=0),
+        }
 
     @property
     def iterations_with_next(self) -> dict[str, int]:
         """These, and one more of each kind that goes on."""
-        goes_on = {"completion": self.completion is not None and not self.completion.done}
+        goes_on = {
+            "completion": self.completion is not None and not self.completion.done,
+            "regressions": any(one.goes_on for one in self.regressions),
+        }
         return {kind: n + goes_on[kind] for kind, n in self.iterations.items()}
 
     @property

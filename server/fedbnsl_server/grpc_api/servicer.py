@@ -361,7 +361,7 @@ class Servicer:
         site, chunk = request.site, request.chunk
         self.mailbox.stored(site, request.round)  # refuses a round that is over before all of it has come
         if not chunk.start:
-            most_bytes = codec.largest_update_bytes(len(self.roster.variables), self.plan.steps_sent)
+            most_bytes = codec.largest_update_bytes(len(self.roster.variables), self.plan.further_bytes)
             self._incoming[site] = JoinedMessage(chunk, most_bytes=most_bytes)
         held = self._incoming.get(site)
         return held if held is not None and held.is_of(chunk) else None

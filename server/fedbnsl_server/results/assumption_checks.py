@@ -1,7 +1,7 @@
 """What a graph assumes, which of that was tested, what contradicts it, and who directs its edges (`verdict`)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -40,6 +40,7 @@ def assumption_checks(
     *,
     unused: Sequence[Mapping[str, Any]] = (),
     completion: Completion | None = None,
+    ratios: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -55,7 +56,11 @@ def assumption_checks(
         Variables that the result is not about, as result.json has them.
     completion
         Of rows with gaps, by EM; None: no row has one, or none was used.
+    ratios
+        Odds ratios and rate ratios, as result.json has them. Where their test was made, it takes the place of that of
+        linear coefficients: straight lines for probabilities differ where shares of levels do.
     """
+    by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in ratios if one["agreement"]}
     contradicted: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
@@ -64,7 +69,7 @@ def assumption_checks(
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
-            *_tests_between_sites(columns, confidence, completion),
+            *_tests_between_sites(columns, confidence, completion, by_ratios),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
         ):
@@ -72,7 +77,7 @@ def assumption_checks(
         contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
         if equal_variances and known:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
-        differing = list(_sites_that_differ(columns, confidence, edges))
+        differing = list(_sites_that_differ(columns, confidence, edges, by_ratios))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
         contradicted += _dear_knowledge(columns, confidence)
         functions = [
@@ -150,10 +155,10 @@ def _tests_of_residuals(
 
 
 def _tests_between_sites(
-    columns: Columns, confidence: Confidence, completion: Completion | None
+    columns: Columns, confidence: Confidence, completion: Completion | None, by_ratios: Mapping[str, float]
 ) -> Iterator[tuple[bool, Note]]:
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
-    told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
+    told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges) | _into(columns, confidence, by_ratios)
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     several = len(confidence.sites) > 1
     scattered = _scattered(confidence, completion) if several else np.zeros(len(named), dtype=bool)
@@ -262,9 +267,21 @@ def _arbitrary(confidence: Confidence, pairs: Index) -> Mask:
     return np.asarray(np.isin(pairs, of_functions).any(axis=1))
 
 
-def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
-    """Edges whose coefficients differ between sites, by Cochran's Q with Holm's correction."""
-    tested = np.flatnonzero((confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges))
+def _into(columns: Columns, confidence: Confidence, children: Iterable[str]) -> Mask:
+    """(E,) edges of the coefficients into the columns of these variables."""
+    places = [columns.variables.index(child) for child in children]
+    return np.asarray(np.isin(columns.variable_of[confidence.edges[:, 1]], places))
+
+
+def _sites_that_differ(
+    columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]], by_ratios: Mapping[str, float]
+) -> Iterator[Note]:
+    """Ratios that differ between sites, and edges whose coefficients do, by Cochran's Q; with Holm's correction."""
+    adjusted = dict(zip(by_ratios, holm(np.array(list(by_ratios.values()))).tolist(), strict=True))
+    if told := [note("child_p", child=child, p=p) for child, p in adjusted.items() if p < _LEVEL]:
+        yield note("ratios_differ", children=told)
+    linear = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
+    tested = np.flatnonzero(linear & ~_into(columns, confidence, by_ratios))
     q, degrees = confidence.q[tested], confidence.degrees[tested]
     p = holm(chi_square_tails(q, degrees))
     undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
@@ -279,6 +296,8 @@ def _sites_that_differ(columns: Columns, confidence: Confidence, edges: Sequence
         named = [f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()]
         yield note("sites_differ", noisy=confidence.noise_std, edges=named)
     pairs = confidence.differ_apart[~_arbitrary(confidence, confidence.differ_apart)]
+    of_ratios = [columns.variables.index(child) for child in by_ratios]
+    pairs = pairs[~np.isin(columns.variable_of[pairs], of_ratios).any(axis=1)]
     apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in pairs.tolist()]
     if apart:
         yield note("sites_differ_apart", noisy=confidence.noise_std, pairs=apart)

@@ -48,6 +48,16 @@ def _places(interval: Sequence[float]) -> int:
     return places if max(map(abs, interval)) >= _HUGE else max(0, places)
 
 
+def ratio(value: float | None) -> str:
+    """A ratio with three digits, as it is compared with 1."""
+    return "not known" if value is None else f"{value:.3g}"
+
+
+def ratios(interval: Sequence[float] | None) -> str:
+    """An interval of ratios."""
+    return "not known" if interval is None else " to ".join(map(ratio, interval))
+
+
 def percent(share: float) -> str:
     """A share in whole per cent, which says of a small one that it is not nothing."""
     return "<1\u00a0%" if 0 < share < 0.005 else f"{100 * share:.0f}\u00a0%"

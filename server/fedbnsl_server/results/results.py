@@ -7,6 +7,7 @@ weights.csv      the raw W of the last ADMM round (without any: the weights of t
                  in units of the tables; row = source, column = target
 edges.csv        the learned edges between variables, and their shares of the bootstrap draws
 strength.csv     these shares of all pairs, as bnlearn's boot.strength; only where there are draws
+ratios.csv       odds ratios and rate ratios of children with levels and counts; only where there are such children
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 """
@@ -49,6 +50,7 @@ from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.outlying import outlying_notes, outlying_of
 from fedbnsl_server.results.preparation import preparation_of
 from fedbnsl_server.results.privacy_loss import privacy_loss
+from fedbnsl_server.results.ratios import ratios_csv, ratios_of, without_linear_tests
 from fedbnsl_server.results.sentences import Note, in_words, note
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.results.unused import unused_entries, unused_notes
@@ -250,6 +252,8 @@ class RunRecorder:
             if graph is not None and state is not None:
                 try:
                     write_graph(graph, state, self._plan, names, self._folder.path)
+                    if ratios := self._ratios(graph):
+                        durable.write_text(self._folder.path / "ratios.csv", ratios_csv(ratios))
                 except ResultError as error:
                     if shortage(error):
                         raise
@@ -299,6 +303,8 @@ class RunRecorder:
         if graph is not None:
             named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
             edges = with_confidence(named, confidence, graph, columns)
+        ratios = self._ratios(graph)
+        edges = without_linear_tests(edges, ratios)
         told = self._warnings(edges, graph)
         return {
             "schema": SCHEMA,
@@ -325,12 +331,14 @@ class RunRecorder:
                     variance,
                     unused=self._unused,
                     completion=None if state is None else state.completion,
+                    ratios=ratios,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
                 "complete_cases": complete_cases(state, self._plan, columns),
             },
             "edges": edges,
+            "ratios": ratios,
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
@@ -374,6 +382,9 @@ class RunRecorder:
                 created_at=self._created_at,
             ),
         }
+
+    def _ratios(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
+        return ratios_of(graph, self._state, self._plan, self._variables, self._rows())
 
     @property
     def _influence(self) -> dict[str, Any]:

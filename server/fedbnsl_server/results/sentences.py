@@ -217,6 +217,9 @@ _CHECKS: Mapping[str, str] = {
     f"{{high}}{{units:?; {{units:units}}}}; {{chance}}): {_LEFT_OPEN}their being equal",
     "sites_differ": f"sites differ {_BEYOND_CHANCE} in the coefficients of {{edges:few 4}}: there the graph tells a "
     "mean of what differs",
+    "ratios_differ": "sites differ more than chance gives in the ratios of {children:few 4}: those told are a mean of "
+    "what differs",
+    "child_p": "{child!r} (p = {p:.1g})",
     "sites_differ_apart": f"sites differ {_BEYOND_CHANCE} in how {{pairs:few 4}} vary together, which have no edge: "
     "some sites may have one",
     "no_variance_left": "{one} and {other}, which have no edge, vary together by more than is left of their variances: "
@@ -233,6 +236,30 @@ _CHECKS: Mapping[str, str] = {
     "without it has fewer edges (better by {cost:.3g}), and with edges between the same variables alone, the logarithm "
     "of the likelihood is smaller by {same_pairs:.3g} with this knowledge"
     "{instead:?; without it, the data give {instead:few 4}}",
+}
+
+_RATIOS: Mapping[str, str] = {
+    "ratios_consensus": "no ratios: sums over all sites, which they come from, have no robust rule "
+    "(`consensus` other than mean)",
+    "ratios_groups": "no ratios: rows of a group are not independent, so that intervals would be too short, and means "
+    "over a group are no levels or counts",
+    "ratios_too_wide": "no ratios: {n} coefficients, and all that is sent is bounded (at most {most} of one variable); "
+    "merge levels",
+    "ratios_inconsistent": "no ratios: the numbers of {site} contradict each other; look at what it runs",
+    "ratios_unsettled": "no ratios: the estimates had not settled after {rounds:counted round|rounds} "
+    "(`regressions_rounds`)",
+    "ratios_no_rows": "no ratios: at no site does {child!r} vary among rows without a gap in it and its parents",
+    "ratios_ridge": "with a ridge: levels are completely or nearly separated, so that these rows bound some ratio on "
+    "one side only; a normal prior (standard deviation {deviation:g} of the logarithm, by a level or by one "
+    "standard deviation) does it on the other",
+    "ratios_open": "the direction between {child!r} and {parents:quoted 4} is open: the ratio is that of one of the "
+    "possible graphs",
+    "ratios_not_identified": "some are not told: their columns are functions of others, or do not vary where {child!r} "
+    "does",
+    "ratios_of_rows": "rests on the {rows:,} of {of:,} rows that have no gap in this family, at sites where it varies",
+    "ratios_of_sites": "rests on {sites:few 8} alone",
+    "ratios_overdispersed": "counts vary {times:.3g} times as much as Poisson's: intervals are widened by the root of "
+    "that (quasi-Poisson)",
 }
 
 _EFFECTS: Mapping[str, str] = {
@@ -277,7 +304,7 @@ _EFFECTS: Mapping[str, str] = {
 }
 
 _OUTER_BAR = re.compile(r"\|(?![^{}]*\})")  # not one within a field of the two texts
-_TEMPLATES: Mapping[str, str] = {**_WARNINGS, **DATA_QUALITY, **UNUSED, **_CHECKS, **_EFFECTS}
+_TEMPLATES: Mapping[str, str] = {**_WARNINGS, **DATA_QUALITY, **UNUSED, **_CHECKS, **_RATIOS, **_EFFECTS}
 
 
 @dataclass(frozen=True)

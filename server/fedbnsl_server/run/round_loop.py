@@ -20,6 +20,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
 from fedbnsl_server.algorithm.influence import FEWEST_SITES, Influence, influences
 from fedbnsl_server.results.data_quality import QualityWarning, quality_warnings
+from fedbnsl_server.rounds import regressions
 from fedbnsl_server.rounds.kinds import Run, kind_of, left_out
 from fedbnsl_server.run import secure_aggregation as secure_aggregation
 from fedbnsl_server.run.secure_aggregation import NO_SECURE_SITES, SecureSites
@@ -134,7 +135,10 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content
     after = kind_of(asked.kind).advance(state, _answers(known), asked, seen)
     if after.refitted is not None and not np.isfinite(after.refitted.value).all():
         raise DivergenceError("the refitted weights are not finite")
-    return replace(after, round=state.round + 1, contributed=frozenset(updates))
+    after = replace(after, round=state.round + 1, contributed=frozenset(updates))
+    if after.round == n_rounds(run.plan, after.iterations_with_next) and not after.regressions:
+        return regressions.begin(after, run)  # the graph has been found
+    return after
 
 
 def _counted(state: AdmmState, run: Run) -> tuple[int, int]:

@@ -67,7 +67,7 @@ def serve(
             server.listen,
             federation,
             n_sites=plan.n_participants,
-            largest_bytes=codec.largest_call_bytes(plan.column_names, plan.steps_sent),
+            largest_bytes=codec.largest_call_bytes(plan.column_names, plan.further_bytes),
             on_open=server.on_listening,
             log=log,
             metrics=server.metrics,

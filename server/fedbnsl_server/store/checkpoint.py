@@ -17,11 +17,13 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
 
 _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
+_REGRESSION = "regression_"
 # `stretch` and `apart` are of what a search makes of them.
 _OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
 _NUMBERS_OF_COMPLETION = ("log_likelihood", "change", "iterations", "done", "complete_rows")
@@ -57,6 +59,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "completion": _head_of(state.completion),
         "moments": list(state.moments),
         "counted": None if state.counted is None else list(state.counted.told),
+        "regressions": [_head_of_regression(one) for one in state.regressions],
     }
 
     def write(file: BinaryIO) -> None:
@@ -76,6 +79,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             **_arrays_of_releases(state.releases),
             **_arrays_of_completion(state),
             **_arrays_of_counts(state),
+            **_arrays_of_regressions(state.regressions),
             steps=np.concatenate([_NO_STEPS, *state.steps.values()]),
             sizes=np.array([matrix.nnz for matrix in matrices]),
             index=np.concatenate([matrix.index for matrix in matrices]),
@@ -147,6 +151,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         completion=completion,
         moments=dict(zip(head.get("moments", ()), arrays.get("moments", ()), strict=True)),  # as above
         counted=_counted(head.get("counted"), arrays),  # as above
+        regressions=_regressions(head.get("regressions", []), arrays),  # as above
     )
 
 
@@ -224,6 +229,31 @@ def _counted(sites: Sequence[str] | None, arrays: Mapping[str, Any]) -> Counted 
         for k, site in enumerate(sites)
     }
     return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"))
+
+
+def _head_of_regression(one: Regression) -> dict[str, Any]:
+    told = {part.name: getattr(one, part.name) for part in fields(one)}
+    return {name: value for name, value in told.items() if not isinstance(value, np.ndarray)}
+
+
+def _arrays_of_regressions(regressions: Sequence[Regression]) -> dict[str, Any]:
+    return {
+        f"{_REGRESSION}{k}_{part.name}": value
+        for k, one in enumerate(regressions)
+        for part in fields(one)
+        if isinstance(value := getattr(one, part.name), np.ndarray)
+    }
+
+
+def _regressions(heads: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any]) -> tuple[Regression, ...]:
+    found: list[Regression] = []
+    for k, head in enumerate(heads):
+        start = f"{_REGRESSION}{k}_"
+        values = {name.removeprefix(start): value for name, value in arrays.items() if name.startswith(start)}
+        tuples = {name: tuple(head[name]) for name in ("child", "parents", "sites")}
+        told: dict[str, Any] = {**head, **tuples, **values}
+        found.append(Regression(**told))
+    return tuple(found)
 
 
 def _steps(sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Matrix]:

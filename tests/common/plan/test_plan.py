@@ -44,6 +44,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "global_gain": [0.0, 0.2],
     "moments_rounds": [],
     "counts_rounds": [1, 20],
+    "regressions_rounds": [1, 50],
     "graph_class": [],
     "neighbour_threshold": [0.0, 0.2],
     "final_search": [],
@@ -150,6 +151,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("counts_rounds", -1, "greater than or equal to 0"),
     ("counts_rounds", 21, "less than or equal to 20"),
     ("moments_rounds", 11, "less than or equal to 10"),
+    ("regressions_rounds", 51, "less than or equal to 50"),
     ("refit_threshold", 0.31, "at most threshold"),
     ("value_type", "float16", "'float64' or 'float32'"),
     ("send_tolerance", -0.01, "greater than or equal to 0"),
@@ -368,7 +370,13 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
     settings = json.dumps(
         {
             **plan.model_dump(
-                mode="json", exclude={"absent": True, "counts_rounds": True, "preparation": {"outlying"}}
+                mode="json",
+                exclude={
+                    "absent": True,
+                    "counts_rounds": True,
+                    "regressions_rounds": True,
+                    "preparation": {"outlying"},
+                },
             ),
             "privacy": before,
         },
@@ -420,6 +428,7 @@ SPENDING = {"local_solver": "dp-pgcd", "local_steps": 5, "refit_rounds": 0, "pri
         ({"consensus": "trimmed-mean", "quorum": 2}, "consensus = 'trimmed-mean': must be mean with fewer than 3"),
         ({"moments_rounds": 1}, "refit_rounds = 1: must be 0 with moments_rounds"),
         ({**SEARCHING, "moments_rounds": 3}, "moments_rounds = 3: must be at most 2 without"),
+        ({**SPENDING, "regressions_rounds": 12}, "regressions_rounds = 12: must be 0 with"),
         ({**SEARCHING, "rounds": 0}, "rounds = 0: must be at least 1"),
         ({**SPENDING, "rounds": 0}, "rounds = 0: must be at least 1"),
         ({"final_search": "steps"}, "local_solver = 'pgcd': must be dp-pgcd with final_search = 'steps'"),

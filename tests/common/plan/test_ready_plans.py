@@ -36,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "refit_threshold": 0.05,
     "moments_rounds": 0,
     "counts_rounds": 0,
+    "regressions_rounds": 0,
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -146,6 +147,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "l1_weight": 0.02,
             "moments_rounds": 2,
             "counts_rounds": 5,
+            "regressions_rounds": 12,
             "graph_class": "cpdag",
             "threshold": 0.0,
         }

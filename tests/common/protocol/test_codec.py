@@ -26,6 +26,7 @@ from fedbnsl.rounds import counts as counts_rounds
 from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
+from fedbnsl.rounds import regressions as regression_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds import statistics as statistics_rounds
@@ -154,6 +155,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         completion_rounds.Task(Covariances(np.diag(scales), scales)),
         counts_rounds.Task.of(((0, 1), (1,))),
         counts_rounds.Task.of(()),
+        regression_rounds.Task((regression_rounds.Family((0,), (1,)),), scales[:1]),
     ]
 
 
@@ -172,6 +174,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
         counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), True, b"8 digits"),
         counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), False, b"8 digits"),
+        regression_rounds.Answer(whole, np.sqrt(whole), -numbers, numbers, numbers),
     ]
 
 

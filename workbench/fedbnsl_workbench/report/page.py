@@ -10,7 +10,9 @@ from fedbnsl.console.wording import levels_in_words
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
 from fedbnsl_client.data.preparation import has_intercept
-from fedbnsl_server.results.numbers import between, percent, ranged, signed
+from fedbnsl_server.results.numbers import between, percent, ranged, ratio, signed
+from fedbnsl_server.results.numbers import ratios as between_ratios
+from fedbnsl_server.results.result_schema import Ratios
 from fedbnsl_server.results.sentences import DIRECTED_BY, checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.command import COMMAND, another_folder
@@ -122,6 +124,9 @@ def report_page(run: ReportedRun) -> str:
         estimation=sentences.estimation_words(run),
         unknown=sentences.unknown(run),
         unsure=report_graph.unsure_pairs(run),
+        ratios=[Ratios.model_validate(one) for one in result["ratios"]],
+        ratio=ratio,
+        between_ratios=between_ratios,
         fits=[{"name": name, **result["fit"][name]} for name in run.variables if result["fit"].get(name)],
         no_intercept=report_preparation.no_intercept(run),
         effects=report_effects.effect_table(run),

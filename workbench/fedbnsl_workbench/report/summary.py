@@ -12,9 +12,10 @@ from rich.text import Text
 from fedbnsl.console.whole_words import keep_words
 from fedbnsl.console.wording import edges_in_words, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
-from fedbnsl_server.results.numbers import between, signed
+from fedbnsl_server.results.numbers import between, ratio, signed
+from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
-from fedbnsl_server.results.result_schema import Coefficient, Edge, Shares
+from fedbnsl_server.results.result_schema import Coefficient, Edge, Ratios, Shares
 from fedbnsl_server.results.sentences import checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
@@ -60,6 +61,9 @@ def print_summary(
     _print_checks(result["verdict"], console)
     edges = [Edge.model_validate(edge) for edge in result["edges"]]
     console.print(keep_words(_table_of(edges, result), console.width))
+    ratios = [Ratios.model_validate(one) for one in result["ratios"]]
+    if any(one.estimates for one in ratios):
+        console.print(keep_words(_table_of_ratios(ratios, result["units"]), console.width))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if not all(edge.directed for edge in edges):
@@ -70,6 +74,8 @@ def print_summary(
         lines.add_row("levels", Text(said))
     if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
+    for text, children in remarks_on(ratios).items():
+        lines.add_row("ratios", Text(f"{', '.join(children)}: {text}"))
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
         f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
@@ -172,6 +178,33 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
         cells = [f"... {len(edges) - _EDGES_SHOWN} more", *[""] * has["link"], "in edges.csv"]
         table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
     return table
+
+
+def _table_of_ratios(ratios: Sequence[Ratios], units: Mapping[str, str]) -> Table:
+    """The first ratios, by child."""
+    told = [(one, estimate) for one in ratios for estimate in one.estimates]
+    table = Table(title=f"odds ratios and rate ratios: {len(told)}", title_justify="left")
+    for name in ("of", "for one more of", "kind"):
+        table.add_column(name, overflow="fold")
+    for name in ("ratio", "95 %", "rows"):
+        table.add_column(name, justify="right", overflow="fold")
+    for one, estimate in told[:_EDGES_SHOWN]:
+        unit = f" ({units[estimate.source]})" if estimate.source in units else ""
+        cells = [estimate.target, f"{estimate.source}{unit}", one.kind.removesuffix(" ratio")]
+        numbers = [ratio(estimate.ratio), between_ratios(estimate.interval), f"{one.rows:,}"]
+        table.add_row(*map(Text, cells + numbers))
+    if len(told) > _EDGES_SHOWN:
+        table.add_row(f"... {len(told) - _EDGES_SHOWN} more", "in ratios.csv", "", "", "", "")
+    return table
+
+
+def remarks_on(ratios: Sequence[Ratios]) -> dict[str, list[str]]:
+    """What is to be said of ratios, each with the children that it is said of."""
+    found: dict[str, list[str]] = {}
+    for one in ratios:
+        for text in one.notes:
+            found.setdefault(text, []).append(one.child)
+    return found
 
 
 def references_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> dict[str, str]:

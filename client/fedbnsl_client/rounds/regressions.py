@@ -1,0 +1,116 @@
+"""A step of the regressions at a site: what its records say at the coefficients of all sites, with its own intercepts.
+
+The records of a family are those without a gap in its columns. Parents are taken about their means at the site: this
+changes the intercepts alone, and keeps the digits of columns that are far from zero.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.families.categorical import Categorical
+from fedbnsl.families.poisson import Poisson
+from fedbnsl.families.profile import Profile, best_intercepts, profile
+from fedbnsl.families.regression import Family as FamilyOfChild
+from fedbnsl.families.regression import Sums
+from fedbnsl.plan.dictionary import Entry
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import Index, Matrix, upper
+from fedbnsl.rounds.regressions import Answer, Family, Task
+from fedbnsl_client.data.mapped_array import RowsElsewhere, lies_in_file, sum_over_rows
+from fedbnsl_client.rounds.kinds import LocalRounds, check_size
+
+
+class Rounds(LocalRounds):
+    """Answers that follow from the task and the table alone, so that a restarted site gives the same."""
+
+    def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
+        """Refuse coefficients that nothing can be computed with, and children of another kind."""
+        content = cast(Task, task.content)
+        check_size(task, content.coefficients)
+        for family in content.families:
+            self._entry(task, family)
+
+    def answer(self, task: RoundTask) -> Answer:
+        """The sums of each family."""
+        content, first = cast(Task, task.content), 0
+        found: list[tuple[int, Profile]] = []
+        for family in content.families:
+            last = first + family.n_coefficients
+            found.append(_profile(self.problem.X, family, self._entry(task, family), content.coefficients[first:last]))
+            first = last
+        profiles = [one for _, one in found]
+        return Answer(
+            np.array([n for n, _ in found], dtype=np.int64),
+            np.array([one.log_likelihood for one in profiles]),
+            np.concatenate([one.gradient for one in profiles]),
+            np.concatenate([upper(one.information) for one in profiles]),
+            np.array([one.dispersion for one in profiles]),
+        )
+
+    def _entry(self, task: RoundTask, family: Family) -> Entry:
+        """What the dictionary says of the child. Raises RemoteProtocolError if it has no regression here."""
+        columns, dictionary = self.problem.mask.columns, self.problem.plan.dictionary
+        of_child = np.unique(columns.variable_of[list(family.child)])
+        entry = dictionary[columns.variables[int(of_child[0])]] if of_child.size == 1 else None
+        if entry is None or entry.kind not in ("binary", "nominal", "count"):
+            raise RemoteProtocolError(
+                f"the task of round {task.round} has a regression of a child without levels or counts"
+            )
+        return entry
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The records of a family in blocks of rows."""
+
+    child: tuple[int, ...]  # columns of the blocks
+    parents: tuple[int, ...]
+    entry: Entry  # of the child
+
+    def of(self, block: Matrix) -> tuple[Matrix, Index]:
+        """(n, p) parents and (n,) children of the rows without a gap in them."""
+        told = block[:, [*self.child, *self.parents]]
+        told = told[~np.isnan(told).any(axis=1)]
+        own, X = told[:, : len(self.child)], told[:, len(self.child) :]
+        if self.entry.kind == "nominal":
+            return X, np.rint(own @ np.arange(1, len(self.child) + 1)).astype(np.int64)
+        values = self.entry.formula.back(own[:, 0]) if self.entry.kind == "count" else own[:, 0]
+        return X, np.maximum(np.rint(values), 0.0).astype(np.int64)
+
+
+def _profile(X: Matrix, family: Family, entry: Entry, beta: Matrix) -> tuple[int, Profile]:
+    """How many records of a table the family has, and what they say at these coefficients."""
+    records = _Records(family.child, family.parents, entry)
+    if not (isinstance(X, RowsElsewhere) or lies_in_file(X)):  # gathered once, and not in every pass
+        c, k = len(family.child), len(family.child) + len(family.parents)
+        X = X[:, [*family.child, *family.parents]]
+        records = _Records(tuple(range(c)), tuple(range(c, k)), entry)
+    of_kind, p = Poisson if entry.kind == "count" else Categorical, len(family.parents)
+    totals = sum_over_rows(X, partial(_totals, records=records, of_kind=of_kind))
+    n, about, of_site = totals[0], totals[1 : 1 + p] / max(totals[0], 1.0), of_kind(totals[1 + p :])
+    if not of_site.varies:
+        return int(n), Profile(0.0, 0.0, np.zeros(len(beta)), np.zeros((len(beta), len(beta))))
+
+    def sums(alpha: Matrix, *, whole: bool = False) -> Sums:
+        f = partial(_sums, records=records, of_site=of_site, about=about, alpha=alpha, beta=beta, whole=whole)
+        return Sums.of_vector(sum_over_rows(X, f))
+
+    alpha = best_intercepts(of_site, sums)
+    return int(n), profile(sums(alpha, whole=True), len(alpha))
+
+
+def _totals(block: Matrix, *, records: _Records, of_kind: type[Categorical | Poisson]) -> Matrix:
+    X, y = records.of(block)
+    return np.concatenate([[len(y)], X.sum(axis=0), of_kind.totals(y, len(records.child) + 1)])
+
+
+def _sums(
+    block: Matrix, *, records: _Records, of_site: FamilyOfChild, about: Matrix, alpha: Matrix, beta: Matrix, whole: bool
+) -> Matrix:
+    X, y = records.of(block)
+    X = X - about
+    return of_site.sums(X if whole else X[:, :0], y, of_site.predictors(X, beta), alpha).as_vector()

@@ -1,0 +1,160 @@
+"""What result.json has under `ratios`: odds ratios and rate ratios of children with levels or counts, by parent."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.graphs.csv_names import as_cell
+from fedbnsl.plan.plan import Plan
+from fedbnsl.rounds.regressions import MOST_COEFFICIENTS
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.inference.heterogeneity import chi_square_tails
+from fedbnsl_server.inference.regressions import RIDGE, Regression
+from fedbnsl_server.results.sentences import Note, note
+
+KINDS: Mapping[str, str] = {"binary": "odds ratio", "nominal": "odds ratio", "count": "rate ratio"}
+"""What the regression of a kind of child gives."""
+
+# Half the width of a 95 % interval, in standard errors.
+_WIDTH = 1.959963984540054
+# Counts that vary more than this many times as much as Poisson's are said to.
+_OVERDISPERSED = 1.1
+
+
+def ratios_of(
+    graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, names: Sequence[str], rows: int
+) -> list[dict[str, Any]]:
+    """By child, in the order of the run; none before the graph is found, and where the plan asks for none.
+
+    Parameters
+    ----------
+    names
+        Of all d columns of the run.
+    rows
+        Of all sites, that are used.
+    """
+    if graph is None or state is None or not plan.regressions_rounds or not plan.dictionary:
+        return []
+    if plan.no_ratios_because:
+        variables, dag = graph.mask.columns.variables, graph.between_variables
+        children = [variables[v] for v in np.flatnonzero(dag.any(axis=0)).tolist()]
+        why = note(f"ratios_{plan.no_ratios_because}")
+        kinds = {child: plan.dictionary[child].kind for child in children}
+        return [_entry(child, KINDS[kind], [why]) for child, kind in kinds.items() if kind in KINDS]
+    found = _Ratios(graph, plan, names, rows, list(state.sites))
+    return [found.entry(one) for one in state.regressions]
+
+
+def ratios_csv(ratios: Sequence[Mapping[str, Any]]) -> str:
+    """One line an estimate: child,kind,source,target,ratio,low,high,log_ratio,standard_error,rows; empty: not known."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    numbers = ("ratio", "low", "high", "log_ratio", "standard_error")
+    lines.writerow(["child", "kind", "source", "target", *numbers, "rows"])
+    for one in ratios:
+        for told in one["estimates"]:
+            low, high = told["interval"] or (None, None)
+            values = ({**told, "low": low, "high": high}[name] for name in numbers)
+            names = [as_cell(one["child"]), one["kind"], as_cell(told["source"]), as_cell(told["target"])]
+            cells = ["" if value is None or not math.isfinite(value) else repr(value) for value in values]
+            lines.writerow([*names, *cells, one["rows"]])
+    return text.getvalue()
+
+
+def without_linear_tests(
+    edges: Sequence[Mapping[str, Any]], ratios: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The edges without what linear coefficients say of the sites' agreement, where ratios tell it."""
+    children = {one["child"] for one in ratios if one["agreement"]}
+    return [{**edge, "sites": None} if edge["target"] in children else dict(edge) for edge in edges]
+
+
+def _entry(child: str, kind: str, notes: Sequence[Note], **told: Any) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"rows": 0, "sites": [], "overdispersion": None, "agreement": None, "estimates": []}
+    return {"child": child, "kind": kind, **nothing, **told, "notes": list(notes), "codes": [one.code for one in notes]}
+
+
+class _Ratios:
+    """Regressions by the names of their columns."""
+
+    def __init__(
+        self, graph: ConsensusGraph, plan: Plan, names: Sequence[str], rows: int, sites: Sequence[str]
+    ) -> None:
+        self._graph, self._plan, self._names, self._rows, self._sites = graph, plan, names, rows, sites
+        self._columns = plan.columns(names)
+
+    def entry(self, one: Regression) -> dict[str, Any]:
+        child = self._variable(one.child[0])
+        kind = self._plan.dictionary[child].kind
+        told = one.standing == "settled" and one.rows > 0
+        p = float(chi_square_tails(np.array([one.q]), np.array([one.degrees]))[0]) if one.degrees else None
+        return _entry(
+            child,
+            KINDS[kind],
+            list(self._notes(one, child, kind)),
+            rows=one.rows,
+            sites=list(one.sites),
+            overdispersion=one.overdispersion if told and kind == "count" else None,
+            agreement=None if p is None else {"q": one.q, "degrees": one.degrees, "p": p},
+            estimates=list(self._estimates(one)) if told else [],
+        )
+
+    def _estimates(self, one: Regression) -> Iterator[dict[str, Any]]:
+        errors, p = one.standard_errors.tolist(), len(one.parents)
+        for k, (log_ratio, error) in enumerate(zip(one.at.tolist(), errors, strict=True)):
+            known = math.isfinite(error)
+            yield {
+                "source": self._names[one.parents[k % p]],
+                "target": self._names[one.child[k // p]],
+                "ratio": _exp(log_ratio) if known else None,
+                "interval": [_exp(log_ratio - _WIDTH * error), _exp(log_ratio + _WIDTH * error)] if known else None,
+                "log_ratio": log_ratio if known else None,
+                "standard_error": error if known else None,
+            }
+
+    def _notes(self, one: Regression, child: str, kind: str) -> Iterator[Note]:
+        if one.standing == "too wide":
+            yield note("ratios_too_wide", n=len(one.at), most=MOST_COEFFICIENTS)
+            return
+        if one.standing == "inconsistent":
+            yield note("ratios_inconsistent", site=one.odd)
+            return
+        if one.standing != "settled":
+            yield note("ratios_unsettled", rounds=one.rounds)
+            return
+        if not one.rows:
+            yield note("ratios_no_rows", child=child)
+            return
+        if one.penalty:
+            yield note("ratios_ridge", deviation=RIDGE**-0.5)
+        open_to = [name for name in self._parents(one) if self._is_open(name, child)]
+        if open_to:
+            yield note("ratios_open", child=child, parents=open_to)
+        if not one.identified.all():
+            yield note("ratios_not_identified", child=child)
+        if one.rows < self._rows:
+            yield note("ratios_of_rows", rows=one.rows, of=self._rows)
+        if set(one.sites) < set(self._sites):
+            yield note("ratios_of_sites", sites=list(one.sites))
+        if kind == "count" and one.overdispersion > _OVERDISPERSED:
+            yield note("ratios_overdispersed", times=one.overdispersion)
+
+    def _parents(self, one: Regression) -> list[str]:
+        return list(dict.fromkeys(self._variable(c) for c in one.parents))
+
+    def _is_open(self, parent: str, child: str) -> bool:
+        place = {name: k for k, name in enumerate(self._graph.mask.columns.variables)}
+        return bool(self._graph.marks[place[child], place[parent]])
+
+    def _variable(self, column: int) -> str:
+        return self._columns.variables[int(self._columns.variable_of[column])]
+
+
+def _exp(number: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.exp(number))

@@ -1,0 +1,207 @@
+"""Odds ratios and rate ratios of whole runs, against statsmodels on all rows with a dummy for each site."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.result_schema import Result
+from fedbnsl_workbench.scoring.evaluation import read_result
+from fedbnsl_workbench.simulate import simulate
+
+WARD = Dictionary.model_validate(
+    {
+        "age": {"unit": "years"},
+        "sex": {"kind": "binary", "levels": ["f", "m"]},
+        "smoker": {"kind": "binary", "levels": ["no", "yes"]},
+        "ward": {"kind": "nominal", "levels": ["a", "b", "c", "d"]},
+        "visits": {"kind": "count"},
+    }
+)
+NAMES = tuple(column.name for column in WARD.columns())
+CHILDREN = ("smoker", "ward", "visits")
+PLAN = Plan.load("standard").with_settings(
+    n_participants=3,
+    dictionary=WARD.model_dump(),
+    bootstrap=0,
+    knowledge={"tiers": [["age", "sex"], ["smoker"], ["ward", "visits"]]},
+)
+SITES = ("here", "there", "yonder")
+
+
+def drawn(n: int, shift: float, seed: int) -> Matrix:
+    rng = np.random.default_rng(seed)
+    age, sex = rng.normal(60 + 3 * shift, 10, n), rng.integers(0, 2, n)
+    smoker = rng.random(n) < 1 / (1 + np.exp(1 - 0.2 * shift - 0.9 * sex - 0.04 * (age - 60)))
+    b, c, d = 0.8 * smoker - 0.03 * (age - 60), -0.4 + 1.1 * smoker + shift / 3, 0.04 * (age - 60) - 0.9 * smoker
+    odds = np.exp(np.stack([np.zeros(n), b, c, d], axis=1))
+    ward = ((odds / odds.sum(axis=1, keepdims=True)).cumsum(axis=1) < rng.random(n)[:, None]).sum(axis=1)
+    visits = np.log1p(rng.poisson(np.exp(0.3 + 0.1 * shift + 0.4 * smoker + 0.02 * (age - 60))))
+    return np.column_stack([age, sex, smoker, *(ward == k for k in (1, 2, 3)), visits]).astype(np.float64)
+
+
+def tables(n: int = 500) -> dict[str, Matrix]:
+    return {site: drawn(n + 100 * k, k, seed=k) for k, site in enumerate(SITES)}
+
+
+def learned(at: Mapping[str, Matrix], out: Path, plan: Plan = PLAN, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
+    data = {site: Dataset(names, X, dictionary=plan.dictionary) for site, X in at.items()}
+    simulate(plan.with_settings(n_participants=len(at)), data, out)
+    result = read_result(out)
+    Result.model_validate(result)
+    return result
+
+
+def by_child(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["child"]: one for one in result["ratios"]}
+
+
+def pooled_fit(child: str, parents: list[str], at: Mapping[str, Matrix]) -> tuple[Matrix, Matrix]:
+    """Coefficients and standard errors of statsmodels, in the order of `estimates`."""
+    own = [NAMES.index(column.name) for column in WARD[child].columns(child)]
+    used = [*own, *map(NAMES.index, parents)]
+    rows = np.vstack([np.column_stack([X[:, used], np.full(len(X), k)]) for k, X in enumerate(at.values())])
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    y, k = rows[:, : len(own)], len(own)
+    sites = np.unique(rows[:, -1])
+    Z = np.column_stack([rows[:, k:-1], rows[:, [-1]] == sites])
+    match WARD[child].kind:
+        case "binary":
+            fit = sm.Logit(y[:, 0], Z).fit(disp=0, method="newton", tol=1e-12)
+        case "nominal":
+            fit = sm.MNLogit(y @ np.arange(1, k + 1), Z).fit(disp=0, method="newton", tol=1e-12, maxiter=50)
+        case _:
+            fit = sm.GLM(np.rint(np.expm1(y[:, 0])), Z, family=sm.families.Poisson()).fit(tol=1e-13)
+    p = len(parents)
+    errors = np.asarray(fit.bse)
+    if WARD[child].kind == "count":
+        errors = errors * max(fit.pearson_chi2 / fit.df_resid, 1.0) ** 0.5
+    return np.asarray(fit.params)[:p].T.ravel(), errors[:p].T.ravel()
+
+
+def assert_as_pooled(result: Mapping[str, Any], at: Mapping[str, Matrix], children: tuple[str, ...] = CHILDREN) -> None:
+    found = by_child(result)
+    for child in children:
+        told = found[child]["estimates"]
+        parents = list(dict.fromkeys(one["source"] for one in told))
+        beta, errors = pooled_fit(child, parents, at)
+        assert [one["log_ratio"] for one in told] == pytest.approx(beta, abs=1e-6)
+        assert [one["standard_error"] for one in told] == pytest.approx(errors, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return learned(tables(), tmp_path_factory.mktemp("ratios") / "run")
+
+
+def test_ratios_are_those_of_one_regression_on_all_rows_with_an_intercept_for_each_site(
+    result: dict[str, Any],
+) -> None:
+    assert {child: one["kind"] for child, one in by_child(result).items()} == {
+        "smoker": "odds ratio",
+        "ward": "odds ratio",
+        "visits": "rate ratio",
+    }
+    assert_as_pooled(result, tables())
+    one = by_child(result)["smoker"]["estimates"][0]
+    low, high = one["interval"]
+    assert (low, one["ratio"], high) == pytest.approx(
+        tuple(np.exp(one["log_ratio"] + z * one["standard_error"]) for z in (-1.959964, 0.0, 1.959964))
+    )
+
+
+def test_sites_of_one_law_with_other_shares_of_levels_do_not_differ(result: dict[str, Any]) -> None:
+    assert all(one["agreement"]["p"] > 0.01 for one in result["ratios"])
+    assert not [text for text in result["verdict"]["contradicted"] if "differ" in text]
+
+
+def test_a_site_with_other_ratios_is_told(tmp_path: Path) -> None:
+    at = tables(1500)
+    turned = drawn(1500, 0.0, seed=9)
+    age = turned[:, 0]
+    turned[:, 0] = 120 - age  # every effect of age is the opposite
+    result = learned({**at, "beyond": turned}, tmp_path / "run")
+    assert by_child(result)["ward"]["agreement"]["p"] < 1e-6
+    assert any("in the ratios of" in text and "'ward'" in text for text in result["verdict"]["contradicted"])
+
+
+def test_rows_with_a_gap_in_a_family_are_left_out_of_it_alone(tmp_path: Path) -> None:
+    at = tables()
+    at["here"][::5, NAMES.index("age")] = np.nan
+    at["there"][:, NAMES.index("visits")] = np.nan  # a column that a site does not have
+    result = learned(at, tmp_path / "run")
+    assert_as_pooled(result, at)
+    visits = by_child(result)["visits"]
+    assert visits["rows"] == sum(int((~np.isnan(at[site][:, [0, 6]]).any(axis=1)).sum()) for site in at)
+    assert "ratios_of_rows" in visits["codes"]
+
+
+def test_a_site_with_one_level_or_without_a_level_tells_what_it_can(tmp_path: Path) -> None:
+    at = tables()
+    at["here"][:, NAMES.index("smoker")] = 1.0  # its regression is that of the other sites
+    at["there"] = at["there"][at["there"][:, 3:6].sum(axis=1) == 1.0]  # nobody on ward a, the reference
+    at["yonder"] = at["yonder"][at["yonder"][:, 5] == 0.0]  # nobody on ward d
+    result = learned(at, tmp_path / "run")
+    others = {site: X for site, X in at.items() if site != "here"}
+    assert_as_pooled(result, others, ("smoker",))
+    assert by_child(result)["smoker"]["rows"] == sum(map(len, others.values()))
+    ward = by_child(result)["ward"]
+    assert all(one["ratio"] is not None for one in ward["estimates"])
+
+
+def test_separated_levels_get_a_ridge_that_is_named(tmp_path: Path) -> None:
+    at = tables()
+    for X in at.values():
+        men = X[:, 1] == 1.0
+        X[men, 2] = 1.0  # every man smokes
+    smoker = by_child(learned(at, tmp_path / "run"))["smoker"]
+    assert "ratios_ridge" in smoker["codes"]
+    of_men = next(one for one in smoker["estimates"] if one["source"] == "sex")
+    assert 10 < of_men["interval"][0] < of_men["ratio"] < of_men["interval"][1] < 1e6
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda X: X[::-1],
+        lambda X: np.column_stack([X[:, :1] * 1000 + 1e6, X[:, 1:]]),
+    ],
+    ids=["rows", "another unit far from zero"],
+)
+def test_order_and_units_change_no_ratio(
+    result: dict[str, Any], tmp_path: Path, changed: Callable[[Matrix], Matrix]
+) -> None:
+    at = {site: np.ascontiguousarray(changed(X)) for site, X in tables().items()}
+    found = by_child(learned(at, tmp_path / "run"))
+    for child, one in by_child(result).items():
+        for before, after in zip(one["estimates"], found[child]["estimates"], strict=True):
+            z = before["log_ratio"] / before["standard_error"]
+            assert after["log_ratio"] / after["standard_error"] == pytest.approx(z, rel=1e-6)
+
+
+def test_order_of_columns_and_sites_changes_no_ratio(result: dict[str, Any], tmp_path: Path) -> None:
+    order = [6, 3, 4, 5, 2, 1, 0]
+    entries = {name: WARD.model_dump()[name] for name in ("visits", "ward", "smoker", "sex", "age")}
+    plan = PLAN.with_settings(dictionary=entries)
+    at = {site: X[:, order] for site, X in zip(reversed(SITES), tables().values(), strict=True)}
+    found = by_child(learned(at, tmp_path / "run", plan, tuple(NAMES[k] for k in order)))
+
+    def named(one: dict[str, Any]) -> dict[tuple[str, str], float]:
+        return {(told["source"], told["target"]): told["log_ratio"] for told in one["estimates"]}
+
+    for child, one in by_child(result).items():
+        assert named(found[child]) == pytest.approx(named(one), abs=1e-8)
+
+
+def test_rows_of_a_group_get_no_ratios_and_the_result_says_so(tmp_path: Path) -> None:
+    grouped = {**WARD.model_dump(), "patient": {"kind": "group", "within": "rows"}}
+    result = learned(tables(), tmp_path / "run", PLAN.with_settings(dictionary=grouped))
+    assert {one["child"] for one in result["ratios"]} == set(CHILDREN)
+    assert all(one["codes"] == ["ratios_groups"] and not one["estimates"] for one in result["ratios"])

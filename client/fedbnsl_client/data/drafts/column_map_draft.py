@@ -4,6 +4,7 @@ A cell is matched by itself, from fixed lists, whatever other cells there are: w
 depend on another. The draft stays at the site.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl_client.data.cell_forms import is_mark
-from fedbnsl_client.data.columns import letters_of
+from fedbnsl_client.data.columns import letters_of, like
 from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
+from fedbnsl_client.data.drafts.yes_and_no import truth
 from fedbnsl_client.data.reading import TimeReading
 from fedbnsl_client.data.sources.csv_table import read_header
 
@@ -26,8 +28,6 @@ _HEAD = """\
 # A draft: how {table} differs from the data dictionary. It stays at this site.
 # Read every entry. For a private run, finish it before the table is registered, and do not send it to anybody.
 """
-_YES = frozenset(["yes", "y", "true", "t", "1", "ja", "j", "oui", "si", "s", "present", "positive", "pos", "+"])
-_NO = frozenset(["no", "n", "false", "f", "0", "nein", "non", "absent", "negative", "neg", "-"])
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,13 @@ def draft_column_map(table: Path, dictionary: Dictionary, *, missing: Sequence[s
     for name, entry in dictionary.root.items():
         column = name if name in header else _alike(name, header)
         if column is None:
+            others = [one for one in header if one not in dictionary.root]
+            same_letters = [one for one in others if letters_of(one) == letters_of(name)]
+            perhaps = first_few(map(repr, dict.fromkeys([*same_letters, *like(name, others)])))
             asks[name] = [
-                f'no column is called so here: column = "...", one of {first_few(map(repr, header), most=20)}; or, if '
-                "this site does not have it: absent = true"
+                f"no column is called so here{perhaps and f'; is it {perhaps}, which is called nearly so?'}: "
+                f'column = "...", one of {first_few(map(repr, header), most=20)}; or, if this site does not have it: '
+                "absent = true"
             ]
             continue
         here: dict[str, Any] = {} if column == name else {"column": column}
@@ -177,7 +181,12 @@ def _levels_of(entry: Entry, cells: ColumnCells) -> _Match:
             missing[text] += n
         else:
             unknown[text] = n
-    asks = list[str]()
+    # Which of two is coded as 1 differs between tables, and a swap turns every effect around.
+    asks = [
+        f"{_quoted(by_word)}: taken for the level {level!r}, as a word like it says; is it so here?"
+        for level, texts in known.items()
+        if (by_word := [text for text in texts if _key(text) != _key(level)])
+    ]
     if unknown:
         asks.append(
             f"{unknown.total():,} cell(s) are no level of the dictionary: {_quoted(unknown)}. Say which level each is: "
@@ -191,22 +200,21 @@ def _level_of(text: str, levels: Sequence[str]) -> str | None:
     if len(same) == 1:
         return same[0]
     if len(levels) == 2 and not same:
-        first, second = (_truth(level) for level in levels)
+        first, second = (truth(level) for level in levels)
         if first is not None and second is not None and first != second:
-            truth = _truth(text)
-            return None if truth is None else levels[0] if truth == first else levels[1]
+            said = truth(text)
+            return None if said is None else levels[0] if said == first else levels[1]
     return None
 
 
-def _truth(text: str) -> bool | None:
-    lower = text.casefold()
-    return True if lower in _YES else False if lower in _NO else None
-
-
 def _alike(name: str, header: Sequence[str]) -> str | None:
-    """The only column whose name differs in case, spaces and signs alone."""
-    same = [column for column in header if letters_of(column) == letters_of(name)]
+    """The only column whose name differs in case, spaces and separators alone; other signs may tell two apart."""
+    same = [column for column in header if _spelled(column) == _spelled(name)]
     return same[0] if len(same) == 1 else None
+
+
+def _spelled(name: str) -> str:
+    return re.sub(r"[\s_.-]+(?=.)", "", name.strip().casefold())
 
 
 def _key(text: str) -> str:

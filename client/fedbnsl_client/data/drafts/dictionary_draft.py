@@ -121,7 +121,7 @@ class Draft:
         """Lines for a person: kinds, missing values, what is left out, what to decide, and where tables differ."""
         for kind in get_args(Kind):
             names = [
-                shown(name) + (f" ({g.transform})" * bool(g.transform))
+                shown(name) + (f" ({g.transform})" * bool(g.transform)) + _as_1(g)
                 for name, g in self._used.items()
                 if g.kind == kind
             ]
@@ -340,6 +340,12 @@ def _by_reason(left_out: Mapping[str, str]) -> list[str]:
     for name, reason in left_out.items():
         names.setdefault(reason, []).append(shown(name))
     return [f"  {', '.join(ones)}: {reason}" for reason, ones in names.items()]
+
+
+def _as_1(found: Guess) -> str:
+    """Which of two levels counts as 1, where that does not go without saying."""
+    is_open = found.kind == "binary" and found.levels != ("0", "1")
+    return f" ({shown(repr(found.levels[1]), 40)} counts as 1)" if is_open else ""
 
 
 def _gaps(found: Guess) -> str:

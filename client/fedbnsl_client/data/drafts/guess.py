@@ -17,6 +17,7 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
 from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
+from fedbnsl_client.data.drafts.yes_and_no import truth
 from fedbnsl_client.data.forgotten_groups import may_tell_groups, names_records
 from fedbnsl_client.data.repeats import may_number_rows
 from fedbnsl_client.data.suspected_codes import CODES_OF_MISSING
@@ -155,7 +156,8 @@ def _kind_of_numbers(name: str, cells: ColumnCells) -> Guess:
         return Guess(None, left_out="it has no two values")
     if len(numbers) == 2:
         levels = tuple(map(written, sorted(numbers)))
-        return Guess("binary", levels, asks=tuple(_rare({written(x): k for x, k in numbers.items()})))
+        asks = tuple(_rare({written(x): k for x, k in numbers.items()}))
+        return Guess("binary", levels, asks=asks, comments=(_counts_as_1(levels[1]),) if levels != ("0", "1") else ())
     if not cells.whole:
         return Guess("continuous", comments=(_RANGE, *_tail(cells)))
     if n >= _FEW_ROWS and all(map(is_compact_date, numbers)):
@@ -307,15 +309,28 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         asks.append(f"taken for grades, in the order {', '.join(grades)}: if they have none, it is nominal")
         return Guess("ordinal", grades, spellings=different, asks=tuple(asks))
     counts = Counter({level: sum(counts[one] for one in ones) for level, ones in merged.items()})
+    first = _reference({level: counts[level] for level, ones in merged.items() if len(ones) == 1} or counts)
+    merged = {first: merged[first], **merged}
     asks += _rare(counts)
     minus = [text for text in spelled if is_mark(text, among_words=False)]
     asks += [f"is {text!r} a level, or a missing value (--missing {text!r})?" for text in minus]
     kind: Kind = "nominal"
-    said = _ORDERED
+    comments = [f"{shown(repr(first), 40)} comes first: coefficients compare the others with it", _ORDERED]
     if len(merged) == 2:
-        kind, second = "binary", shown(repr(list(merged)[1]), 40)
-        said = f"{second} counts as 1, by the alphabet: turn the levels around if the other should"
-    return Guess(kind, tuple(merged), spellings=different, asks=tuple(asks), comments=(said,))
+        kind, comments = "binary", [_counts_as_1(list(merged)[1])]
+    return Guess(kind, tuple(merged), spellings=different, asks=tuple(asks), comments=tuple(comments))
+
+
+def _reference(counts: Mapping[str, int]) -> str:
+    """The level that others are compared with: no of yes and no; otherwise the most frequent one."""
+    says = {truth(level): level for level in counts}
+    if len(counts) == 2 and says.keys() == {True, False}:
+        return says[False]
+    return max(counts, key=counts.__getitem__)
+
+
+def _counts_as_1(level: str) -> str:
+    return f"{shown(repr(level), 40)} counts as 1: turn the levels around if the other should"
 
 
 def _roman(levels: Collection[str]) -> tuple[str, ...]:

@@ -122,6 +122,25 @@ def test_columns_that_are_not_there_are_named_and_the_rest_is_drafted(tmp_path: 
     assert ColumnMap.load(tmp_path / "ward.columns.toml").root["smoker"].column == "Smoker"
 
 
+def test_a_column_and_a_level_that_only_seem_to_be_meant_are_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "dictionary.toml").write_text(
+        '["CD4+"]\n[heart_rate]\n[bmi]\n[smoker]\nkind = "binary"\nlevels = ["no", "yes"]\n', encoding="utf-8"
+    )
+    table = tmp_path / "ward.csv"
+    rows = [f"{k}.5,{60 + k}.5,{20 + k}.5,{('J', 'N', 'Yes')[k % 3]}" for k in range(60)]
+    table.write_text("\n".join(["CD4-,Heart Rate,bmi2,smoker", *rows]) + "\n", encoding="utf-8")
+    drafted = draft_column_map(table, Dictionary.load(tmp_path / "dictionary.toml"))
+    assert drafted.settings["heart_rate"] == {"column": "Heart Rate"}
+    assert {"CD4+", "bmi"}.isdisjoint(drafted.settings)
+    assert "is it 'CD4-', which is called nearly so?" in drafted.asks["CD4+"][0]
+    assert "is it 'bmi2', which is called nearly so?" in drafted.asks["bmi"][0]
+    assert drafted.settings["smoker"]["levels"] == {"no": ["no", "N"], "yes": ["yes", "J", "Yes"]}
+    assert drafted.asks["smoker"] == [
+        "'N': taken for the level 'no', as a word like it says; is it so here?",
+        "'J': taken for the level 'yes', as a word like it says; is it so here?",
+    ]
+
+
 def test_a_number_that_may_be_a_code_is_asked_about_unless_it_lies_outside_the_range(tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
     table.write_text("score,bounded\n" + "".join(f"{k},{k}\n" for k in [*range(11), 99] * 5), encoding="utf-8")

@@ -56,7 +56,7 @@ def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
         "height": ("continuous", ()),
         "sex": ("binary", ("f", "m")),
         "flag": ("binary", ("0", "1")),
-        "group": ("nominal", ("0", "A", "AB", "B")),
+        "group": ("nominal", ("A", "0", "AB", "B")),
         "visits": ("continuous", ()),
     }
     text = out.read_text(encoding="utf-8")
@@ -69,9 +69,30 @@ def test_kinds_are_guessed_and_ranges_are_left_open(tmp_path: Path) -> None:
     assert not (tmp_path / "a.columns.toml").exists(), "nothing differs"
 
 
-def test_the_draft_says_which_of_two_levels_in_the_order_of_the_alphabet_counts_as_1(tmp_path: Path) -> None:
-    text = drafted(tmp_path, {"died": ["never", "alive", *["never"] * 28]}).text
-    assert "'never' counts as 1, by the alphabet: turn the levels around if the other should" in text
+@pytest.mark.parametrize(
+    ("cells", "levels"),
+    [
+        (["never", *["alive"] * 29], ("alive", "never")),
+        (["alive", *["never"] * 29], ("never", "alive")),
+        (["no", *["yes"] * 29], ("no", "yes")),
+        (["Positive", *["absent"] * 29], ("absent", "Positive")),
+        (["+", "+", "-"] * 10, ("-", "+")),
+        (["2", *["1"] * 29], ("1", "2")),
+    ],
+)
+def test_of_two_levels_no_comes_first_or_else_the_most_frequent_and_it_is_said_which_counts_as_1(
+    tmp_path: Path, cells: list[str], levels: tuple[str, str]
+) -> None:
+    found = drafted(tmp_path, {"died": cells, "x": [f"{k}.5" for k in range(30)]})
+    assert found.guesses["died"].levels == levels
+    assert f"'{levels[1]}' counts as 1: turn the levels around if the other should" in found.text
+    assert f"binary: died ('{levels[1]}' counts as 1)" in list(found.said())
+
+
+def test_the_most_frequent_level_is_the_one_that_others_are_compared_with(tmp_path: Path) -> None:
+    found = drafted(tmp_path, {"arm": ["drug b", "placebo", "drug a", "placebo", "drug b", "placebo"] * 10})
+    assert found.guesses["arm"].levels == ("placebo", "drug a", "drug b")
+    assert "'placebo' comes first: coefficients compare the others with it" in found.text
 
 
 def test_levels_are_those_of_all_tables_and_other_columns_are_told(tmp_path: Path) -> None:
@@ -79,7 +100,7 @@ def test_levels_are_those_of_all_tables_and_other_columns_are_told(tmp_path: Pat
     second = write(tmp_path / "b.csv", {"height": ["1.5", "1.6"], "group": ["C", "A"], "sex": ["f", "x"]})
     found = run(first, second, "--public-data", "--json", "--out", tmp_path / "d.toml")
     told = json.loads(found.stdout)
-    assert told["variables"]["group"]["levels"] == ["0", "A", "AB", "B", "C"]
+    assert told["variables"]["group"]["levels"] == ["A", "0", "AB", "B", "C"]
     assert told["variables"]["sex"] == {"kind": "nominal", "levels": ["f", "m", "x"]}
     assert told["lacking"] == {"flag": ["b.csv"], "visits": ["b.csv"], "site": ["b.csv"]}
     assert told["left_out"] == {"site": "it has no two values"}
@@ -335,7 +356,7 @@ def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tm
     assert found.exit_code == 0, found.output
     dictionary = Dictionary.load(out)
     assert (dictionary["grade"].kind, dictionary["work"].levels) == ("ordinal", ("private", "self", "state"))
-    assert dictionary["result"].levels == ("+", "-"), "a minus beside a plus is a result"
+    assert dictionary["result"].levels == ("-", "+"), "a minus beside a plus is a result"
     assert "'*': 10 cell(s) (lab 10)" in found.output
     assert "'?': 12 cell(s) (grade 4, work 8)" in found.output
     assert "limit: 3 cell(s) among its numbers are limits, such as <0.1 ('<0.1')" in found.output

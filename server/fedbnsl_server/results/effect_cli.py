@@ -81,7 +81,7 @@ def _show(report: dict[str, Any], console: Any) -> None:
                 Text(words),
             )
     if table.row_count:
-        console.print(keep_words(table, console.width))
+        console.print(keep_words(table, console.width, fewest=len(ends) + 1))
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
 

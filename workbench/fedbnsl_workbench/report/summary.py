@@ -60,10 +60,12 @@ def print_summary(
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_checks(result["verdict"], console)
     edges = [Edge.model_validate(edge) for edge in result["edges"]]
-    console.print(keep_words(_table_of(edges, result), console.width))
+    table = _table_of(edges, result)
+    to_weight = [column.header for column in table.columns].index("weight") + 1
+    console.print(keep_words(table, console.width, fewest=to_weight))
     ratios = [Ratios.model_validate(one) for one in result["ratios"]]
     if any(one.estimates for one in ratios):
-        console.print(keep_words(_table_of_ratios(ratios, result["units"]), console.width))
+        console.print(keep_words(_table_of_ratios(ratios, result["units"]), console.width, fewest=4))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if not all(edge.directed for edge in edges):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedbnsl.console.whole_words import keep_words
 from fedbnsl.console.wording import counted
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.csv_names import from_cell
@@ -218,7 +219,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     estimate = "the run's graph" if tau is None else f"{_cut_weights(report)}, cut at {tau:g},"
     title = Text(f"{estimate} against {report['truth']} ({reference})", style="table.title")
     table = Table(title=title, title_justify="left")
-    table.add_column("", no_wrap=True)
+    table.add_column("")
     of_classes = report["class_scores"]
     classes_first = report["graph_class"] == "cpdag" and of_classes is not None
     for name in ("this run", "empty graph", "random DAG, as dense"):
@@ -232,7 +233,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         mean, spread = (report["random_dag"][part].get(key) for part in ("mean", "std"))
         chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
-    console.print(table)
+    console.print(keep_words(table, console.width))
     for warning in report["warnings"]:
         console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
 

@@ -177,6 +177,12 @@ class Plan(BaseModel):
         "nominal and count variables on their parents, with an intercept for each site; 0: none",
     )
 
+    look_for_curves: bool = Field(
+        default=False,
+        description="whether one more round, after the graph is found, tests that straight lines describe how numbers "
+        "depend on each other; the result names pairs where they do not",
+    )
+
     # What the graph says
     graph_class: GraphClass = Field(
         default="dag-equal-variance",
@@ -410,6 +416,24 @@ class Plan(BaseModel):
         return self.counts_rounds > 0 and searched and described and not self.uncountable
 
     @property
+    def looks_for_curves(self) -> bool:
+        """Whether a round tests straight lines."""
+        searches = self.privacy is None and self.preparation is not None and self.moments_rounds > 0
+        return self.look_for_curves and searches and not self.no_curves_because
+
+    @property
+    def no_curves_because(self) -> Literal["", "levels", "consensus", "groups"]:
+        """Why a run that is to test straight lines does not; empty: it does.
+
+        Sums over all sites have no robust rule, and chance is not known where rows of a group count one by one.
+        """
+        if self.dictionary and sum(not entry.has_levels for entry in self.dictionary.root.values()) < 2:
+            return "levels"
+        if self.consensus != "mean":
+            return "consensus"
+        return "groups" if self.dictionary.rows.keeps_rows else ""
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
@@ -565,6 +589,8 @@ class Plan(BaseModel):
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
         content = {**self.model_dump(mode="json"), "dictionary": self.dictionary.content()}
+        if not self.look_for_curves:  # as below
+            del content["look_for_curves"]
         if not self.absent:  # approvals and checkpoints of earlier versions hold digests without it
             del content["absent"]
         if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
@@ -610,6 +636,8 @@ _FIXED: tuple[tuple[str, str, object, str], ...] = (
     ("with [privacy]", "counts_rounds", 0, "exact counts would be released"),
     ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
     ("with [privacy]", "regressions_rounds", 0, "their sums are exact, and each would be one more release"),
+    ("with [privacy]", "look_for_curves", False, "its sums are exact, and would be one more release"),
+    ("without moments_rounds", "look_for_curves", False, "only their search tells a graph to test"),
     (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
     (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),
     ("with privacy.secure_aggregation", "rounds", 0, "an ADMM round needs the weights of each site"),

@@ -453,6 +453,7 @@ class Task(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
@@ -491,6 +492,10 @@ class Task(_message.Message):
         """What completes rows with gaps in this iteration; empty in the first one."""
 
     @_builtins.property
+    def curvature(self) -> _values_pb2.SparseMatrix:
+        """The learned graph, along which curves are looked for."""
+
+    @_builtins.property
     def counts(self) -> Global___CountsTask: ...
     @_builtins.property
     def regressions(self) -> Global___RegressionsTask:
@@ -526,6 +531,7 @@ class Task(_message.Message):
         statistics: Global___StatisticsTask | None = ...,
         keys: Global___Memberships | None = ...,
         completion: Global___Covariances | None = ...,
+        curvature: _values_pb2.SparseMatrix | None = ...,
         counts: Global___CountsTask | None = ...,
         regressions: Global___RegressionsTask | None = ...,
         completed_by: Global___Covariances | None = ...,
@@ -533,11 +539,11 @@ class Task(_message.Message):
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "curvature", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -953,6 +959,7 @@ class Update(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
@@ -995,6 +1002,10 @@ class Update(_message.Message):
     @_builtins.property
     def completion(self) -> Global___Completed: ...
     @_builtins.property
+    def curvature(self) -> _values_pb2.Numbers:
+        """Sums that show curves, pair by pair."""
+
+    @_builtins.property
     def counts(self) -> Global___Counts: ...
     @_builtins.property
     def regressions(self) -> Global___Regressions: ...
@@ -1024,16 +1035,17 @@ class Update(_message.Message):
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
         completion: Global___Completed | None = ...,
+        curvature: _values_pb2.Numbers | None = ...,
         counts: Global___Counts | None = ...,
         regressions: Global___Regressions | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "curvature", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 

@@ -14,6 +14,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
 from fedbnsl_server.results.confidence import inconsistency
@@ -41,6 +42,7 @@ def assumption_checks(
     unused: Sequence[Mapping[str, Any]] = (),
     completion: Completion | None = None,
     ratios: Sequence[Mapping[str, Any]] = (),
+    curvature: Curvature | None = None,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -59,6 +61,8 @@ def assumption_checks(
     ratios
         Odds ratios and rate ratios, as result.json has them. Where their test was made, it takes the place of that of
         linear coefficients: straight lines for probabilities differ where shares of levels do.
+    curvature
+        What a test of straight lines says; None: there was none.
     """
     by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in ratios if one["agreement"]}
     contradicted: list[Note] = []
@@ -72,6 +76,7 @@ def assumption_checks(
             *_tests_between_sites(columns, confidence, completion, by_ratios),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
+            *_tests_of_lines(plan, curvature),
         ):
             (tested if is_tested else not_tested).append(one)
         contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
@@ -80,6 +85,7 @@ def assumption_checks(
         differing = list(_sites_that_differ(columns, confidence, edges, by_ratios))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
         contradicted += _dear_knowledge(columns, confidence)
+        contradicted += _curved(curvature, edges)
         functions = [
             [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
             for one in confidence.related[confidence.exact]
@@ -92,7 +98,7 @@ def assumption_checks(
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,
-        "not_testable": list(_not_testable(plan, columns)),
+        "not_testable": list(_not_testable(plan, columns, curvature)),
         "functions": functions,
         "directed_by": directions(edges),
         "draws": 0 if confidence is None else confidence.draws,
@@ -126,13 +132,16 @@ def _assumed(plan: Plan) -> Iterator[Note]:
         yield note("knowledge", given=known)
 
 
-def _not_testable(plan: Plan, columns: Columns) -> Iterator[Note]:
+def _not_testable(plan: Plan, columns: Columns, curvature: Curvature | None) -> Iterator[Note]:
     """What no run can see in the sums that sites send; the first matters most."""
     yield note("hidden_causes")
     if levels := [name for name in columns.variables if name in plan.dictionary and plan.dictionary[name].has_levels]:
         yield note("levels", variables=levels)
     rows = plan.dictionary.rows
-    yield note("not_linear")
+    if curvature is None or not curvature.n_tested:
+        yield note("not_linear")
+    elif levels:
+        yield note("not_linear_of_levels")
     yield note("dependent_rows", lags=rows.lags, family=rows.averages or plan.sends_between_rows)
     yield from map(note, ("chosen_rows", "shared_records"))
 
@@ -173,6 +182,24 @@ def _tests_between_sites(
     lacking = [] if completion is None else list(_lacking(columns, completion))
     if several and lacking:
         yield False, note("sites_uncompared", lacking=lacking)
+
+
+def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[bool, Note]]:
+    if curvature is not None and curvature.n_tested:
+        yield True, note("tests_curves", pairs=curvature.n_tested)
+    elif plan.look_for_curves and plan.no_curves_because in ("consensus", "groups"):
+        yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
+
+
+def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
+    """Pairs that no straight line describes."""
+    if curvature is None or not curvature.curves:
+        return
+    pairs = {frozenset((edge["source"], edge["target"])) for edge in edges}
+    yield note(
+        "curved",
+        curves=[note("curve", **one._asdict(), apart=frozenset(one[:2]) not in pairs) for one in curvature.curves],
+    )
 
 
 def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:

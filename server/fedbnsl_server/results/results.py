@@ -332,6 +332,7 @@ class RunRecorder:
                     unused=self._unused,
                     completion=None if state is None else state.completion,
                     ratios=ratios,
+                    curvature=None if state is None else state.curvature,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.rounds.completion import LEAST_ROWS
+from fedbnsl_server.inference.curvature import LEAST_SHARE
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
 from fedbnsl_server.inference.draws import FEW_DRAWS
 
@@ -199,6 +200,16 @@ _CHECKS: Mapping[str, str] = {
     "function of others}",
     "hidden_causes": "common causes that no table has, which add edges and turn arrows",
     "not_linear": "effects that are not linear",
+    "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
+    "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
+    f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
+    "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
+    "sites have no robust rule, which the plan's consensus asks for}",
+    "curved": "straight lines with Gaussian noise do not describe {curves:few 4}: effects are curved, so that edges may "
+    "be missing and others be there in their place (give such variables a transform in the data dictionary under which "
+    "lines are straight, or cut them into levels); or noise is far from Gaussian, and edges there point the other way",
+    "curve": "how {target} depends on {source} (a curve explains a further {share:percent} of it{apart:?, and the two "
+    "have no edge})",
     "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
     "roughly at best",
     "dependent_rows": "{lags:?rows that depend on more than the row before|rows that depend on each other, such as "

@@ -16,6 +16,7 @@ from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.curvature import Curvature, Curve
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
@@ -51,6 +52,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "outlying": dict(state.outlying),
+        "curvature": None if state.curvature is None else [state.curvature.n_tested, *state.curvature.curves],
         "unused": asdict(state.unused),
         "memberships": [
             [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
@@ -144,6 +146,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         outlying=head.get("outlying", {}),  # as above
+        curvature=_curvature(head.get("curvature")),  # as above
         unused=Unused(**{name: tuple(columns) for name, columns in head.get("unused", {}).items()}),
         confidence=_confidence(arrays),
         releases=_releases(arrays),
@@ -157,6 +160,10 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
 
 def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
     return membership.certificate, membership.public_key, membership.signature
+
+
+def _curvature(told: list[Any] | None) -> Curvature | None:
+    return None if told is None else Curvature(told[0], tuple(Curve(*one) for one in told[1:]))
 
 
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, formula_bytes
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import completion as completion_rounds
 from fedbnsl.rounds import counts as counts_rounds
+from fedbnsl.rounds import curvature as curvature_rounds
 from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
@@ -153,6 +154,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         keys_rounds.Task(MEMBERSHIPS),
         completion_rounds.Task(None),
         completion_rounds.Task(Covariances(np.diag(scales), scales)),
+        curvature_rounds.Task(replace(matrix, value=np.ones(matrix.nnz))),
         counts_rounds.Task.of(((0, 1), (1,))),
         counts_rounds.Task.of(()),
         regression_rounds.Task((regression_rounds.Family((0,), (1,)),), scales[:1]),
@@ -172,6 +174,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
         completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0, np.tile(-numbers, (len(numbers), 1)), 7),
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
+        curvature_rounds.Answer(np.tile(np.abs(numbers), 10).reshape(-1, 10)),
         counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), True, b"8 digits"),
         counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), False, b"8 digits"),
         regression_rounds.Answer(whole, np.sqrt(whole), -numbers, numbers, numbers),

@@ -1,0 +1,84 @@
+"""After the search: whether straight lines describe how numbers depend on each other.
+
+For each pair of a child and another number that is not below it in the learned graph, a site tells how its child's
+residuals vary with three steps of the other number: sums that have mean 0 where effects are straight lines.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.errors import MalformedMessageError
+from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
+from fedbnsl.protocol.messages import Content, Yields
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
+from fedbnsl.wire import federation_pb2 as federation
+
+PLACE = 50
+NUMBERS = "sums that show curves"
+RELEASES = "how residuals of variables vary with steps of other variables"
+YIELDS = Yields.SETUP
+
+STEPS = (-0.6745, 0.0, 0.6745)
+"""Where the steps are, in standard deviations from the site's mean: the quartiles of a normal variable."""
+
+NUMBERS_A_PAIR = 1 + 3 + 6
+"""Rows; the sums of residuals times steps; those of squared residuals times products of two steps, i <= j."""
+
+MOST_PAIRS = 3000
+"""With more, only pairs within two edges of each other in the learned graph are looked at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Content):
+    """The learned graph: where a (d, d) matrix has ones, between columns."""
+
+    graph: SparseMatrix
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Content):
+    """(k, `NUMBERS_A_PAIR`) sums of the pairs of `pairs_of`, in their order."""
+
+    sums: Matrix
+
+
+def pairs_of(dag: Mask, columns: Columns, numbers: Mask) -> Index:
+    """(k, 2) columns to look at: another number, and a child that it does not descend from, by the (d, d) DAG.
+
+    `numbers`: (d,) columns that hold numbers; each is a variable by itself.
+    """
+    first = np.array([own[0] for own in columns.members()])
+    below = arrows_lead(columns.joined(dag))
+    asked = ~below.T & numbers[first][:, None] & numbers[first]
+    np.fill_diagonal(asked, False)
+    if asked.sum() > MOST_PAIRS:
+        near = columns.joined(dag | dag.T).astype(np.int64)
+        asked &= (near + near @ near) > 0
+    return np.asarray(first[np.argwhere(asked.T)[:, ::-1]])
+
+
+def n_rounds(plan: Plan) -> int:
+    return int(plan.looks_for_curves)
+
+
+def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
+    wire.curvature.CopyFrom(encode_pairs(task.graph))
+
+
+def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
+    return Task(decode_pairs(wire.curvature, n_variables=n_variables))
+
+
+def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
+    wire.curvature.CopyFrom(encode_numbers(answer.sums.ravel(), value_type=encoding.value_type))
+
+
+def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
+    numbers = decode_numbers(wire.curvature, most=n_variables**2 * NUMBERS_A_PAIR)
+    if numbers.size % NUMBERS_A_PAIR:
+        raise MalformedMessageError(f"{numbers.size} sums; each pair has {NUMBERS_A_PAIR}")
+    return Answer(numbers.reshape(-1, NUMBERS_A_PAIR))

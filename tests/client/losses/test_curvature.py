@@ -1,0 +1,62 @@
+"""Sums that show curves, against regressions by least squares."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.protocol.sparse import symmetric_of
+from fedbnsl.rounds.curvature import STEPS
+from fedbnsl_client.losses.curvature import curvature_sums
+
+STEP_VALUES = np.array(STEPS)
+CHAIN = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0]], dtype=bool)
+
+
+def table(n=400, gaps=0.0):
+    rng = np.random.default_rng(2)
+    a, d = rng.standard_t(3, n), rng.normal(size=n)
+    b = 0.8 * a + rng.exponential(size=n)
+    c = b**2 - 0.5 * d + rng.normal(size=n)
+    Z = np.column_stack([a, b, c, d])
+    Z = (Z - Z.mean(axis=0)) / Z.std(axis=0)
+    Z[rng.random(Z.shape) < gaps] = np.nan
+    return Z
+
+
+def by_least_squares(Z, other, child):
+    parents = np.flatnonzero(CHAIN[:, child]).tolist()
+    Z = Z[~np.isnan(Z[:, [*parents, child, other]]).any(axis=1)]
+    one = np.ones(len(Z))
+
+    def left(y, X):
+        return y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
+
+    e = left(Z[:, child], np.column_stack([one, Z[:, parents]]))
+    X = np.column_stack([one, Z[:, sorted({*parents, other})]])
+    f = np.column_stack([left((Z[:, other] > s).astype(float), X) for s in STEPS])
+    return len(Z), f.T @ e, (f * e[:, None] ** 2).T @ f
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+def test_the_sums_are_those_of_least_squares_over_the_rows_that_have_all_columns(gaps):
+    Z, pairs = table(gaps=gaps), np.array([[0, 1], [3, 1], [0, 2], [1, 2], [3, 2], [1, 3]])
+    for (other, child), sums in zip(pairs.tolist(), curvature_sums(Z, CHAIN, pairs, STEP_VALUES), strict=True):
+        n, g, M = by_least_squares(Z, other, child)
+        assert sums[0] == n
+        np.testing.assert_allclose(sums[1:4], g, atol=1e-9 * n)
+        np.testing.assert_allclose(symmetric_of(sums[4:], 3), M, atol=1e-9 * n)
+
+
+def test_functions_of_other_columns_and_few_rows_tell_nothing():
+    Z = table()
+    Z[:, 1] = 2.0 * Z[:, 0]  # b has no residual
+    sums = curvature_sums(Z, CHAIN, np.array([[3, 1], [0, 3]]), STEP_VALUES)
+    assert not sums[0].any()
+    assert sums[1, 0] == len(Z)
+    assert not curvature_sums(Z[:9], CHAIN, np.array([[0, 3]]), STEP_VALUES).any()
+
+
+def test_a_column_of_two_values_has_no_curve():
+    Z = table()
+    Z[:, 0] = np.where(Z[:, 0] > 0.3, 1.2, -0.8)
+    sums = curvature_sums(Z, CHAIN, np.array([[0, 3]]), STEP_VALUES)
+    assert not sums[0, 1:].any(), "rounding is no curve"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from fedbnsl_research.bench.accuracy import accuracy, sachs
 from fedbnsl_research.bench.attacks import attacks
 from fedbnsl_research.bench.confidence import confidence
+from fedbnsl_research.bench.curved import curved
 from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
 from fedbnsl_research.bench.hubs import hubs
@@ -57,5 +58,6 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "private-missing": private_missing,
     "overlapping": overlapping,
     "robust-tails": robust_tails,
+    "curved": curved,
     "regressions": regressions,
 }

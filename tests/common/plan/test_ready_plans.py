@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "moments_rounds": 0,
     "counts_rounds": 0,
     "regressions_rounds": 0,
+    "look_for_curves": False,
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -148,6 +149,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "moments_rounds": 2,
             "counts_rounds": 5,
             "regressions_rounds": 12,
+            "look_for_curves": True,
             "graph_class": "cpdag",
             "threshold": 0.0,
         }

@@ -637,7 +637,6 @@ _FIXED: tuple[tuple[str, str, object, str], ...] = (
     ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
     ("with [privacy]", "regressions_rounds", 0, "their sums are exact, and each would be one more release"),
     ("with [privacy]", "look_for_curves", False, "its sums are exact, and would be one more release"),
-    ("without moments_rounds", "look_for_curves", False, "only their search tells a graph to test"),
     (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
     (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),
     ("with privacy.secure_aggregation", "rounds", 0, "an ADMM round needs the weights of each site"),

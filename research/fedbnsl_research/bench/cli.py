@@ -35,8 +35,8 @@ def bench(
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
     private-moments, unequal-noise, hubs, secure-aggregation, confidence, robust, honest-sites, growth, startup, tables,
     networks, groups, missing, private-missing, overlapping, robust-tails, curved, regressions; without one, all of them
-    (about an hour on two cores). The Sachs figures, the end of tables and of missing, a part of networks, secure-aggregation,
-    confidence and private-tables need FEDBNSL_DATA.
+    (about an hour on two cores). The Sachs figures, the end of tables and of missing, a part of networks,
+    secure-aggregation, confidence and private-tables need FEDBNSL_DATA.
     """
     from rich.console import Console
 

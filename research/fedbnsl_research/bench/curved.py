@@ -21,8 +21,8 @@ _ROWS = (1000, 100)
 Curve = Callable[[Matrix], Matrix]
 _CURVES: Mapping[str, Curve] = {
     "straight lines": lambda z: z,
-    "squares": lambda z: (z**2 - 1.0) / np.sqrt(2.0),
-    "thresholds": lambda z: 2.0 * (z > 0.5),
+    "squares": lambda z: (z**2 - 1.0) / 2.0**0.5,
+    "thresholds": lambda z: np.where(z > 0.5, 2.0, 0.0),
     "sin 2z": lambda z: 1.3 * np.sin(2.0 * z),
     "tanh 2z": lambda z: 1.2 * np.tanh(2.0 * z),
 }

@@ -152,6 +152,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("counts_rounds", -1, "greater than or equal to 0"),
     ("counts_rounds", 21, "less than or equal to 20"),
     ("moments_rounds", 11, "less than or equal to 10"),
+    ("look_for_curves", 3, "valid boolean"),
     ("regressions_rounds", 51, "less than or equal to 50"),
     ("refit_threshold", 0.31, "at most threshold"),
     ("value_type", "float16", "'float64' or 'float32'"),

@@ -205,3 +205,21 @@ def test_rows_of_a_group_get_no_ratios_and_the_result_says_so(tmp_path: Path) ->
     result = learned(tables(), tmp_path / "run", PLAN.with_settings(dictionary=grouped))
     assert {one["child"] for one in result["ratios"]} == set(CHILDREN)
     assert all(one["codes"] == ["ratios_groups"] and not one["estimates"] for one in result["ratios"])
+
+
+def test_a_family_with_too_many_coefficients_is_left_out_and_named(tmp_path: Path) -> None:
+    levels = [f"level {k}" for k in range(21)]
+    nominal = {"kind": "nominal", "levels": levels}
+    wide = Dictionary.model_validate({"city": nominal, "job": nominal, "x": {}})
+    rng = np.random.default_rng(5)
+    city = rng.integers(0, 21, (3, 900))
+    job = np.where(rng.random(city.shape) < 0.6, city, rng.integers(0, 21, city.shape))
+    at = {
+        site: np.column_stack([*(c == k for k in range(1, 21)), *(j == k for k in range(1, 21)), rng.normal(size=900)])
+        for site, c, j in zip(SITES, city, job, strict=True)
+    }
+    plan = PLAN.with_settings(dictionary=wide.model_dump(), knowledge={"required": [["city", "job"]]})
+    names = tuple(column.name for column in wide.columns())
+    result = learned({site: X.astype(np.float64) for site, X in at.items()}, tmp_path / "run", plan, names)
+    (one,) = result["ratios"]
+    assert (one["child"], one["codes"], one["estimates"]) == ("job", ["ratios_too_wide"], [])

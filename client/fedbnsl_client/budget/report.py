@@ -79,6 +79,12 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
                 f"the mean products of {pairs}"
             )
+        if plan.has_ratios:
+            lines.append(
+                f"no privacy: at the end, in up to {plan.regressions_rounds} rounds, it tells how likely its values of "
+                "binary, nominal and count variables are in regressions on the variables that edges lead from, with "
+                "exact gradients and curvatures"
+            )
     elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:

@@ -115,6 +115,13 @@ def test_who_approves_a_run_without_privacy_reads_which_mean_products_it_sends(n
     assert "of those that knowledge keeps apart" in line
 
 
+def test_who_approves_a_run_with_ratios_reads_what_its_regressions_send(ledger: Ledger) -> None:
+    plan = Plan.load("standard")
+    described = plan.with_settings(dictionary={"x": {}, "sick": {"kind": "binary", "levels": ["no", "yes"]}})
+    for one, sends in ((plan, False), (described, True)):
+        assert ("in up to 12 rounds, it tells how likely" in "\n".join(approval_lines(one, DATA, ledger))) == sends
+
+
 def test_what_leaves_where_rows_with_gaps_are_used_is_said(ledger: Ledger) -> None:
     """Counts of values and of pairs, and likelihoods, of all pairs of columns, however many these are."""
     said = "\n".join(approval_lines(Plan.load("standard"), DATA, ledger))

@@ -9,8 +9,7 @@ import pytest
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.sparse import upper
-from fedbnsl.rounds.regressions import MOST_COEFFICIENTS, Answer, Family, Task
+from fedbnsl.rounds.regressions import Answer, Family, Task
 from fedbnsl_server.inference.regressions import Regression, SiteSums, advanced, begun
 from fedbnsl_server.rounds import regressions
 from fedbnsl_server.rounds.kinds import Run
@@ -143,9 +142,3 @@ def test_numbers_without_any_sense_end_no_run() -> None:
             }
         )
         assert found.standing in ("settled", "unsettled", "inconsistent")
-
-
-def test_a_family_that_is_too_wide_is_left_out() -> None:
-    wide = Family(tuple(range(20)), tuple(range(20, 40)))
-    assert wide.n_coefficients > MOST_COEFFICIENTS
-    assert upper(np.eye(3)).size == Family((0,), (1, 2, 3)).n_numbers - 6

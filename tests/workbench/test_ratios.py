@@ -1,18 +1,23 @@
 """Odds ratios and rate ratios of whole runs, against statsmodels on all rows with a dummy for each site."""
 
+import csv
 from collections.abc import Callable, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from rich.console import Console
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.result_schema import Result
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.scoring.evaluation import read_result
 from fedbnsl_workbench.simulate import simulate
 
@@ -184,6 +189,55 @@ def test_order_and_units_change_no_ratio(
         for before, after in zip(one["estimates"], found[child]["estimates"], strict=True):
             z = before["log_ratio"] / before["standard_error"]
             assert after["log_ratio"] / after["standard_error"] == pytest.approx(z, rel=1e-6)
+
+
+def test_summary_page_and_file_have_the_ratios(tmp_path: Path) -> None:
+    at = tables()
+    at["here"][::5, NAMES.index("age")] = np.nan
+    result = learned(at, tmp_path / "run")
+    text = StringIO()
+    print_summary(result, tmp_path / "run", Console(file=text, width=200), seconds=1.0)
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    with (tmp_path / "run" / "ratios.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    told = [(one, estimate) for one in result["ratios"] for estimate in one["estimates"]]
+    assert len(rows) == len(told) > 5
+    for row, (one, estimate) in zip(rows, told, strict=True):
+        assert (row["child"], row["source"], float(row["ratio"])) == (
+            one["child"],
+            estimate["source"],
+            estimate["ratio"],
+        )
+        assert [float(row["low"]), float(row["high"])] == estimate["interval"]
+        assert f"{estimate['ratio']:.3g}" in text.getvalue()
+        assert f"{estimate['ratio']:.3g} <small>" in page
+    for one in result["ratios"]:
+        assert all(
+            note in page and " ".join(note.split()) in " ".join(text.getvalue().split()) for note in one["notes"]
+        )
+
+
+def test_columns_of_the_row_before_are_parents_and_no_children(tmp_path: Path) -> None:
+    lagged = Dictionary.model_validate(
+        {
+            "x": {},
+            "sick": {"kind": "binary", "levels": ["no", "yes"]},
+            "day": {"kind": "time", "lags": 1},
+            "patient": {"kind": "group"},
+        }
+    )
+    names = tuple(column.name for column in lagged.columns())
+    rng, at = np.random.default_rng(3), {}
+    for site in SITES:
+        before = (rng.random(600) < 0.4).astype(np.float64)
+        x_before, x = rng.normal(size=(2, 600)) + before
+        sick = rng.random(600) < 1 / (1 + np.exp(1 - 2 * before - 0.8 * x))
+        columns = {"x": x, "sick": sick, "x@-1": x_before, "sick@-1": before}
+        at[site] = np.column_stack([columns[name] for name in names]).astype(np.float64)
+    plan = PLAN.with_settings(dictionary=lagged.model_dump(), knowledge={})
+    (one,) = learned(at, tmp_path / "run", plan, names)["ratios"]
+    assert one["child"] == "sick"
+    assert "sick@-1" in {told["source"] for told in one["estimates"]}
 
 
 def test_order_of_columns_and_sites_changes_no_ratio(result: dict[str, Any], tmp_path: Path) -> None:

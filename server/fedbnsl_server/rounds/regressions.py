@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.plan.limits import MOST_REGRESSION_NUMBERS
+from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import symmetric_of
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.regressions import MOST_COEFFICIENTS, Answer, Family, Task
@@ -32,8 +33,9 @@ def begin(state: AdmmState, run: Run) -> AdmmState:
     found: list[Regression] = []
     room = MOST_REGRESSION_NUMBERS
     for v in np.flatnonzero(graph.between_variables.any(axis=0)).tolist():
-        entry = run.plan.dictionary[columns.variables[v]]
-        if entry.kind not in ("binary", "nominal", "count"):
+        name, dictionary = columns.variables[v], run.plan.dictionary
+        # Of a variable of the row before, the edges into it are what it shares with others, and no causes.
+        if dictionary[name].kind not in ("binary", "nominal", "count") or dictionary.slice_of(name) == BEFORE:
             continue
         parents = sorted(c for w in np.flatnonzero(graph.between_variables[:, v]).tolist() for c in own[w])
         family = Family(own[v], tuple(parents))

@@ -46,7 +46,7 @@ def curved() -> Iterator[Row]:
 
 
 def _row(curve: str, noise: str, rows: int, *, share: float) -> Row:
-    right = found = true = said = 0
+    right = found = true = said = either = 0
     for seed in _SEEDS:
         rng = np.random.default_rng(seed)
         W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
@@ -59,12 +59,15 @@ def _row(curve: str, noise: str, rows: int, *, share: float) -> Row:
         mine = {frozenset((place[edge["source"]], place[edge["target"]])) for edge in result["edges"]}
         pairs = {frozenset(pair) for pair in np.argwhere(W).tolist()}
         right, found, true = right + len(mine & pairs), found + len(mine), true + len(pairs)
-        said += any("straight lines" in text for text in result["verdict"]["contradicted"])
+        against = result["verdict"]["contradicted"]
+        said += any("straight lines do not" in text for text in against)
+        either += any("straight lines with" in text for text in against)
     of_all = "" if share == 1.0 else f" of {share:.0%} of the edges"
     return {
         "figure": f"{curve}{of_all}, {noise} noise; {_SITES} x {rows} rows, {_VARIABLES} variables",
         "skeleton F1": f"{2 * right / (found + true):.3f}",
         "runs that say that lines are not straight": f"{said} of {len(_SEEDS)}",
+        "that say so of open edges, or that noise is not Gaussian": f"{either} of {len(_SEEDS)}",
     }
 
 

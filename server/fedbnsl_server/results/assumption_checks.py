@@ -192,14 +192,19 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
 
 
 def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
-    """Pairs that no straight line describes."""
-    if curvature is None or not curvature.curves:
+    """Pairs that no straight line describes; by themselves those of children whose parents the data leave open."""
+    if curvature is None:
         return
     pairs = {frozenset((edge["source"], edge["target"])) for edge in edges}
-    yield note(
-        "curved",
-        curves=[note("curve", **one._asdict(), apart=frozenset(one[:2]) not in pairs) for one in curvature.curves],
-    )
+    at_open = {name for edge in edges if not edge["directed"] for name in (edge["source"], edge["target"])}
+    for code, is_open in (("curved", False), ("curved_or_open", True)):
+        found = [one for one in curvature.curves if (one.target in at_open) == is_open]
+        if found:
+            apart = [frozenset((one.source, one.target)) not in pairs for one in found]
+            yield note(
+                code,
+                curves=[note("curve", **one._asdict(), apart=a) for one, a in zip(found, apart, strict=True)],
+            )
 
 
 def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:

@@ -205,12 +205,12 @@ _CHECKS: Mapping[str, str] = {
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
-    "curved": "straight lines with Gaussian noise do not describe {curves:few 4}: effects are curved, so that edges "
-    "may be missing and others be there in their place (give such variables a transform in the data dictionary under "
-    "which lines are straight, or cut them into levels); or noise is far from Gaussian, and edges there point the "
-    "other way",
-    "curve": "how {target} depends on {source} (a curve explains a further {share:percent} of it{apart:?, and the two "
-    "have no edge})",
+    "curved": "straight lines do not describe {curves:few 4}: edges there may be missing, and others be there in their "
+    "place; effects and directions that rest on them are not to be trusted. Give such variables a transform in the "
+    "data dictionary under which lines are straight, or cut them into levels",
+    "curved_or_open": "straight lines with Gaussian noise do not describe {curves:few 4}: effects there are curved, or "
+    "noise is not Gaussian, and an edge that the data leave open has the other direction",
+    "curve": "how {target} depends on {source} (a curve explains a further {share:percent} of it{apart:?; no edge})",
     "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
     "roughly at best",
     "dependent_rows": "{lags:?rows that depend on more than the row before|rows that depend on each other, such as "

@@ -1,13 +1,18 @@
 """A command line run in the process of a test."""
 
+import json
 import os
+import re
 import subprocess
 import sys
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from fedbnsl.cli import main
+
+VARIABLES = "--variables=X1,X2,X3,X4,X5"
 
 
 class Outcome(NamedTuple):
@@ -40,3 +45,28 @@ def run_unread(*arguments: object, stdin: str = "") -> Outcome:
     finally:
         os.close(writer)
     return Outcome(ended.returncode, "", ended.stderr)
+
+
+def refused(outcome: Outcome, code: int, *said: str) -> None:
+    """One error, its words, a remedy, nothing on standard output, and no traceback."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert len(re.findall("^error: ", outcome.err, re.MULTILINE)) == 1
+    for words in said:
+        assert words in outcome.err
+    assert len(outcome.err.strip().splitlines()) >= 2, "a remedy follows"
+
+
+def strict_json(text: str) -> Any:
+    """The content of JSON in which every number is finite."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -87,7 +87,6 @@ def synth(
 )
 @click.option(
     "--group",
-    default="",
     metavar="COLUMN",
     help="Keep rows with equal cells in this column, such as those of a patient, at one site.",
 )
@@ -95,7 +94,14 @@ def synth(
 @click.option("--json", "as_json", is_flag=True, help="Print the rows of each part as JSON.")
 @click.pass_context
 def split_command(
-    context: click.Context, file: Path, sites: int, contiguous: bool, seed: int, group: str, out: Path, as_json: bool
+    context: click.Context,
+    file: Path,
+    sites: int,
+    contiguous: bool,
+    seed: int,
+    group: str | None,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Split one CSV table over several sites, every row exactly once, shuffled unless --contiguous."""
     from fedbnsl_client.cli import warnings_on_stderr
@@ -104,7 +110,7 @@ def split_command(
     if contiguous and context.get_parameter_source("seed") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--contiguous keeps the order of the rows; it cannot go with --seed")
     with warnings_on_stderr():
-        sizes = split(file, sites, out, seed=None if contiguous else seed, group=group)
+        sizes = split(file, sites, out, seed=None if contiguous else seed, group=group or "")
     if as_json:
         click.echo(json.dumps({"folder": str(out), "rows": sizes}))
     else:

@@ -14,7 +14,7 @@ from fedbnsl.plan.ready_files import READY_PLANS
 from fedbnsl_client.budget.ledger import Ledger
 from private_site import make_site
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

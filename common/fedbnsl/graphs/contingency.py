@@ -8,13 +8,11 @@ the number of levels is that of its columns and one.
 from collections.abc import Sequence
 
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.limits import MOST_CELLS as MOST_CELLS
 from fedbnsl.protocol.sparse import Index
 
 VariableSet = tuple[int, ...]
 """Positions of variables, ascending."""
-
-MOST_CELLS = 5_000
-"""Of the table of one set: a larger one is never asked for."""
 
 MOST_CELLS_A_ROUND = 1_000_000
 """Of all tables of one round, empty cells included."""

@@ -17,3 +17,6 @@ LARGEST_SQUARE = LARGEST_VALUE**2
 
 LEAST_SQUARE = LEAST_SPREAD**2 / 2.0
 """Of a mean square, with room for rounding."""
+
+MOST_CELLS = 5_000
+"""Of a contingency table that a site is asked for: larger ones never are."""

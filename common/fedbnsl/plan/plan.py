@@ -23,7 +23,7 @@ from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
-from fedbnsl.plan.limits import LARGEST_SQUARE, MOST_REGRESSION_NUMBERS
+from fedbnsl.plan.limits import LARGEST_SQUARE, MOST_CELLS, MOST_REGRESSION_NUMBERS
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -416,6 +416,13 @@ class Plan(BaseModel):
         return self.counts_rounds > 0 and searched and described and not self.uncountable
 
     @property
+    def not_counted(self) -> bool:
+        """Whether some variables are categories, and are not counted since others are none."""
+        described = self.counts_rounds > 0 and bool(self.dictionary) and bool(self.uncountable)
+        names = self.dictionary.of_run(self.variables) if described else ()
+        return any(name in self.dictionary and self.dictionary[name].is_indicator for name in names)
+
+    @property
     def looks_for_curves(self) -> bool:
         """Whether a round tests straight lines."""
         searches = self.privacy is None and self.preparation is not None and self.moments_rounds > 0
@@ -687,6 +694,8 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.consensus != "mean" and plan.needed < FEWEST_FOR_ROBUST:
         fewer = f"fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum)"
         yield "consensus", f"mean with {fewer}: of two, nothing tells which one is wrong"
+    if large := next(_uncountable_families(plan), ""):
+        yield "counts_rounds", f"0, or fewer parents required: the table of {large} has more than {MOST_CELLS} cells"
     if plan.refit_threshold > plan.threshold and not plan.moments_rounds:
         yield "refit_threshold", "at most threshold"
     if plan.send_step and not (math.frexp(plan.send_step)[0] == 0.5 and 2.0**-32 <= plan.send_step <= 1.0):
@@ -707,6 +716,16 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
     for choice, setting, value, why in _FIXED:
         if getattr(plan, setting) != value and _CHOICES[choice](plan):
             yield setting, f"{'absent' if value is None else value} {choice}: {why}"
+
+
+def _uncountable_families(plan: Plan) -> Iterator[str]:
+    """Variables with required parents whose table of counts would be too large to be asked for."""
+    parents: dict[str, set[str]] = {}
+    for source, target in plan.knowledge.required if plan.counted else ():
+        parents.setdefault(target, {target}).add(source)
+    for family in parents.values():
+        if math.prod(len(plan.dictionary[name].levels) for name in family if name in plan.dictionary) > MOST_CELLS:
+            yield " and ".join(map(repr, sorted(family)))
 
 
 def _broken_privately(plan: Plan, privacy: Privacy) -> Iterator[tuple[str, str]]:

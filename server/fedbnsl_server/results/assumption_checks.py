@@ -73,7 +73,7 @@ def assumption_checks(
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
-            *_tests_between_sites(columns, confidence, completion, by_ratios),
+            *([(False, note("no_lines"))] if plan.counted else _tests_between_sites(columns, confidence, completion, by_ratios)),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
@@ -107,7 +107,9 @@ def assumption_checks(
 
 
 def _assumed(plan: Plan) -> Iterator[Note]:
-    yield note("linear_gaussian")
+    yield note("by_counts" if plan.counted else "linear_gaussian")
+    if plan.not_counted:
+        yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
     if plan.preparation is None:
         yield note("mean_zero")
     yield note("same_network", own_means=plan.preparation is not None and plan.preparation.intercept == "site")
@@ -135,6 +137,9 @@ def _assumed(plan: Plan) -> Iterator[Note]:
 def _not_testable(plan: Plan, columns: Columns, curvature: Curvature | None) -> Iterator[Note]:
     """What no run can see in the sums that sites send; the first matters most."""
     yield note("hidden_causes")
+    if plan.counted:
+        yield from map(note, ("chosen_rows", "independent_rows"))
+        return
     if levels := [name for name in columns.variables if name in plan.dictionary and plan.dictionary[name].has_levels]:
         yield note("levels", variables=levels)
     rows = plan.dictionary.rows

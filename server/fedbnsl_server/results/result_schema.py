@@ -220,6 +220,22 @@ class Gaps(_Part):
     differ: dict[str, Texts] = {}
 
 
+class GivenParents(_Part):
+    """Probabilities of the levels of a variable, given one combination of levels of its parents."""
+
+    given: Texts
+    records: Annotated[float, Field(ge=0.0)]
+    probabilities: list[float]
+
+
+class Category(_Part):
+    """A variable whose parents were found by counts."""
+
+    parents: Texts
+    levels: Texts
+    rows: list[GivenParents]
+
+
 class Outlying(_Part):
     """Values of a column that lie far apart from all others, and count as missing."""
 
@@ -405,6 +421,7 @@ class Result(_Part):
     dropped_edges: list[Dropped]
     preparation: Preparation | None = None
     gaps: Gaps | None = None
+    categories: dict[str, Category] | None = None
     outlying: dict[str, Outlying] = {}
     warnings: Texts
     warning_codes: Texts = []
@@ -452,6 +469,9 @@ class Result(_Part):
             yield "preparation and columns do not belong together"
         if self.outlying.keys() - columns.keys():
             yield "outlying values and columns do not belong together"
+        parents = {name for one in (self.categories or {}).values() for name in one.parents}
+        if {*(self.categories or {}), *parents} - variables:
+            yield "categories and variables do not belong together"
         if self.fit.keys() - variables:
             yield "fit and variables do not belong together"
         named = {site for one in self.rounds for site in (*one.contributed, *one.bytes, *one.influence)}

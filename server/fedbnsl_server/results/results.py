@@ -32,6 +32,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, of_result, without
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph
 from fedbnsl_server.results import warnings
 from fedbnsl_server.results.assumption_checks import assumption_checks
+from fedbnsl_server.results.categories import categories_of
 from fedbnsl_server.results.confidence import (
     estimation_of,
     fit_of,
@@ -349,6 +350,7 @@ class RunRecorder:
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
             "gaps": gaps_of(state, self._plan, columns),
+            "categories": categories_of(self._state, self._plan, self._variables),
             "outlying": outlying_of(state, names),
             "warnings": told,
             "warning_codes": [one.code for one in told],

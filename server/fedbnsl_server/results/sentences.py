@@ -159,6 +159,11 @@ UNUSED: Mapping[str, str] = {
 
 _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
+    "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "
+    "counted, so that probabilities are in tables (`categories` in result.json), and weights, intervals and effects "
+    "are those of straight lines between levels; no common cause of two variables is missing",
+    "not_counted": "straight lines describe how categories depend on each other: {names:quoted 8} {one:?is|are} no "
+    "{one:?category|categories} of at most 70 levels, and records are counted only where all variables are",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
     "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "
@@ -216,6 +221,9 @@ _CHECKS: Mapping[str, str] = {
     "dependent_rows": "{lags:?rows that depend on more than the row before|rows that depend on each other, such as "
     "several of one {family:?family|person}}",
     "chosen_rows": "rows that were chosen by what the variables say",
+    "independent_rows": "rows that depend on each other, such as several of one person",
+    "no_lines": "whether sites differ, and whether pairs without an edge are dependent: straight lines between "
+    "categories would give false alarms",
     "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
     "send exact moments of measured variables)",
     "functions": "{names:few 12} are functions of each other{levels:?, at least in some levels,} but for rounding, "

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.contingency import PARTS, cells_of, levels_of
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl.rounds.counts import Answer, Task
@@ -19,6 +20,7 @@ from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments
+from fedbnsl_server.search.counts.climb import parents_of
 from fedbnsl_server.search.counts.redrawn import Redrawn
 from fedbnsl_server.search.counts.search import CountSearch, first_sets
 from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
@@ -68,6 +70,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     run.progress.begin("searching by counts")
     rng = np.random.default_rng(run.plan.search_seed)
     dag = search.best(before.dag, rng, passes=_PASSES_AT_LAST if last else _PASSES, progress=run.progress)
+    if last:
+        _require_tables(search, dag)
     state = replace(state, counted=replace(before, dag=dag, wanted=() if last else search.wanted(dag)))
     return _with_confidence(state, search, run) if last else state
 
@@ -99,6 +103,15 @@ def _search(state: AdmmState, run: Run) -> CountSearch:
     return CountSearch(
         tables_of(state, run), levels_of(columns), _of_moments(state, run), allowed | known.required, known.required
     )
+
+
+def _require_tables(search: CountSearch, dag: Mask) -> None:
+    """Raise RemoteProtocolError if the table of a family is not known, as each site missed a round."""
+    if any(search.source.table(tuple(sorted((x, *parents_of(dag, x))))) is None for x in range(len(dag))):
+        raise RemoteProtocolError(
+            "each site has missed a round of counts, so that tables of the same records lack",
+            remedy="Resume the run when all sites are there.",
+        )
 
 
 def _with_confidence(state: AdmmState, search: CountSearch, run: Run) -> AdmmState:

@@ -10,6 +10,7 @@ from fedbnsl.console.wording import levels_in_words
 from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
 from fedbnsl_client.data.preparation import has_intercept
+from fedbnsl_server.results.categories import FEW_RECORDS
 from fedbnsl_server.results.numbers import between, percent, ranged, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.result_schema import Ratios
@@ -147,6 +148,7 @@ def report_page(run: ReportedRun) -> str:
         scaled=run.divided_by is not None,
         preparation=report_preparation.preparation(run),
         gaps=report_gaps.who_has_what(run),
+        categories=_categories(result["categories"]),
         tables_units=report_preparation.tables_units(run),
         units=result["units"],
         levels=levels_in_words(result["levels"], report_summary.references_of(learned, result)),
@@ -169,6 +171,13 @@ def report_page(run: ReportedRun) -> str:
         command=command,
         placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
+
+
+def _categories(told: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any] | None:
+    """Tables of variables given their parents; None: the graph is not by counts."""
+    if told is None:
+        return None
+    return {"few": FEW_RECORDS, "variables": [{"name": name, **one} for name, one in told.items()]}
 
 
 def _day(moment: str) -> str:

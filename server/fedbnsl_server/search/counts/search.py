@@ -44,14 +44,18 @@ _MOST_SETS, _FEW_CELLS = 1200, 20_000
 
 
 def first_sets(levels: Index, start: Mask, required: Mask) -> tuple[VariableSet, ...]:
-    """What is asked for first: pairs, nearer ones in the (V, V) start graph first, and families with required edges."""
+    """What is asked for first: single variables, families with required edges, and pairs, near ones in a graph first.
+
+    `start`: the (V, V) graph.
+    """
     V = len(levels)
     families: list[VariableSet] = [tuple(sorted((x, *parents_of(required, x)))) for x in range(V)]
     joined, near = start | start.T, within_two_steps(start)
     pairs: list[VariableSet] = sorted(combinations(range(V), 2), key=lambda one: (not joined[one], not near[one]))
     triples: list[VariableSet] = list(combinations(range(V), 3))
     few = triples if sum(cells_of(one, levels) for one in triples) <= _FEW_CELLS else []
-    return _within_limits([one for one in families if len(one) > 2] + pairs + few, levels)
+    alone: list[VariableSet] = [(v,) for v in range(V)]
+    return _within_limits([*alone, *families, *pairs, *few], levels)
 
 
 @dataclass(frozen=True, eq=False)

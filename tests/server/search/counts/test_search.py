@@ -89,11 +89,14 @@ def test_knowledge_is_kept() -> None:
 def test_all_pairs_are_asked_for_first_and_sets_of_three_of_few_variables() -> None:
     none = np.zeros((4, 4), dtype=bool)
     sets = first_sets(np.array([2, 2, 3, 2]), none, none)
-    assert set(sets) == {*itertools.combinations(range(4), 2), *itertools.combinations(range(4), 3)}
+    assert {one for one in sets if len(one) > 1} == {
+        *itertools.combinations(range(4), 2),
+        *itertools.combinations(range(4), 3),
+    }
 
 
 def test_no_set_beyond_the_limits_is_asked_for() -> None:
     levels, none = np.array([70, 70, 70, 2]), np.zeros((4, 4), dtype=bool)
     sets = first_sets(levels, none, none)
     assert {one for one in sets if len(one) == 3} == set()
-    assert len(sets) == 6
+    assert len([one for one in sets if len(one) == 2]) == 6

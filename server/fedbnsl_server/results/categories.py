@@ -1,0 +1,51 @@
+"""What result.json says of variables whose parents were found by counts: conditional probability tables."""
+
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.graphs.contingency import cells_of, levels_of
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.search.counts.climb import parents_of
+from fedbnsl_server.search.counts.redrawn import conditional
+from fedbnsl_server.search.counts.tables import PooledTables
+
+FEW_RECORDS = 10
+"""Probabilities that rest on fewer are shown as hardly known."""
+
+
+def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...]) -> dict[str, Any] | None:
+    """By variable its parents and levels, and a row for each combination of the parents' levels that has records.
+
+    None: the graph is not by counts.
+
+    Parameters
+    ----------
+    columns
+        d names, of all columns of the run.
+    """
+    if state is None or state.counted is None or state.confidence is None:
+        return None
+    of_run, counted = plan.columns(columns), state.counted
+    levels, names = levels_of(of_run), of_run.variables
+    tables = PooledTables(counted, levels)  # records as they are, also those that have gaps
+    entries = [plan.dictionary[name].levels for name in names]
+    found: dict[str, Any] = {}
+    for x, name in enumerate(names):
+        parents = parents_of(counted.dag, x)
+        records, probabilities = conditional(tables, x, parents)
+        given = np.unravel_index(np.arange(cells_of(parents, levels)), tuple(levels[list(parents)])) if parents else ()
+        found[name] = {
+            "parents": [names[p] for p in parents],
+            "levels": list(entries[x]),
+            "rows": [
+                {
+                    "given": [entries[p][int(codes[k])] for p, codes in zip(parents, given, strict=True)],
+                    "records": round(float(records[k]), 2),
+                    "probabilities": [round(float(p), 6) for p in probabilities[k]],
+                }
+                for k in np.flatnonzero(records).tolist()
+            ],
+        }
+    return found

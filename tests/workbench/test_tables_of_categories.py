@@ -1,0 +1,178 @@
+"""Runs on tables of categories alone: counts decide about the graph, whatever the tables lack."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedbnsl.errors import PlanError
+from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Mask
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.store.result_file import learned_class
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
+from fedbnsl_workbench.simulate import simulate
+
+LEVELS = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3}
+NAMES = tuple(LEVELS)
+# a -> c <- b, where c is odd as a + b is: no straight line shows how they act together; c -> d, and e by itself.
+TRUE = np.zeros((5, 5), dtype=bool)
+TRUE[0, 2] = TRUE[1, 2] = TRUE[2, 3] = True
+
+
+def dictionary(levels: dict[str, int]) -> Dictionary:
+    return Dictionary.model_validate(
+        {
+            name: {"kind": "binary" if k == 2 else "nominal", "levels": [f"{name}{level}" for level in range(k)]}
+            for name, k in levels.items()
+        }
+    )
+
+
+def table(n: int, seed: int) -> np.ndarray:
+    """(n, 5) codes."""
+    rng = np.random.default_rng(seed)
+    a, b, e = (rng.random(n) < 0.3).astype(int), rng.integers(0, 3, n), rng.integers(0, 3, n)
+    c = np.where(rng.random(n) < 0.8, (a + b) % 2 + 2 * (rng.random(n) < 0.5), rng.integers(0, 4, n))
+    d = np.where(rng.random(n) < 0.85, c >= 2, rng.integers(0, 2, n))
+    return np.column_stack([a, b, c, d, e]).astype(float)
+
+
+def run(
+    tables: list[np.ndarray], out: Path, *, levels: dict[str, int] = LEVELS, bootstrap: int = 0, **settings: Any
+) -> dict[str, Any]:
+    described = dictionary(levels)
+    plan = Plan.load("standard").with_dictionary(described, origin="here")
+    plan = plan.with_settings(n_participants=len(tables), bootstrap=bootstrap, **settings)
+    read = {
+        f"site-{k}": Dataset.of_values(tuple(levels), X, origin="here", dictionary=described, warn=False)
+        for k, X in enumerate(tables, start=1)
+    }
+    return simulate(plan, read, out)
+
+
+def kinds(result: dict[str, Any]) -> list[str]:
+    return [entry["kind"] for entry in result["rounds"]]
+
+
+def is_true(result: dict[str, Any]) -> bool:
+    marks: Mask = learned_class(result)
+    return bool((marks == cpdag(TRUE)).all())
+
+
+def test_counts_find_what_straight_lines_do_not_see(tmp_path: Path) -> None:
+    """Of an exclusive or, no two variables are dependent."""
+    levels = {"x": 2, "y": 2, "either": 2}
+    codes = np.random.default_rng(1).integers(0, 2, (2, 1000, 2))
+    wrong = np.random.default_rng(2).random((2, 1000, 1)) < 0.1
+    tables = list(np.concatenate([codes, codes.sum(axis=2, keepdims=True) % 2 ^ wrong], axis=2).astype(float))
+    assert not run(tables, tmp_path / "moments", levels=levels, counts_rounds=0)["edges"]
+    assert len(run(tables, tmp_path / "counts", levels=levels)["edges"]) == 2
+
+
+def test_the_class_is_found_in_five_rounds_and_drawn_again(tmp_path: Path) -> None:
+    result = run([table(1000, seed) for seed in range(3)], tmp_path / "run", bootstrap=20)
+    assert is_true(result)
+    assert kinds(result)[-5:] == ["counts"] * 5
+    assert all(edge["bootstrap"]["adjacent"] > 0.5 for edge in result["edges"])
+    assert result["verdict"]["draws"] == 20
+    assert any("straight lines between categories" in text for text in result["verdict"]["not_tested"])
+
+
+def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -> None:
+    tables = [table(800, seed) for seed in range(2)]
+    result = run(tables, tmp_path / "run")
+    told, whole = result["categories"]["c"], np.concatenate(tables)
+    assert told["parents"] == ["a", "b"]
+    assert len(told["rows"]) == 6
+    for row in told["rows"]:
+        a, b = (int(level[1:]) for level in row["given"])
+        of_row = whole[(whole[:, 0] == a) & (whole[:, 1] == b), 2]
+        assert row["records"] == len(of_row)
+        assert row["probabilities"] == pytest.approx([np.mean(of_row == k) for k in range(4)], abs=1e-6)
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "Categories given their parents" in page
+    console = Console(width=200, record=True, file=None, quiet=False)
+    with console.capture() as shown:
+        print_summary(result, tmp_path / "run", console, seconds=1.0)
+    assert "records of each combination of levels were" in " ".join(shown.get().split())
+
+
+def test_rows_with_gaps_and_a_site_without_a_column_count_for_what_they_have(tmp_path: Path) -> None:
+    tables = [table(1500, seed) for seed in range(3)]
+    for k, X in enumerate(tables):
+        X[np.random.default_rng(k).random(X.shape) < 0.08] = np.nan
+    assert is_true(run(tables, tmp_path / "gaps"))
+    tables[0][:, 3] = np.nan
+    described = dictionary(LEVELS)
+    plan = Plan.load("standard").with_dictionary(described, origin="here")
+    plan = plan.with_settings(n_participants=3, bootstrap=3, sites=("x", "y", "z"), absent={"x": ["d"]})
+    read = {
+        site: Dataset.of_values(NAMES, X, origin="here", dictionary=described, warn=False)
+        for site, X in zip("xyz", tables, strict=True)
+    }
+    read["x"] = replace(read["x"], absent=("d",))
+    result = simulate(plan, read, tmp_path / "absent")
+    assert is_true(result)
+    assert sum(row["records"] for row in result["categories"]["d"]["rows"]) == pytest.approx(3000, abs=1)
+
+
+def test_a_constant_a_level_that_occurs_nowhere_and_a_copy_end_in_a_result_with_names(tmp_path: Path) -> None:
+    tables = [table(100, seed) for seed in range(8)]
+    tables[3] = tables[3][tables[3][:, 1] != 2]  # a level that one site does not have
+    levels = {"a": 2, "b": 3, "c": 6, "d": 2, "e": 3, "copy": 3, "constant": 30}
+    wide = [np.column_stack([X, X[:, 1], np.full(len(X), 7.0)]) for X in tables]
+    result = run(wide, tmp_path / "run", levels=levels, bootstrap=3)
+    assert result["state"] == "finished"
+    assert ["b", "copy"] in [sorted(names) for names in result["verdict"]["functions"]]
+    assert any("constant" in one["variable"] for one in result["unused"])
+    assert not any("constant" in (edge["source"], edge["target"]) for edge in result["edges"])
+
+
+def test_knowledge_is_kept(tmp_path: Path) -> None:
+    knowledge = {"required": [["e", "a"]], "forbidden": [["c", "d"], ["d", "c"]]}
+    result = run([table(600, seed) for seed in range(2)], tmp_path / "run", knowledge=knowledge)
+    edges = {(edge["source"], edge["target"]): edge for edge in result["edges"]}
+    assert edges["e", "a"]["directed_by"] == "knowledge"
+    assert not {("c", "d"), ("d", "c")} & edges.keys()
+
+
+def test_beside_a_number_counts_are_not_used_and_the_run_says_so(tmp_path: Path) -> None:
+    described = Dictionary.model_validate({**dictionary(LEVELS).model_dump(), "age": {"range": [0.0, 100.0]}})
+    rng = np.random.default_rng(1)
+    tables = [np.column_stack([table(200, seed), rng.normal(50, 10, 200)]) for seed in range(2)]
+    found = []
+    for rounds in (5, 0):
+        plan = Plan.load("standard").with_dictionary(described, origin="here")
+        plan = plan.with_settings(n_participants=2, bootstrap=3, counts_rounds=rounds)
+        read = {
+            f"site-{k}": Dataset.of_values(described.variables, X, origin="here", dictionary=described, warn=False)
+            for k, X in enumerate(tables)
+        }
+        found.append(simulate(plan, read, tmp_path / str(rounds)))
+    told, before = found
+    assert "counts" not in kinds(told)
+    assert told["edges"] == before["edges"], "bit for bit"
+    assert told["categories"] is None
+    assert any("'age' is no category" in text for text in told["verdict"]["assumed"])
+    assert not any("category" in text for text in before["verdict"]["assumed"])
+
+
+def test_required_parents_whose_table_is_too_large_are_refused_by_name() -> None:
+    levels = {"x": 30, "y": 30, "z": 30}
+    knowledge = {"required": [["x", "z"], ["y", "z"]]}
+    plan = Plan.load("standard").with_dictionary(dictionary(levels), origin="here")
+    with pytest.raises(PlanError, match="the table of 'x' and 'y' and 'z' has more than 5000 cells"):
+        plan.with_settings(knowledge=knowledge)
+    plan.with_settings(knowledge=knowledge, counts_rounds=0)
+
+
+def test_counts_are_refused_with_privacy() -> None:
+    with pytest.raises(PlanError, match="counts_rounds = 5: must be 0 with"):
+        Plan.load("private", ["counts_rounds=5"], epsilon=1.0)

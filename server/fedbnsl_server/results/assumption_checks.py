@@ -73,7 +73,8 @@ def assumption_checks(
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
-            *([(False, note("no_lines"))] if plan.counted else _tests_between_sites(columns, confidence, completion, by_ratios)),
+            *[(False, note("no_lines"))] * plan.counted,
+            *_tests_between_sites(columns, confidence, completion, by_ratios, counted=plan.counted),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
@@ -169,7 +170,12 @@ def _tests_of_residuals(
 
 
 def _tests_between_sites(
-    columns: Columns, confidence: Confidence, completion: Completion | None, by_ratios: Mapping[str, float]
+    columns: Columns,
+    confidence: Confidence,
+    completion: Completion | None,
+    by_ratios: Mapping[str, float],
+    *,
+    counted: bool,
 ) -> Iterator[tuple[bool, Note]]:
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
     told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges) | _into(columns, confidence, by_ratios)
@@ -178,6 +184,8 @@ def _tests_between_sites(
     scattered = _scattered(confidence, completion) if several else np.zeros(len(named), dtype=bool)
     few = [name for name, apart in zip(named, scattered.tolist(), strict=True) if name not in tested and not apart]
     why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
+    if counted:
+        why = note("lines_of_categories")
     if tested:
         yield True, note("tests_sites", untested=few if several else [], why=why)
     elif named:

@@ -222,8 +222,9 @@ _CHECKS: Mapping[str, str] = {
     "several of one {family:?family|person}}",
     "chosen_rows": "rows that were chosen by what the variables say",
     "independent_rows": "rows that depend on each other, such as several of one person",
-    "no_lines": "whether sites differ, and whether pairs without an edge are dependent: straight lines between "
-    "categories would give false alarms",
+    "no_lines": "whether pairs without an edge are dependent: straight lines between categories would give false "
+    "alarms",
+    "lines_of_categories": "straight lines between categories would give false alarms",
     "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
     "send exact moments of measured variables)",
     "functions": "{names:few 12} are functions of each other{levels:?, at least in some levels,} but for rounding, "

@@ -114,7 +114,8 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
         "schema", "state", "reason", "orientation", "variables", "columns", "units", "levels", "references",
         "graph_class", "verdict", "edges", "unsure", "paths", "fit", "estimation", "unused", "dropped_edges",
         "preparation", "gaps", "warnings", "not_known", "privacy", "not_written", "influence", "acyclicity", "sites",
-        "ejected", "bytes", "seconds", "rounds", "manifest", "rarely_drawn", "warning_codes", "outlying", "ratios", "categories",
+        "ejected", "bytes", "seconds", "rounds", "manifest", "rarely_drawn", "warning_codes", "outlying", "ratios",
+            "categories",
     }  # fmt: skip
     assert set(result["manifest"]) == {
         "run", "plan_digest", "private", "seeds", "versions", "site_versions", "created_at", "resumed_at", "ended_at",

@@ -1,7 +1,7 @@
 """What a graph assumes, which of that was tested, what contradicts it, and who directs its edges (`verdict`)."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -181,7 +181,7 @@ def _tests_between_sites(
     told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges) | _into(columns, confidence, by_ratios)
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
     several = len(confidence.sites) > 1
-    scattered = _scattered(confidence, completion) if several else np.zeros(len(named), dtype=bool)
+    scattered = _scattered(confidence, completion) & ~told
     few = [name for name, apart in zip(named, scattered.tolist(), strict=True) if name not in tested and not apart]
     why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
     if counted:
@@ -192,8 +192,8 @@ def _tests_between_sites(
         yield False, note("sites_untested", why=note("no_family_twice") if scattered.all() else why)
     if tested and scattered.any():
         yield False, note("families_untested", families=list(_families(columns, confidence.edges, scattered)))
-    lacking = [] if completion is None else list(_lacking(columns, completion))
-    if several and lacking:
+    lacking = [] if completion is None else list(_lacking(columns, completion, confidence.sites))
+    if lacking:
         yield False, note("sites_uncompared", lacking=lacking)
 
 
@@ -221,13 +221,16 @@ def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]]) -> 
 
 
 def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:
-    """(E,) edges at a child whose family fewer than two sites have rows of; of a pair of each two of its columns."""
+    """(E,) edges at a child whose family fewer than two sites have rows of: of each pair of its columns.
+
+    None of them where the sites are not known, or have no gaps.
+    """
     edges, found = confidence.edges, np.zeros(len(confidence.edges), dtype=bool)
-    if completion is None:
+    if completion is None or len(confidence.sites) < 2:
         return found
     for c in np.unique(edges[:, 1]).tolist():
         family = np.append(edges[edges[:, 1] == c, 0], c)
-        whole = sum(bool(completion.has(site)[np.ix_(family, family)].all()) for site in completion.n_pairs)
+        whole = sum(bool(completion.has(site)[np.ix_(family, family)].all()) for site in confidence.sites)
         found[edges[:, 1] == c] = whole < 2
     return found
 
@@ -240,11 +243,11 @@ def _families(columns: Columns, edges: Index, at: Mask) -> Iterator[Note]:
         yield note("family", child=columns.variables[v], parents=[columns.variables[w] for w in parents])
 
 
-def _lacking(columns: Columns, completion: Completion) -> Iterator[Note]:
-    """By site, variables that it has no value of, or else pairs of which no row of it has both."""
+def _lacking(columns: Columns, completion: Completion, sites: Collection[str]) -> Iterator[Note]:
+    """By site, variables of which it has no value, or pairs of which no row of it has both; none of ejected sites."""
     first = [int(own[0]) for own in columns.members()]  # a row has all columns of a variable, or none
-    for site, n_pairs in completion.n_pairs.items():
-        absent = n_pairs[np.ix_(first, first)] == 0.0
+    for site in [site for site in completion.n_pairs if site in sites]:
+        absent = completion.n_pairs[site][np.ix_(first, first)] == 0.0
         none = absent.diagonal()
         pairs: list[list[int]] = np.argwhere(np.triu(absent, k=1)).tolist()
         if none.any():

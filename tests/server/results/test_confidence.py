@@ -342,7 +342,7 @@ def test_families_that_no_two_sites_have_and_what_sites_lack_are_said_not_to_be_
     rows = np.full((3, 3), 50.0)
     without_b, apart = rows.copy(), rows.copy()
     without_b[1] = without_b[:, 1] = apart[2, 1] = apart[1, 2] = 0.0
-    gaps = Completion(n_pairs={"north": apart, "south": rows, "west": without_b})
+    gaps = Completion(n_pairs={"north": apart, "south": rows, "west": without_b, "ejected": rows})
 
     def told(*degrees: int) -> dict[str, Any]:
         one = replace(CONFIDENCE, sites=("north", "south", "west"), degrees=np.array(degrees))

@@ -27,8 +27,9 @@ Standing = Literal["goes on", "settled", "unsettled", "inconsistent", "too wide"
 RIDGE = 1.0 / 2.5**2
 """Weight of the squared coefficients, in units of `Regression.scales`."""
 
-# Squared Newton step in standard errors: coefficients have settled; they nearly have, when no round is left.
-_SETTLED, _NEARLY = 1e-14, 1e-7
+# Squared Newton step in standard errors: coefficients have settled; they nearly have, when no round is left: with a
+# ridge, whose weight is a convention, a tenth of a standard error is near enough.
+_SETTLED, _NEARLY, _NEARLY_WITH_RIDGE = 1e-14, 1e-7, 1e-2
 # The squared step that the ridge is worth, below which it is taken away; and the rounds that this takes.
 _UNIMPORTANT, _ROUNDS_WITHOUT = 0.1, 5
 # After so many rounds, steps that are still this long, and this share of the last ones, show that levels are separated.
@@ -74,7 +75,7 @@ class Regression:
     gradients: Matrix = field(default_factory=lambda: np.empty((0, 0)))  # (P, q)
     information: Matrix = field(default_factory=lambda: np.empty((0, 0)))  # (q, q)
     dispersion: float = 0.0
-    identified: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))  # (q,) at the first coefficients
+    identified: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))  # (q,) when these sites answered first
     # Of sites that agree: chi-square and its degrees of freedom; 0 degrees: not tested.
     q: float = 0.0
     degrees: float = 0.0
@@ -125,7 +126,8 @@ def advanced(before: Regression, told: Mapping[str, SiteSums], *, rounds_left: i
     after = _taken(after, told)
     step, gain = _newton(after)
     size = _size(step, after)
-    if gain < (_NEARLY if last else _SETTLED):
+    nearly = _NEARLY_WITH_RIDGE if after.penalty else _NEARLY
+    if gain < (nearly if last else _SETTLED):
         return _settled(after, told, rounds_left=rounds_left)
     grows = size > _LONG and size > _SHARE * _size(before.step, before)
     if not after.penalty and after.rounds > _ROUNDS_BEFORE and grows:
@@ -139,7 +141,8 @@ def _taken(after: Regression, told: Mapping[str, SiteSums]) -> Regression:
     informative = [one for one in told.values() if one.information.any()]
     information = np.sum([one.information for one in told.values()], axis=0)
     rows = sum(one.rows for one in informative)
-    identified = after.identified if after.identified.size else _inverse(information)[1]
+    # Not again of the same sites: separated levels leave less and less information.
+    identified = after.identified if after.sites == tuple(told) else _inverse(information)[1]
     return replace(
         after,
         at=after.asked,

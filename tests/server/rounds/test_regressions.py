@@ -112,6 +112,25 @@ def test_a_site_that_misses_rounds_is_in_all_sums_or_in_none(away: int) -> None:
     assert found.at[0] == pytest.approx(maximum(A, B), abs=2e-4)
 
 
+def test_what_one_site_alone_knows_is_told_once_it_answers() -> None:
+    def two(first: SiteSums, second: SiteSums | None) -> SiteSums:
+        """Of two coefficients with records of their own; None: no record tells of the second."""
+        other = second or SiteSums(0, 0.0, np.zeros(1), np.zeros((1, 1)), 0.0)
+        gradient = np.concatenate([first.gradient, other.gradient])
+        information = np.diag([first.information[0, 0], other.information[0, 0]])
+        return SiteSums(first.rows, first.log_likelihood + other.log_likelihood, gradient, information, 0.0)
+
+    state = begun((1,), (0, 2), np.ones(2))
+    for t in range(12):
+        x, y = state.asked.tolist()
+        told = {"a": two(A(x), None)} | ({"b": two(A(x), B(y))} if t else {})
+        if state.goes_on:
+            state = advanced(state, told, rounds_left=11 - t)
+    assert state.sites == ("a", "b")
+    assert state.identified.all()
+    assert state.at == pytest.approx([maximum(A), maximum(B)], abs=2e-4)
+
+
 def test_a_site_that_leaves_for_good_is_in_nothing_that_is_told() -> None:
     found = played(lambda t, beta: {"a": A(beta)} | ({"b": B(beta)} if t < 2 else {}))
     assert (found.sites, found.rows) == (("a",), 150)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import tomli_w
 
-from fedbnsl.errors import DataError, SetupError
+from fedbnsl.errors import DataError, PlanError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
 from fedbnsl_server.rounds.kinds import Run
@@ -161,6 +161,25 @@ def test_rows_of_a_group_count_as_what_they_are(tmp_path: Path) -> None:
     assert "rows of a group depend on each other" in " ".join(str(Network.read(tmp_path / "run")).split())
 
 
+def test_rows_count_by_what_parents_leave_of_a_variable(tmp_path: Path) -> None:
+    """Little of y lasts, but most of what x leaves of it; and most of z."""
+
+    def made(site: int) -> tuple[list[str], list[list[object]]]:
+        rng = np.random.default_rng(500 + site)
+        lasts, own = np.repeat(rng.standard_normal((60, 2)), 10, axis=0), rng.standard_normal((600, 3))
+        e, z = (np.sqrt(0.9) * lasts + np.sqrt(0.1) * own[:, :2]).T
+        rows = zip(np.repeat(np.arange(60), 10).tolist(), own[:, 2], 2.0 * own[:, 2] + e, z, strict=True)
+        return ["patient", "x", "y", "z"], [list(row) for row in rows]
+
+    result = run(folder(tmp_path / "data", made, {**ROWS, **VARIABLES}), tmp_path / "run")
+    told = result["estimation"]["dependent_rows"]
+    assert told["icc"]["y"] == pytest.approx(0.9 / 5, abs=0.05)
+    source, target = next(iter(edges(result)))
+    if target == "y":
+        assert told["residual_icc"]["y"] == pytest.approx(0.9, abs=0.05)
+    assert told["counted"] == pytest.approx(3 * 600 / (1 + 9 * 0.9**2), rel=0.15), (source, target)
+
+
 def test_processes_learn_of_rows_of_groups_with_gaps_what_one_process_learns(tmp_path: Path) -> None:
     def gappy(site: int) -> tuple[list[str], list[list[object]]]:
         header, rows = lasting(site)
@@ -226,6 +245,48 @@ def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     assumed = json.dumps(result["verdict"])
     assert "that nothing causes what was before it" in assumed
     assert "rows that depend on more than the row before" in assumed
+
+
+def drifting(site: int, patients: int = 60, visits: int = 10) -> tuple[list[str], list[list[object]]]:
+    """x -> y at a visit; x, y and z all rise with time."""
+    rng = np.random.default_rng(400 + site)
+    rows: list[list[object]] = []
+    for p in range(patients):
+        for t in range(visits):
+            e, day = rng.standard_normal(3), 3 * t + 1
+            x = 0.15 * day + e[0]
+            rows.append([f"pat{site}q{p}", f"2024-05-{day:02d}", x, 0.7 * x + 0.1 * day + e[1], 0.12 * day + e[2]])
+    rng.shuffle(rows)  # type: ignore[arg-type]
+    return ["patient", "visit", "x", "y", "z"], rows
+
+
+def test_what_all_patients_do_alike_as_time_goes_by_makes_no_edges(tmp_path: Path) -> None:
+    data = folder(tmp_path / "data", drifting, {**ROWS, "visit": {"kind": "time"}, **VARIABLES})
+    assert skeleton(run(data, tmp_path / "without")) >= {frozenset("xz")}, "the drift is a common cause"
+    trend = {"visit": {"kind": "time", "trend": True}}
+    data = folder(tmp_path / "trend", drifting, {**ROWS, **trend, **VARIABLES})
+    result = run(data, tmp_path / "run")
+    from_time = {("visit", "x"), ("visit", "y"), ("visit", "z")}
+    assert skeleton(result) == {frozenset(pair) for pair in (*from_time, ("x", "y"))}
+    assert {(edge["source"], edge["target"]) for edge in result["edges"] if edge["directed"]} == from_time
+    weights = {(edge["source"], edge["target"]): edge["weight"] for edge in result["edges"]}
+    assert weights["visit", "z"] == pytest.approx(0.12, abs=0.01), "a day"
+    assert "that nothing causes 'visit'" in json.dumps(result["verdict"])
+    lagged = {**GROUP, "visit": {"kind": "time", "trend": True, "lags": 1}, **VARIABLES}
+    with_lags = run(folder(tmp_path / "lags", drifting, lagged), tmp_path / "run with lags")
+    assert "visit@-1" not in with_lags["variables"]
+    assert from_time <= edges(with_lags)
+    assert "differ by nothing that lasts" in json.dumps(with_lags["verdict"]["assumed"])
+    model = FedSparseBNSL(plan=FAST, dictionary={**ROWS, **trend, **VARIABLES}).fit(frames(drifting))
+    assert model.result_["edges"] == result["edges"]
+    Network.read(tmp_path / "run").report()
+
+
+def test_a_trend_is_nothing_for_a_private_plan(tmp_path: Path) -> None:
+    bounded = {name: {"range": [-20.0, 20.0]} for name in VARIABLES}
+    data = folder(tmp_path / "data", drifting, {**GROUP, "visit": {"kind": "time", "trend": True}, **bounded})
+    with pytest.raises(PlanError, match=r"visit\.trend makes a variable of a time"):
+        run(data, tmp_path / "run", "private")
 
 
 def test_processes_learn_what_one_process_learns(tmp_path: Path) -> None:

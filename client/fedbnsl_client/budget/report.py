@@ -78,6 +78,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
             lines.append(
                 "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
                 f"the mean products of {pairs}"
+                + ", within a row and between two rows of a group"
+                * plan.sends_between_rows
             )
         if plan.has_ratios:
             lines.append(

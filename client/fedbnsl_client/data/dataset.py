@@ -49,6 +49,7 @@ from fedbnsl_client.data.suspected_codes import columns_with_codes
 from fedbnsl_client.data.watched import followed
 
 MIN_ROWS = 20
+_DAY_S = 86400.0  # of times, which are read as seconds
 _ROUNDING = 1e-6  # of a count, by a factor between units or single precision
 
 
@@ -320,7 +321,7 @@ class Dataset:
         measured: dict[int, Transform] = {
             k: self.dictionary[name].applied if self.dictionary else "none"
             for k, name in enumerate(self.variables)
-            if not self.dictionary or (name in self.dictionary and not self.dictionary[name].has_levels)
+            if not self.dictionary or self._is_measured(name)
         }
         numbers = [k for k, transform in measured.items() if transform == "none"]
         try:
@@ -340,6 +341,10 @@ class Dataset:
                 Oddity(None, f"copies of records, row numbers and codes such as 999 were not looked for: {no_room}")
             ]
         return replace(self, odd=(*self.odd, *said))
+
+    def _is_measured(self, name: str) -> bool:
+        """Whether a column holds numbers that were measured, and no levels or times."""
+        return name in self.dictionary and not (self.dictionary[name].has_levels or self.dictionary[name].is_key)
 
     def _said(self) -> Self:
         """Itself, after a warning for each thing that a person should look at."""
@@ -383,7 +388,7 @@ def chosen_columns(
     _refuse_unknown(columns, dictionary)
     names = dictionary.of_run(columns)
     present = [name for name in dictionary.present(names) if name not in mapping.absent]
-    here = [*present, *(name for name in dictionary.rows.keys if name not in mapping.absent)]
+    here = [name for name in dictionary.read(names) if name not in mapping.absent]
     read = readings(dictionary, mapping, here)
     if there := [name for name in mapping.absent if name in header]:
         raise DataError(
@@ -429,9 +434,14 @@ class TablePass:
         self._origin, self._names, self._min_rows = origin, names, min_rows
         self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
         self._rows = dictionary.rows
-        self._keys = [name for name in self._rows.keys if name not in absent]
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
         self._read = [name for name in self._in_table if name not in absent]
+        codes = [name for name in (dictionary.read(names) if dictionary else names) if name not in absent]
+        self._keys = {
+            place: codes.index(name)  # among the codes of a row
+            for place, name in ((GROUP, self._rows.group), (TIME, self._rows.time))
+            if name in codes
+        }
         self.absent = tuple(name for name in names if absent & {*(dictionary.present([name]) or [name])})
         self.belonging: Belonging | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
@@ -485,7 +495,10 @@ class TablePass:
         order = [place[name] for name in self.columns]
         self._n_read, self._n = self._n, 0
         self._n_first = len(self.belonging.sizes) if self._rows.lags else 0
-        return gathered((self._noted(block[:, order]) for block in row_blocks(made)), len(order))
+        unit = np.ones(len(order))
+        if self._rows.time in place and times is not None and "numbers" not in times.forms:
+            unit[order.index(place[self._rows.time])] = _DAY_S
+        return gathered((self._noted(block[:, order] / unit) for block in row_blocks(made)), len(order))
 
     @property
     def _own_columns(self) -> list[str]:
@@ -505,8 +518,8 @@ class TablePass:
         keys[:, ROW] = np.arange(self._n, self._n + len(codes))
         if self._rows.group:
             keys[:, GROUP] = keys[:, ROW]  # where the group is absent
-        for k, name in enumerate(self._keys):
-            keys[:, GROUP if name == self._rows.group else TIME] = codes[:, len(self._read) + k]
+        for place, k in self._keys.items():
+            keys[:, place] = codes[:, k]
         X = np.hstack([keys, self.values(codes[:, : len(self._read)])])
         self._n += len(codes)
         return X
@@ -632,7 +645,7 @@ class TablePass:
                 f"rows of {n} groups count as independent records, as the data dictionary says: intervals are too "
                 "narrow, and edges and arrows may be false",
             )
-        if rows.group and rows.group not in self._keys:
+        if rows.group and GROUP not in self._keys:
             yield Oddity(None, f"this table does not have {rows.group!r}: no two rows belong together")
         else:
             yield from (Oddity(None, text) for text in self.belonging.said(rows, self._own_columns))

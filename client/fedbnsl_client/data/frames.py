@@ -93,12 +93,13 @@ def site_tables(
         used = dictionary.present(wanted) if dictionary else tuple(wanted)
         _refuse_as_lacking(site, lacking, names, {*used, dictionary.rows.group}, has_names=has_names)
         lacks = {*grouped, *(used if may_lack else lacking)} if has_names else set[str]()
-        absent = frozenset(lacks).difference(names)
+        # The time orders the rows, even if it is a variable.
+        absent = frozenset(lacks).difference(names, [dictionary.rows.time])
         told_apart = [given, *(set(others) for others, _, _ in read.values())]
         _refuse_other_spellings(site, names, absent, told_apart)
         _refuse_missing_keys(site, dictionary.rows, absent.union(names))
         present = [name for name in used if name not in absent]
-        here = [*present, *(name for name in dictionary.rows.keys if name not in absent)]
+        here = [name for name in (dictionary.read(wanted) if dictionary else used) if name not in absent]
         if difference := unlike([name for name in names if name in here] if columns else names, here):
             raise DataError(f"{site}: {difference}, unlike {'the plan' if columns else next(iter(found))}")
         if absent and len(present) < 2:
@@ -249,8 +250,7 @@ def _dataset(
 ) -> Dataset:
     names, codes = list(columns), list[Matrix]()
     found = CellProblems(names, "data row", missing="make them None or NaN: {}")
-    used = dictionary.present(variables) if dictionary else variables
-    here = [name for name in (*used, *dictionary.rows.keys) if name not in absent]
+    here = [name for name in (dictionary.read(variables) if dictionary else variables) if name not in absent]
     reading = readings(dictionary, SAME_NAMES, here) if dictionary else [Reading()] * len(here)
     for name, how in zip(here, reading, strict=True):
         values, wrong = _codes(columns[name], how, text_is_read=bool(dictionary))

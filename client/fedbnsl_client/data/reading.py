@@ -130,7 +130,7 @@ class ColumnMap(BaseModel):
                 raise DataError(f"columns.toml: {name!r} has no level {unknown[0]!r} in the dictionary ({levels})")
             if entry.has_levels and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} has levels, and so no factor")
-            if not entry.is_variable and here.factor != 1.0:
+            if entry.is_key and here.factor != 1.0:
                 raise DataError(f"columns.toml: {name!r} is of kind {entry.kind}, and so has no factor")
             if here.absent and entry.kind == "time":
                 raise DataError(
@@ -345,7 +345,7 @@ def readings(dictionary: Dictionary, mapping: ColumnMap, variables: Sequence[str
 
 
 def _reading(name: str, entry: Entry, here: SiteColumn, missing: frozenset[str]) -> Reading:
-    if not entry.is_variable:
+    if entry.is_key:
         missing |= frozenset(here.missing)
         return GroupReading(missing) if entry.kind == "group" else TimeReading(missing, format=here.format)
     codes: dict[str, float] = {}

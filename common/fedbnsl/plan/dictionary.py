@@ -13,7 +13,8 @@ one for each level but the first.
     kind = "nominal"
     levels = ["0", "A", "B", "AB"]
 
-Columns of kind "group" and "time" are no variables: they say which rows belong together (`plan.row_groups`).
+Columns of kind "group" and "time" say which rows belong together (`plan.row_groups`), and are no variables; but a time
+with `trend` is one, too, which nothing causes.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ from fedbnsl.plan.knowledge import VariableName, usable_name
 from fedbnsl.plan.limits import LARGEST_VALUE, LEAST_SPREAD
 from fedbnsl.plan.privacy_settings import Real
 from fedbnsl.plan.refusals import explain
-from fedbnsl.plan.row_groups import BEFORE, FIXED, LAG, PRESENT, RowGroups, Within
+from fedbnsl.plan.row_groups import BEFORE, FIXED, LAG, PRESENT, TREND, RowGroups, Within
 from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, is_variable_name
 from fedbnsl.protocol.sparse import Mask, Matrix
 
@@ -75,7 +76,7 @@ TRANSFORMS: Mapping[Transform, Formula] = {
 }
 
 # Settings that came later, see `Dictionary.content`.
-_LATER = ("within", "lags", "fixed")
+_LATER = ("within", "lags", "fixed", "trend")
 
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
@@ -131,6 +132,11 @@ class Entry(BaseModel):
     lags: Annotated[int, Field(strict=True, ge=0, le=1)] = Field(
         default=0, description="of a time: 1 puts each variable one row before beside it, as a variable NAME@-1"
     )
+    trend: bool = Field(
+        default=False,
+        description="of a time: it is a variable, too, which nothing causes, for what all groups do alike as time goes "
+        "by; a date or time counts in days",
+    )
     fixed: bool = Field(
         default=False, description="the same in all rows of a group and known before the first: it has no lag"
     )
@@ -141,13 +147,17 @@ class Entry(BaseModel):
             raise ValueError(f"within: a {self.kind} column has none; it belongs to the one of kind 'group'")
         if self.lags and self.kind != "time":
             raise ValueError(f"lags: a {self.kind} column has none; they belong to the one of kind 'time'")
+        if self.trend and self.kind != "time":
+            raise ValueError(f"trend: a {self.kind} column has none; it belongs to the one of kind 'time'")
+        if self.trend and (self.range or self.transform or self.levels or self.fixed):
+            raise ValueError("a time with a trend has no range, transform, levels or fixed")
         if not self.is_variable and (self.unit or self.range or self.transform or self.levels or self.fixed):
             raise ValueError(f"a {self.kind} column is no variable, and has no unit, range, transform, levels or fixed")
         return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.is_variable:
+        if self.is_key:
             return self
         measured, least = self.kind in ("continuous", "count"), {"nominal": 3}.get(self.kind, 2)
         if measured and self.levels:
@@ -179,7 +189,12 @@ class Entry(BaseModel):
     @property
     def is_variable(self) -> bool:
         """Whether it is one of the run; otherwise its column only prepares the table, and never leaves the site."""
-        return self.kind not in ("group", "time")
+        return self.trend or not self.is_key
+
+    @property
+    def is_key(self) -> bool:
+        """Whether its column tells which rows belong together, or orders them."""
+        return self.kind in ("group", "time")
 
     @property
     def applied(self) -> Transform:
@@ -323,12 +338,12 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         present = {name: entry for name, entry in self.root.items() if entry.is_variable}
         if not self.rows.lags:
             return present
-        return present | {name + LAG: entry for name, entry in present.items() if not entry.fixed}
+        return present | {name + LAG: entry for name, entry in present.items() if not (entry.fixed or entry.trend)}
 
     @cached_property
     def rows(self) -> RowGroups:
         """Which rows belong together, and what is made of them."""
-        by_kind = {entry.kind: name for name, entry in self.root.items() if not entry.is_variable}
+        by_kind = {entry.kind: name for name, entry in self.root.items() if entry.is_key}
         group, time = by_kind.get("group", ""), by_kind.get("time", "")
         lags = self.root[time].lags if time else 0
         default: Within = "between" if group and not lags else "rows"
@@ -359,10 +374,21 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         return tuple(dict.fromkeys(name for name in known if name in self.root and self.root[name].is_variable))
 
     def slice_of(self, variable: str) -> int:
-        """FIXED, BEFORE or PRESENT; the same for all without lags."""
+        """TREND, FIXED, BEFORE or PRESENT; the same for all but time without lags."""
+        if variable in self and self[variable].trend:
+            return TREND
         if not self.rows.lags or variable not in self:
             return PRESENT
         return FIXED if self[variable].fixed else PRESENT if variable in self.root else BEFORE
+
+    def read(self, variables: Iterable[str]) -> tuple[str, ...]:
+        """What is read of a table for these variables: they, as the table calls them, then keys that are none."""
+        return tuple(dict.fromkeys((*self.present(variables), *self.rows.keys)))
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether variables belong to different slices of time."""
+        return bool(self.rows.lags) or any(entry.trend for entry in self.root.values())
 
     def columns(self, variables: Sequence[str] = ()) -> tuple[Column, ...]:
         """The columns of a run of these variables, in their order; see `of_run`. PlanError if it lacks one of them."""
@@ -387,7 +413,9 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
 
     def over(self, variables: Sequence[str]) -> Self:
         """The dictionary of these variables alone, in their order; which rows belong together stays."""
-        return type(self)({name: self.root[name] for name in (*self.present(variables), *self.rows.keys)})
+        present, read = self.present(variables), self.read(variables)
+        keys = {name: self.root[name].model_copy(update={"trend": False}) for name in read if name not in present}
+        return type(self)({name: self.root[name] for name in present} | keys)
 
     def digest(self) -> str:
         """SHA-256 of its content in hexadecimal digits, the same for every order of its variables."""

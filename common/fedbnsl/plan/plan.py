@@ -269,6 +269,11 @@ class Plan(BaseModel):
                 f"dictionary: {rows.in_words()}, so that one person has several records, and [privacy] protects a "
                 "record; use within = 'between' without lags, which makes each group one record"
             )
+        if self.privacy is not None and rows.time in self.dictionary:
+            raise ValueError(
+                f"dictionary: {rows.time}.trend makes a variable of a time, which has no public range, and [privacy] "
+                "takes its bounds from ranges; leave trend out"
+            )
         return self
 
     @property
@@ -319,7 +324,7 @@ class Plan(BaseModel):
         """A run's columns in the order of its matrices, and the variables that they belong to."""
         dictionary = self.dictionary
         owners = {column.name: column.variable for column in dictionary.columns()}
-        return Columns.of(names, owners, dictionary.slice_of if dictionary.rows.lags else None)
+        return Columns.of(names, owners, dictionary.slice_of if dictionary.has_slices else None)
 
     def edge_mask(self, names: Sequence[str]) -> EdgeMask:
         """What is known of the edges between a run's columns; raises PlanError for knowledge about other variables."""

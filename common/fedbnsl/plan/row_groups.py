@@ -9,6 +9,8 @@ which order, are read at the site and never become variables.
     [visit_date]
     kind = "time"
     lags = 1
+
+A time may also be a variable, so that what all groups do alike as time goes by makes no edges: `trend = true`.
 """
 
 from dataclasses import dataclass
@@ -19,8 +21,8 @@ Within = Literal["between", "within", "rows"]
 LAG = "@-1"
 """Ends the name of a variable one row before in its group."""
 
-FIXED, BEFORE, PRESENT = 0, 1, 2
-"""Slices of time under lags: nothing of a later slice causes anything of an earlier one."""
+TREND, FIXED, BEFORE, PRESENT = -1, 0, 1, 2
+"""Slices of time: nothing of a later slice causes anything of an earlier one. Time itself comes first."""
 
 
 @dataclass(frozen=True)

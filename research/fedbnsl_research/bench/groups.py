@@ -1,10 +1,15 @@
-"""Rows that belong together: wrong arrows where visits count as patients, and what lags find in a series.
+"""Rows that belong together: wrong arrows and intervals by what is made of visits, and what lags find in a series.
 
-Generated tables. `repeated`: patients differ by a share (ICC) of each noise variance that stays over their visits.
+Generated tables. Repeated visits: patients differ by a share (ICC) of each noise variance that stays over their visits;
+it is the same for all variables, or each has one of its own. With a drift, variables also rise or fall by the visit.
 `lagged`: each variable depends on itself one visit before, a few on another one before, and on others at the visit.
+
+Intervals of 95 % count where they have a truth to contain: of weights where the target has its true parents, of total
+effects where the class has the true graph and gives one effect.
 """
 
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -15,18 +20,34 @@ from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.row_groups import LAG
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.confidence import covered
 from fedbnsl_research.trials.harness import Row
+from fedbnsl_server.inference.effects import total_effects
+from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights, sample
 
 _SITES, _SEEDS = 8, range(3)
 _PATIENTS, _VISITS, _VARIABLES = 100, 10, 20
+_PATIENT = np.repeat(np.arange(float(_PATIENTS)), _VISITS)
+_TABLES = f"{_SITES} x {_PATIENTS} patients x {_VISITS} visits"
+_WIDTH = 1.96
 _ICCS = (0.5, 0.9)
-_WAYS = {"rows": "rows as they are", "between": "between", "within": "within", "first": "one row a patient"}
+_UNEQUAL = (0.0, 0.95)  # each variable has one of its own
+_WAYS: dict[str, dict[str, Any]] = {
+    "independent": {},
+    "rows": {"within": "rows"},
+    "between": {"within": "between"},
+    "within": {"within": "within"},
+}
+_NAMES = {
+    "independent": "as if independent", "rows": "rows of groups", "between": "between", "within": "within"
+}  # fmt: skip
+_DRIFTING = (6, _VARIABLES)
+_SLOPES = (0.05, 0.2)  # of noise by visit, in units of its standard deviation; up or down
 
 _SERIES, _LENGTH, _OF_SERIES = 5, 20, 10
 _AUTOCORRELATION, _SEEDS_OF_SERIES = 0.9, range(10)
@@ -34,38 +55,126 @@ _LAGGED_EDGES = 6
 
 
 def groups() -> Iterator[Row]:
-    """Wrong arrows over repeated visits by what is made of them; recall and precision of lagged networks."""
+    """Wrong arrows and intervals over repeated visits by what is made of them; recall and precision of lags."""
     for icc in _ICCS:
-        yield _repeated(icc)
+        yield _repeated(f"ICC {icc:g}", (icc, icc))
+    yield _repeated(f"ICC {_UNEQUAL[0]:g} to {_UNEQUAL[1]:g}", _UNEQUAL)
+    for n_drifting in _DRIFTING:
+        yield _drifting(n_drifting)
     yield _lagged()
 
 
-def visits(W: Matrix, icc: float, rng: np.random.Generator) -> Matrix:
-    """(patients x visits, d) rows, those of a patient after each other."""
-    d = len(W)
+def visits(W: Matrix, icc: Matrix, rng: np.random.Generator, slopes: Matrix | float = 0.0) -> Matrix:
+    """(patients x visits, d) rows, those of a patient after each other.
+
+    Parameters
+    ----------
+    icc
+        (d,) of the noise of each variable.
+    slopes
+        (d,) by which it rises from one visit to the next.
+    """
     lasting = np.repeat(sample(W, _PATIENTS, rng), _VISITS, axis=0)
-    return np.asarray(np.sqrt(icc) * lasting + np.sqrt(1.0 - icc) * sample(W, _PATIENTS * _VISITS, rng)).reshape(-1, d)
+    A, visit = np.eye(len(W)) - W, np.tile(np.arange(float(_VISITS)), _PATIENTS)
+    noise = np.sqrt(icc) * (lasting @ A) + np.sqrt(1.0 - icc) * (sample(W, len(lasting), rng) @ A)
+    return np.asarray((noise + visit[:, None] * slopes) @ np.linalg.inv(A))
 
 
-def _repeated(icc: float) -> Row:
-    counts = {way: np.zeros(3, dtype=np.int64) for way in _WAYS}
+def _repeated(name: str, iccs: tuple[float, float]) -> Row:
+    found = dict.fromkeys(_WAYS, _Judged())
     for seed in _SEEDS:
         rng = np.random.default_rng(seed)
         W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
+        icc = rng.uniform(*iccs, _VARIABLES)
         tables = [visits(W, icc, rng) for _ in range(_SITES)]
-        patient = np.repeat(np.arange(float(_PATIENTS)), _VISITS)
-        for way in _WAYS:
-            if way == "first":
-                learned = _learned([X[::_VISITS] for X in tables], {})
-            else:
-                keyed = [np.column_stack([X, patient]) for X in tables]
-                learned = _learned(keyed, {"patient": {"kind": "group", "within": way}})
-            counts[way] += _counts(learned, W != 0)
-    row: Row = {"figure": f"repeated visits, ICC {icc:g}: {_SITES} x {_PATIENTS} patients x {_VISITS} visits"}
-    for way, name in _WAYS.items():
-        wrong, arrows, pairs_off = counts[way].tolist()
-        row |= {f"wrong of arrows, {name}": f"{wrong} of {arrows}", f"wrong pairs, {name}": pairs_off}
+        for way, entry in _WAYS.items():
+            keys: dict[str, dict[str, Any]] = {"patient": {"kind": "group", **entry}} if entry else {}
+            keyed = [np.column_stack([X, _PATIENT]) if entry else X for X in tables]
+            found[way] += _judged(keyed, keys, W)
+    row: Row = {"figure": f"repeated visits, {name}: {_TABLES}"}
+    for way, judged in found.items():
+        row |= judged.told(_NAMES[way])
     return row
+
+
+def _drifting(n_drifting: int) -> Row:
+    found = {"time is no variable": _Judged(), "trend = true": _Judged()}
+    for seed in _SEEDS:
+        rng = np.random.default_rng(seed)
+        W, slopes = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5), np.zeros(_VARIABLES)
+        drifts = rng.choice(_VARIABLES, n_drifting, replace=False)
+        slopes[drifts] = rng.uniform(*_SLOPES, n_drifting) * rng.choice([-1.0, 1.0], n_drifting)
+        tables = [visits(W, np.full(_VARIABLES, _ICCS[0]), rng, slopes) for _ in range(_SITES)]
+        visit = np.tile(np.arange(float(_VISITS)), _PATIENTS)
+        keyed = [np.column_stack([X, _PATIENT, visit]) for X in tables]
+        for way, trend in zip(found, (False, True), strict=True):
+            keys: dict[str, dict[str, Any]] = {
+                "patient": {"kind": "group", "within": "rows"},
+                "visit": {"kind": "time", "trend": trend},
+            }
+            found[way] += _judged(keyed, keys, W)
+    row: Row = {"figure": f"rows of groups, ICC {_ICCS[0]:g}, of which {n_drifting} variables drift: {_TABLES}"}
+    for way, judged in found.items():
+        row |= judged.told(way)
+    return row
+
+
+class _Judged(NamedTuple):
+    """Sums over graphs."""
+
+    wrong: int = 0
+    arrows: int = 0
+    pairs_off: int = 0  # that are in one of the graphs only
+    weights_held: int = 0
+    weights: int = 0
+    effects_held: int = 0
+    effects: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> "_Judged":  # not those of a tuple
+        return _Judged(*(one + another for one, another in zip(self, other, strict=True)))
+
+    def told(self, way: str) -> Row:
+        """As figures."""
+        return {
+            f"wrong of arrows, {way}": f"{self.wrong} of {self.arrows}",
+            f"wrong pairs, {way}": self.pairs_off,
+            f"weights in their intervals, {way}": f"{self.weights_held} of {self.weights}",
+            f"effects in their intervals, {way}": f"{self.effects_held} of {self.effects}",
+        }
+
+
+def _judged(tables: list[Matrix], keys: dict[str, dict[str, Any]], W: Matrix) -> _Judged:
+    """What is learned of tables of visits: the variables, in the order of W, and behind them the keys."""
+    with TemporaryDirectory() as scratch:
+        result, marks = _learned(tables, keys, Path(scratch, "run"))
+        d = len(W)
+        wrong, arrows, pairs_off = _counts(marks[:d, :d], W != 0).tolist()
+        beside = [name for name in result["variables"] if name not in _names(d)]
+        inside, weights, _ = covered({**result, **_without(result, beside)}, W)
+        network = read_network(Path(scratch, "run"))
+    wrong_way = marks[:d, :d] & ~marks[:d, :d].T & (W == 0)
+    effects = _effects(network, W) if not pairs_off and not wrong_way.any() else (0, 0)
+    return _Judged(wrong, arrows, pairs_off, inside, weights, *effects)
+
+
+def _without(result: dict[str, Any], left_out: list[str]) -> dict[str, Any]:
+    """Variables and edges without some variables, which nothing causes."""
+    return {
+        "variables": [name for name in result["variables"] if name not in left_out],
+        "edges": [edge for edge in result["edges"] if edge["source"] not in left_out],
+    }
+
+
+def _effects(network: LearnedNetwork, W: Matrix) -> tuple[int, int]:
+    """Intervals of total effects that hold the truth, and intervals, of a right class."""
+    true, held, told = np.linalg.inv(np.eye(len(W)) - W), 0, 0
+    for i, j in permutations(range(len(W)), 2):
+        one, *others = total_effects(network.covariance, network.marks, [i], j, network.columns, network.precision)
+        if others or one.standard_error is None or not one.standard_error[0, 0] > 0.0:
+            continue
+        told += 1
+        held += bool(abs(one.value[0, 0] - true[i, j]) <= _WIDTH * one.standard_error[0, 0])
+    return held, told
 
 
 def _counts(marks: Mask, truth: Mask) -> np.ndarray:
@@ -111,8 +220,9 @@ def _lagged() -> Row:
         patient = np.repeat(np.arange(float(_SERIES)), _LENGTH)
         time = np.tile(np.arange(float(_LENGTH)), _SERIES)
         tables = [np.column_stack([process.draw(rng), patient, time]) for _ in range(_SITES)]
-        marks = _learned(tables, {"patient": {"kind": "group"}, "visit": {"kind": "time", "lags": 1}})
-        found += scored_lags(marks, process)
+        keys: dict[str, dict[str, Any]] = {"patient": {"kind": "group"}, "visit": {"kind": "time", "lags": 1}}
+        with TemporaryDirectory() as scratch:
+            found += scored_lags(_learned(tables, keys, Path(scratch, "run"))[1], process)
     row: Row = {
         "figure": f"lags = 1, autocorrelation {_AUTOCORRELATION:g}: {_SITES} x {_SERIES} series of {_LENGTH} visits, "
         f"{_OF_SERIES} variables"
@@ -139,9 +249,14 @@ def scored_lags(marks: Mask, process: Series) -> np.ndarray:
     )
 
 
-def _learned(tables: list[Matrix], keys: dict[str, dict[str, Any]]) -> Mask:
-    """Marks of the graph over the tables, whose last columns are the keys."""
-    names = [f"X{k + 1}" for k in range(tables[0].shape[1])]  # as `site_tables` calls the columns of an array
+def _names(d: int) -> list[str]:
+    """As `site_tables` calls the columns of an array."""
+    return [f"X{k + 1}" for k in range(d)]
+
+
+def _learned(tables: list[Matrix], keys: dict[str, dict[str, Any]], run: Path) -> tuple[dict[str, Any], Mask]:
+    """What a run says of tables whose last columns are the keys, and marks of its graph, of time last."""
+    names = _names(tables[0].shape[1])
     variables, key_names = names[: len(names) - len(keys)], names[len(names) - len(keys) :]
     dictionary = Dictionary.model_validate(
         {**{name: {} for name in variables}, **dict(zip(key_names, keys.values(), strict=True))}
@@ -149,12 +264,11 @@ def _learned(tables: list[Matrix], keys: dict[str, dict[str, Any]]) -> Mask:
     plan = Plan.load("standard").with_settings(n_participants=len(tables), bootstrap=0)
     plan = plan.with_dictionary(dictionary, origin="generated tables")
     read = {site: rows_for(table, plan) for site, table in site_tables(tables, dictionary=dictionary).items()}
-    with TemporaryDirectory() as scratch:
-        result = simulate(plan, read, Path(scratch, "run"))
-    place = {name: k for k, name in enumerate([*variables, *(name + LAG for name in variables)])}
+    result = simulate(plan, read, run)
+    place = {name: k for k, name in enumerate(dictionary.variables)}
     marks = np.zeros((len(dictionary),) * 2, dtype=bool)
     for edge in result["edges"]:
         i, j = place[edge["source"]], place[edge["target"]]
         marks[i, j] = True
         marks[j, i] = not edge["directed"]
-    return marks
+    return result, marks

@@ -130,7 +130,8 @@ def _assumed(plan: Plan) -> Iterator[Note]:
         "forbidden edge": len(knowledge.forbidden),
         "tier": len(knowledge.tiers),
     }
-    of_time = ["that nothing causes what was before it"] if rows.lags else []
+    of_time = ["that nothing causes what was before it"] * bool(rows.lags)
+    of_time += [f"that nothing causes {rows.time!r}"] * (rows.time in plan.dictionary)
     if known := [*(counted(n, what) for what, n in given.items() if n), *of_time]:
         yield note("knowledge", given=known)
 

@@ -40,8 +40,8 @@ from fedbnsl_server.search.space import Space
 _BETTER = 1e-3
 # This share of an edge's penalty keeps no edge out that explains anything.
 _NEARLY_NOTHING = 1e-3
-# Of rows that depend on each other, with fewer that count each time.
-_MOST_SEARCHES = 3
+# Where rows depend on each other, with fewer that count each time.
+_MORE_SEARCHES = 2
 # Edges that knowledge forbids and the tables show: so many are kept.
 _MOST_AGAINST = 20
 
@@ -156,6 +156,13 @@ def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, ru
     return of_sites(products, n_pairs, dict(zip(answers, run.rows(answers), strict=True)))
 
 
+class _Searched(NamedTuple):
+    accuracies: list[Accuracy]  # of each site's moments
+    accuracy: Accuracy  # of the pooled ones
+    found: FoundGraph
+    again: ClassSearch | None  # None: a search for a DAG
+
+
 def _searched(
     state: AdmmState,
     told: Mapping[str, Matrix],
@@ -181,34 +188,39 @@ def _searched(
         shares = np.array([own_share(S, pooled, share) for S, share in zip(told.values(), known, strict=True)])
         told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
         weights, pooling, rows = weights * shares, pooling * shares, rows * known
-    dependent = {site: one.counting(one.excess(pooled)) for site, one in dependent.items()}
-    for searches_left in reversed(range(_MOST_SEARCHES)):
+
+    def searched(dependent: Mapping[str, DependentRows]) -> _Searched:
         accuracies = [Accuracy(n, dependent=dependent.get(site)) for site, n in zip(told, rows.tolist(), strict=True)]
         accuracy = pooled_accuracy(accuracies, pooling.tolist())
         if gaps is not None:
             n_samples = sum(run.rows(told)) * gaps.known_share
             accuracy = Accuracy(n_samples, widening=gaps.widening, dependent=accuracy.dependent)
         counted = weights * [one.counted / one.n_samples for one in accuracies]
-        again, best, rivals = None, None, None
         if given is not None:
-            found = _without_search(given.dag, pooled, run)
-            break
-        if plan.graph_class == "cpdag":
-            again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
-            best = again.found(pooled, progress=run.progress)
-        found = best or _equal_variance(state, list(told.values()), counted, task, run)
+            return _Searched(accuracies, accuracy, _without_search(given.dag, pooled, run), None)
+        if plan.graph_class != "cpdag":
+            found = _equal_variance(state, list(told.values()), counted, task, run)
+            return _Searched(accuracies, accuracy, found, None)
+        again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
+        return _Searched(accuracies, accuracy, again.found(pooled, progress=run.progress), again)
+
+    dependent = {site: one.counting(one.excess(pooled)) for site, one in dependent.items()}
+    accuracies, accuracy, found, again = searched(dependent)
+    for _ in range(_MORE_SEARCHES if dependent else 0):
         # What parents leave of a variable may depend on other rows more than the variable itself does.
-        network = fitted(found.dag, pooled, run.mask.columns) if dependent and searches_left else None
-        if network is None or not any(one.is_more(network.excess(one)) for one in dependent.values()):
+        network = fitted(found.dag, pooled, run.mask.columns)
+        if not any(one.is_more(network.excess(one)) for one in dependent.values()):
             break
         dependent = {site: one.counting(network.excess(one)) for site, one in dependent.items()}
+        accuracies, accuracy, found, again = searched(dependent)
+    best, rivals = found, None
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
     is_mean = gaps is None or not gaps.lacks_columns  # whether the pooled moments are a mean of those of `several`
     if gaps is not None:
         several = {
             site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
         }
-    if best is not None and again is not None:
+    if again is not None:
         if last and plan.bootstrap and not plan.counted:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
@@ -231,7 +243,7 @@ def _searched(
         shares=None if given is None else given.shares,
         progress=run.progress,
     )
-    if again is not None and best is not None:
+    if again is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(_with_graph(state, found, run), confidence=confidence)
 

@@ -59,6 +59,21 @@ def test_lags_add_the_variables_one_row_before_but_for_fixed_ones() -> None:
     assert found["x@-1"] == found["x"]
 
 
+def test_a_trend_makes_a_variable_of_time_that_nothing_causes() -> None:
+    trend = {"visit": {"kind": "time", "trend": True, "lags": 1}}
+    found = described(GROUP, trend, VARIABLES)
+    assert found.variables == ("visit", "x", "blood", "sex", "x@-1", "blood@-1")
+    assert found.rows == described(GROUP, LAGS, VARIABLES).rows
+    assert found.read(["x", "visit"]) == ("x", "visit", "patient")
+    assert found.read(["x"]) == ("x", "patient", "visit")
+    assert "visit" not in found.over(["x", "sex"]), "a run may leave it out"
+    plan = Plan.load("standard").with_dictionary(found, origin="it")
+    allowed = EdgeMask(plan.knowledge, plan.columns(plan.column_names)).of_variables.allowed
+    assert not allowed[:, 0].any()
+    assert allowed[0, 1:].all()
+    assert found.digest() != described(GROUP, LAGS, VARIABLES).digest()
+
+
 def test_digests_of_dictionaries_and_plans_without_such_columns_are_those_of_earlier_versions() -> None:
     before = described({"age": {"range": [0, 110]}, "sex": {"kind": "binary", "levels": ["f", "m"]}})
     assert before.digest() == "42a401acb4d5556283e339eafea1736f178a324173d1a058616b7c22c278cba7"
@@ -74,6 +89,8 @@ def test_digests_of_dictionaries_and_plans_without_such_columns_are_those_of_ear
         ((ALL, {"day": {"kind": "time"}}), "'visit' and 'day' are both of kind 'time'"),
         ((VARIABLES, {"x": {"lags": 1}}), "lags: a continuous column has none"),
         ((VARIABLES, {"patient": {"kind": "group", "lags": 1}}), "lags: a group column has none"),
+        ((VARIABLES, {"x": {"trend": True}}), "trend: a continuous column has none"),
+        ((VARIABLES, {"visit": {"kind": "time", "trend": True, "range": [0, 1]}}), "has no range"),
         ((VARIABLES, {"x": {"within": "rows"}}), "within: a continuous column has none"),
         ((VARIABLES, {"patient": {"kind": "group", "unit": "1"}}), "a group column is no variable"),
         ((VARIABLES, LAGS, {"patient": {"kind": "group", "within": "within"}}), "does not go with lags"),

@@ -177,6 +177,8 @@ def drawing(run: ReportedRun) -> str:
 def before_of(run: ReportedRun) -> dict[int, int]:
     """The variables that are not of the present, and the present one that each belongs to, itself if none does."""
     place, dictionary = {name: k for k, name in enumerate(run.variables)}, run.plan.dictionary
+    if not dictionary.rows.lags:
+        return {}
     return {
         k: place.get(name.removesuffix(LAG), k) for name, k in place.items() if dictionary.slice_of(name) != PRESENT
     }

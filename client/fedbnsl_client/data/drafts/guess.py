@@ -32,8 +32,8 @@ _ENOUGH_ROWS = 200  # below, all levels are rare, and whole numbers that measure
 _FEW_ROWS = 20
 
 _DATES = (
-    "kind = 'time' orders the rows of a patient by them (one column at most); as a variable, make a number of days or "
-    "years of them, since a public day"
+    "kind = 'time' orders the rows of a patient by them (one column at most), and with trend = true it is a variable, "
+    "too; of others, make a number of days or years since a public day"
 )
 _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
 TURNS = "another transform can turn directions, so that both are worth a run"

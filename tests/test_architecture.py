@@ -184,6 +184,7 @@ DATASET_MODULES = {
     "fedbnsl_research.bench.secure_aggregation",  # generated tables
     "fedbnsl_research.bench.attacks",
     "fedbnsl_research.bench.regressions",  # generated tables
+    "fedbnsl_research.bench.discrete",  # generated tables
     "fedbnsl_workbench.cli",
 }
 

@@ -125,3 +125,28 @@ def test_a_site_with_another_dictionary_refuses_the_run_and_sends_nothing(folder
     assert f"here, {plan.dictionary.digest()[:8]} there" in said
     assert "Get the consortium's dictionary.toml" in said
     assert not (tmp_path / "site-2" / "edges.csv").exists()
+
+
+def test_real_processes_count_categories_as_one_process_does(tmp_path: Path) -> None:
+    folder, rng = tmp_path / "data", np.random.default_rng(3)
+    folder.mkdir()
+    entries = {"smokes": "no yes", "ward": "a b c", "coughs": "no yes"}
+    lines = [f'[{name}]\nkind = "{"binary" if len(own.split()) == 2 else "nominal"}"\nlevels = {own.split()}\n'
+             for name, own in entries.items()]  # fmt: skip
+    (folder / "dictionary.toml").write_text("".join(lines), encoding="utf-8")
+    for site in (1, 2):
+        smokes, ward = rng.integers(0, 2, 300), rng.integers(0, 3, 300)
+        coughs = ((smokes + ward) % 2 ^ (rng.random(300) < 0.1)).astype(int)
+        columns = zip(smokes, ward, coughs, strict=True)
+        rows = [f"{('no', 'yes')[s]},{'abc'[w]},{('no', 'yes')[c]}" for s, w, c in columns]
+        (folder / f"site-{site}.csv").write_text("smokes,ward,coughs\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    plan, files = described_by(STANDARD.with_settings(bootstrap=5), folder), site_files(folder)
+    forked_run(plan, files, tmp_path / "network", seeds={})
+    simulate(plan, read_tables(files, (), dictionary=plan.dictionary, warn=False), tmp_path / "alone")
+    network, alone = (
+        json.loads((tmp_path / run / "result.json").read_text(encoding="utf-8")) for run in ("network", "alone")
+    )
+    assert [entry["kind"] for entry in network["rounds"]].count("counts") == 5
+    assert network["edges"] == alone["edges"]
+    assert network["categories"] == alone["categories"]
+    assert len(network["edges"]) == 2

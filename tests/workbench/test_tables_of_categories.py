@@ -1,5 +1,6 @@
 """Runs on tables of categories alone: counts decide about the graph, whatever the tables lack."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,15 @@ from fedbnsl.errors import PlanError
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.results.categories import categories_of
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
+from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
@@ -176,3 +184,82 @@ def test_required_parents_whose_table_is_too_large_are_refused_by_name() -> None
 def test_counts_are_refused_with_privacy() -> None:
     with pytest.raises(PlanError, match="counts_rounds = 5: must be 0 with"):
         Plan.load("private", ["counts_rounds=5"], epsilon=1.0)
+
+
+class StoppedError(Exception):
+    """The coordinator ends after a round."""
+
+
+class FreshSites:
+    """An Exchange whose sites begin anew in every round, with what the coordinator holds of them; some stay away."""
+
+    def __init__(self, plan: Plan, tables: dict[str, Dataset], away: dict[int, str]) -> None:
+        self.traffic = Traffic()
+        self._plan, self._tables, self._away = plan, tables, away
+
+    def exchange(
+        self, tasks: Mapping[str, RoundTask], snapshots: Mapping[str, SiteState], check: UpdateCheck
+    ) -> dict[str, LocalUpdate]:
+        found = {}
+        for site, task in tasks.items():
+            if self._away.get(task.round) != site:
+                found[site] = Participant(site, self._tables[site], self._plan, snapshots[site]).handle(task)
+                check(found[site])
+        return found
+
+
+def in_many_lives(plan: Plan, tables: dict[str, Dataset], path: Path, away: dict[int, str]) -> AdmmState:
+    """A run whose coordinator ends after every round and goes on from its checkpoint."""
+
+    def save(state: AdmmState, record: object) -> None:
+        checkpoint.save(path, state, plan_digest=plan.digest())
+        raise StoppedError
+
+    rows, columns = {site: table.n_samples for site, table in tables.items()}, next(iter(tables.values())).variables
+    state = None
+    while True:
+        try:
+            return round_loop.run(
+                plan, columns, rows, FreshSites(plan, tables, away), on_round=save, state=state
+            )  # fmt: skip
+        except StoppedError:
+            state = checkpoint.load(path, plan_digest=plan.digest())
+
+
+def test_a_run_that_is_taken_up_after_every_round_finds_the_same(tmp_path: Path) -> None:
+    described, X = dictionary(LEVELS), [table(700, seed) for seed in range(2)]
+    plan = Plan.load("standard").with_dictionary(described, origin="here").with_settings(n_participants=2, bootstrap=4)
+    read = {
+        f"site-{k}": Dataset.of_values(NAMES, one, origin="here", dictionary=described, warn=False)
+        for k, one in enumerate(X, start=1)
+    }
+    last: list[AdmmState] = []
+    simulate(plan, read, tmp_path / "run", follow=last.append)
+    again = in_many_lives(plan, read, tmp_path / "checkpoint.npz", {})
+    assert again.counted is not None
+    assert last[-1].counted is not None
+    assert again.refitted is not None
+    assert last[-1].refitted is not None
+    assert again.counted.sets == last[-1].counted.sets
+    assert (again.counted.dag == last[-1].counted.dag).all()
+    assert again.refitted.value.tolist() == last[-1].refitted.value.tolist()
+    assert again.confidence is not None
+    assert last[-1].confidence is not None
+    assert again.confidence.counts.tolist() == last[-1].confidence.counts.tolist()
+
+
+def test_a_site_that_misses_a_round_of_counts_is_in_no_table(tmp_path: Path) -> None:
+    described, X = dictionary(LEVELS), [table(rows, seed) for seed, rows in enumerate((500, 600, 700))]
+    plan = Plan.load("standard").with_dictionary(described, origin="here")
+    plan = plan.with_settings(n_participants=3, quorum=2, bootstrap=2)
+    read = {
+        f"site-{k}": Dataset.of_values(NAMES, one, origin="here", dictionary=described, warn=False)
+        for k, one in enumerate(X, start=1)
+    }
+    # Statistics, ADMM and moments come before: the first two rounds of counts are 14 and 15.
+    for away in ({14: "site-2"}, {15: "site-2"}):
+        state = in_many_lives(plan, read, tmp_path / "checkpoint.npz", away)
+        told = categories_of(state, plan, next(iter(read.values())).variables)
+        assert told is not None
+        for name in NAMES:
+            assert sum(row["records"] for row in told[name]["rows"]) == 1200

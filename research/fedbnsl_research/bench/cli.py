@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option("--case", "cases", multiple=True, help="Of the figure `networks`: a case, or a pattern such as 'er*'.")
-@click.option("--seeds", type=Seeds(), help="Of the figures `networks` and `missing`: seeds, such as 0..9.")
+@click.option("--case", "cases", multiple=True, help="Of the figures `networks` and `discrete`: a case, or a pattern.")
+@click.option("--seeds", type=Seeds(), help="Of the figures `networks`, `missing` and `discrete`: seeds, such as 0..9.")
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
@@ -34,9 +34,9 @@ def bench(
 
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
     private-moments, unequal-noise, hubs, secure-aggregation, confidence, robust, honest-sites, growth, startup, tables,
-    networks, groups, missing, private-missing, overlapping, robust-tails, curved, regressions; without one, all of them
-    (about an hour on two cores). The Sachs figures, the end of tables and of missing, a part of networks,
-    secure-aggregation, confidence and private-tables need FEDBNSL_DATA.
+    networks, groups, missing, private-missing, overlapping, robust-tails, curved, regressions, discrete; without one,
+    all of them (about an hour on two cores). The Sachs figures, the end of tables and of missing, a part of networks,
+    secure-aggregation, confidence, private-tables and discrete need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -46,8 +46,9 @@ def bench(
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
+    takers_of = {"--case": ("networks", "discrete"), "--seeds": ("networks", "missing", "discrete")}
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
-        takers = ("networks", "missing") if option == "--seeds" else ("networks",)
+        takers = takers_of.get(option, ("networks",))
         if value and not set(takers) & set(figures):
             raise click.BadParameter(f"it goes with the figure {' or '.join(takers)}", param_hint=option)
     if wrong := sorted(set(methods) - set(METHODS)):
@@ -57,7 +58,9 @@ def bench(
         try:
             with _watched(name, progress) as follow:
                 of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
+                of_discrete = {"cases": cases, "seeds": seeds}
                 chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "missing": {"seeds": seeds}}
+                chosen["discrete"] = of_discrete
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:

@@ -9,6 +9,7 @@ from fedbnsl_research.bench.accuracy import accuracy, sachs
 from fedbnsl_research.bench.attacks import attacks
 from fedbnsl_research.bench.confidence import confidence
 from fedbnsl_research.bench.curved import curved
+from fedbnsl_research.bench.discrete import discrete
 from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
 from fedbnsl_research.bench.hubs import hubs
@@ -60,4 +61,5 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "robust-tails": robust_tails,
     "curved": curved,
     "regressions": regressions,
+    "discrete": discrete,
 }

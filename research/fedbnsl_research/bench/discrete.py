@@ -1,0 +1,112 @@
+"""Tables of categories: what counts add to moments, beside hill climbing that sees all rows in one place."""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_research.comparators.pgmpy_adapter import DiscreteScore, hill_climbing, pgmpy_installed
+from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
+from fedbnsl_research.trials.harness import Row, timed
+from fedbnsl_server.store.result_file import learned_class
+from fedbnsl_workbench.simulate import simulate
+
+_NETWORKS = ("child", "sachs", "alarm", "hailfinder")
+_SIZES = {"8x5000": (8, 5000), "8x1000": (8, 1000), "5x100": (5, 100)}
+_USUAL = ("child-8x5000", "child-5x100", "sachs-8x5000", "sachs-5x100")
+_SEEDS = range(3)
+
+CASES = {f"{name}-{label}": (name, size) for name in _NETWORKS for label, size in _SIZES.items()}
+"""Networks with the number of sites and rows of a site, by name."""
+
+
+def discrete(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Iterator[Row]:
+    """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, and of hill climbing.
+
+    Parameters
+    ----------
+    cases
+        Names or patterns of `CASES`; empty: child and sachs, with many rows and with few.
+
+    Raises
+    ------
+    ResultError
+        If no case has such a name, or a network is not there.
+    """
+    chosen = [name for name in CASES if any(fnmatch(name, pattern) for pattern in cases or _USUAL)]
+    if not chosen:
+        raise ResultError(f"no case is called {', '.join(cases)}", remedy=f"Choose from {', '.join(CASES)}.")
+    for case in chosen:
+        name, size = CASES[case]
+        yield _row(read_discrete(name), name, size, list(seeds or _SEEDS))
+
+
+def _row(network: DiscreteNetwork, name: str, size: tuple[int, int], seeds: Sequence[int]) -> Row:
+    n_sites, n_rows = size
+    drawn = [network.tables([n_rows] * n_sites, np.random.default_rng(seed)) for seed in seeds]
+    row: Row = {"figure": f"{name}, P={n_sites}, {n_rows} rows a site, seeds {' '.join(map(str, seeds))}"}
+    for label, rounds in (("standard", None), ("standard without counts", 0)):
+        kilobytes: list[float] = []
+
+        def found(tables: list[Matrix], rounds: int | None = rounds, sent: list[float] = kilobytes) -> Mask:
+            marks, up = _run(network, tables, rounds)
+            sent.append(up)
+            return marks
+
+        row |= _scores(label, network, drawn, found)
+        row[f"kB up a site, {label}"] = round(statistics.mean(kilobytes), 1)
+    scores: dict[str, DiscreteScore] = {"hill climbing, BIC": "bic-d", "hill climbing, BDeu": "bdeu"}
+    for label, score in scores.items():
+        if pgmpy_installed():
+            row |= _scores(label, network, drawn, partial(_pooled, score=score))
+        else:
+            row[label] = "not run (pgmpy is not installed)"
+    return row
+
+
+def _scores(
+    label: str, network: DiscreteNetwork, drawn: Sequence[list[Matrix]], search: Callable[[list[Matrix]], Mask]
+) -> Row:
+    truth = cpdag(network.graph)
+    timings = [timed(partial(search, tables)) for tables in drawn]
+    marks = [found for _, found in timings]
+    return {
+        f"class SHD, {label}": " ".join(str(class_distance(one, truth)) for one in marks),
+        f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(one, truth) for one in marks), 3),
+        f"seconds, {label}": round(statistics.mean(seconds for seconds, _ in timings), 1),
+    }
+
+
+def _skeleton_f1(found: Mask, truth: Mask) -> float:
+    """Twice the pairs that both have, by the pairs of both."""
+    pairs, true = np.triu(found | found.T), np.triu(truth | truth.T)
+    return 2.0 * float((pairs & true).sum()) / max(float(pairs.sum() + true.sum()), 1.0)
+
+
+def _pooled(tables: list[Matrix], *, score: DiscreteScore) -> Mask:
+    return hill_climbing(np.concatenate(tables), score)
+
+
+def _run(network: DiscreteNetwork, tables: Sequence[Matrix], rounds: int | None) -> tuple[Mask, float]:
+    """The class that `standard` finds without a bootstrap, and kilobytes that a site sends."""
+    described = network.dictionary
+    plan = Plan.load("standard").with_dictionary(described, origin="the network")
+    plan = plan.with_settings(n_participants=len(tables), bootstrap=0)
+    if rounds is not None:
+        plan = plan.with_settings(counts_rounds=rounds)
+    sites = {
+        f"site-{k}": Dataset.of_values(network.variables, X, origin="drawn", dictionary=described, warn=False)
+        for k, X in enumerate(tables, start=1)
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        result = simulate(plan, sites, Path(scratch, "run"))
+    return learned_class(result), result["bytes"]["up"]["serialised"] / len(tables) / 1e3

@@ -1,0 +1,73 @@
+"""The figures of tables of categories: what is drawn, and what a row holds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import ResultError
+from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl_research.bench import discrete as bench
+from fedbnsl_research.tables.discrete import read_discrete
+
+NETWORK = {
+    "network": "small",
+    "variables": [
+        {"name": "x", "levels": ["a", "b"], "parents": [], "probabilities": [[0.3, 0.7]]},
+        {"name": "y", "levels": ["u", "v", "w"], "parents": [], "probabilities": [[0.5, 0.3, 0.2]]},
+        {
+            "name": "z", "levels": ["no", "yes"], "parents": ["y", "x"],
+            "probabilities": [[0.9, 0.1], [0.1, 0.9], [0.8, 0.2], [0.5, 0.5], [0.05, 0.95], [0.6, 0.4]],
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "discrete"
+    folder.mkdir()
+    (folder / "child.json").write_text(json.dumps(NETWORK), encoding="utf-8")
+    monkeypatch.setenv("FEDBNSL_DATA", str(tmp_path))
+    return folder
+
+
+def test_tables_have_the_probabilities_of_the_network(small: Path) -> None:
+    network = read_discrete("child")
+    one, other = network.tables([30_000, 20_000], np.random.default_rng(1))
+    assert (len(one), len(other)) == (30_000, 20_000)
+    whole = np.concatenate([one, other])
+    assert np.mean(whole[:, 0] == 1) == pytest.approx(0.7, abs=0.01)
+    for y in range(3):
+        for x in range(2):
+            rows = whole[(whole[:, 1] == y) & (whole[:, 0] == x)]
+            assert rows[:, 2].mean() == pytest.approx(NETWORK["variables"][2]["probabilities"][2 * y + x][1], abs=0.03)
+    assert np.argwhere(network.graph).tolist() == [[0, 2], [1, 2]]
+
+
+def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench._SIZES, "8x5000", (2, 2000))
+    monkeypatch.setitem(bench.CASES, "child-8x5000", ("child", (2, 2000)))
+    monkeypatch.setattr(bench, "pgmpy_installed", lambda: False)
+    (row,) = bench.discrete(["child-8x5000"], [4])
+    assert row["figure"] == "child, P=2, 2000 rows a site, seeds 4"
+    assert row["class SHD, standard"] == "0"
+    assert row["skeleton F1, standard"] == 1.0
+    assert row["kB up a site, standard"] > row["kB up a site, standard without counts"]
+    assert row["hill climbing, BIC"] == "not run (pgmpy is not installed)"
+    assert json.dumps(row, allow_nan=False)
+
+
+def test_the_skeleton_counts_pairs() -> None:
+    truth = cpdag(np.array([[0, 0, 1], [0, 0, 1], [0, 0, 0]], dtype=bool))
+    found = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=bool)
+    assert bench._skeleton_f1(truth, truth) == 1.0
+    assert bench._skeleton_f1(found, truth) == pytest.approx(0.5)
+
+
+def test_an_unknown_case_or_network_is_said(small: Path) -> None:
+    with pytest.raises(ResultError, match="no case is called"):
+        next(bench.discrete(["nothing"]))
+    with pytest.raises(ResultError, match="there is no"):
+        read_discrete("alarm")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from rich.console import Console
+from scipy import optimize, stats
 
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -277,3 +278,42 @@ def test_a_family_with_too_many_coefficients_is_left_out_and_named(tmp_path: Pat
     result = learned({site: X.astype(np.float64) for site, X in at.items()}, tmp_path / "run", plan, names)
     (one,) = result["ratios"]
     assert (one["child"], one["codes"], one["estimates"]) == ("job", ["ratios_too_wide"], [])
+
+
+def test_an_ordinal_child_has_the_proportional_odds_of_the_joint_likelihood_with_thresholds_of_each_site(
+    tmp_path: Path,
+) -> None:
+    stages = Dictionary.model_validate({"x": {}, "stage": {"kind": "ordinal", "levels": ["I", "II", "III"]}})
+    rng, at = np.random.default_rng(8), {}
+    for k, site in enumerate(SITES):
+        x = rng.normal(k, 2.0, 400)
+        at[site] = np.column_stack([x, np.searchsorted([0.5, 1.0 + k], 0.6 * x + rng.logistic(size=400))]).astype(float)
+    at["here"] = at["here"][at["here"][:, 1] != 1.0]  # nobody in stage II
+    plan = PLAN.with_settings(dictionary=stages.model_dump(), knowledge={"required": [["x", "stage"]]})
+    (one,) = learned(at, tmp_path / "run", plan, ("x", "stage"))["ratios"]
+
+    def negative(parameters: Matrix) -> float:
+        total = 0.0
+        for k, X in enumerate(at.values()):
+            cuts = parameters[[1 + 2 * k, 2 + 2 * k]]
+            cuts = cuts[:1] if k == 0 else cuts
+            ranks = np.unique(X[:, 1], return_inverse=True)[1]
+            up_to = stats.logistic.cdf(np.array([-np.inf, *cuts, np.inf])[:, None] - parameters[0] * X[:, 0])
+            total -= np.log(
+                np.maximum(up_to[ranks + 1, np.arange(len(X))] - up_to[ranks, np.arange(len(X))], 1e-300)
+            ).sum()
+        return total
+
+    best = optimize.minimize(negative, [0.0, *([-1.0, 1.0] * 3)], method="BFGS", options={"gtol": 1e-6})
+    assert one["codes"][0] == "ratios_ordinal"
+    assert one["estimates"][0]["log_ratio"] == pytest.approx(best.x[0], abs=1e-4)
+    used, h = [0, 1, 3, 4, 5, 6], 1e-3  # the first site has one threshold
+
+    e = h * np.eye(7)
+
+    def mixed(i: int, j: int) -> float:
+        ends = [(one, other, negative(best.x + one * e[i] + other * e[j])) for one in (-1, 1) for other in (-1, 1)]
+        return sum(one * other * value for one, other, value in ends) / (4 * h**2)
+
+    error = np.linalg.inv([[mixed(i, j) for j in used] for i in used])[0, 0] ** 0.5
+    assert one["estimates"][0]["standard_error"] == pytest.approx(error, rel=0.01)

@@ -84,8 +84,8 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
         if plan.has_ratios:
             lines.append(
                 f"no privacy: at the end, in up to {plan.regressions_rounds} rounds, it tells how likely its values of "
-                "binary, nominal and count variables are in regressions on the variables that edges lead from, with "
-                "exact gradients and curvatures"
+                "binary, nominal, ordinal and count variables are in regressions on the variables that edges lead "
+                "from, with exact gradients and curvatures"
             )
     elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]

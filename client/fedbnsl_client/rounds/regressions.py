@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.families.categorical import Categorical
+from fedbnsl.families.ordinal import Ordinal
 from fedbnsl.families.poisson import Poisson
 from fedbnsl.families.profile import Profile, best_intercepts, profile
 from fedbnsl.families.regression import Family as FamilyOfChild
@@ -19,7 +20,7 @@ from fedbnsl.families.regression import Sums
 from fedbnsl.plan.dictionary import Entry
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Index, Matrix, upper
-from fedbnsl.rounds.regressions import Answer, Family, Task
+from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, Answer, Family, Task
 from fedbnsl_client.data.mapped_array import RowsElsewhere, lies_in_file, sum_over_rows
 from fedbnsl_client.rounds.kinds import LocalRounds, check_size
 
@@ -56,7 +57,7 @@ class Rounds(LocalRounds):
         columns, dictionary = self.problem.mask.columns, self.problem.plan.dictionary
         of_child = np.unique(columns.variable_of[list(family.child)])
         entry = dictionary[columns.variables[int(of_child[0])]] if of_child.size == 1 else None
-        if entry is None or entry.kind not in ("binary", "nominal", "count"):
+        if entry is None or entry.kind not in KINDS_OF_CHILDREN:
             raise RemoteProtocolError(
                 f"the task of round {task.round} has a regression of a child without levels or counts"
             )
@@ -70,6 +71,18 @@ class _Records:
     child: tuple[int, ...]  # columns of the blocks
     parents: tuple[int, ...]
     entry: Entry  # of the child
+
+    @property
+    def of_kind(self) -> type[Categorical | Ordinal | Poisson]:
+        """The child's regression."""
+        if self.entry.kind == "count":
+            return Poisson
+        return Ordinal if self.entry.kind == "ordinal" else Categorical
+
+    @property
+    def n_levels(self) -> int:
+        """Of the child, those that are in use; of a count any number."""
+        return len(self.entry.levels) if self.entry.kind == "ordinal" else len(self.child) + 1
 
     def of(self, block: Matrix) -> tuple[Matrix, Index]:
         """(n, p) parents and (n,) children of the rows without a gap in them."""
@@ -89,9 +102,8 @@ def _profile(X: Matrix, family: Family, entry: Entry, beta: Matrix) -> tuple[int
         c, k = len(family.child), len(family.child) + len(family.parents)
         X = X[:, [*family.child, *family.parents]]
         records = _Records(tuple(range(c)), tuple(range(c, k)), entry)
-    of_kind, p = Poisson if entry.kind == "count" else Categorical, len(family.parents)
-    totals = sum_over_rows(X, partial(_totals, records=records, of_kind=of_kind))
-    n, about, of_site = totals[0], totals[1 : 1 + p] / max(totals[0], 1.0), of_kind(totals[1 + p :])
+    p, totals = len(family.parents), sum_over_rows(X, partial(_totals, records=records))
+    n, about, of_site = totals[0], totals[1 : 1 + p] / max(totals[0], 1.0), records.of_kind(totals[1 + p :])
     if not of_site.varies:
         return int(n), Profile(0.0, 0.0, np.zeros(len(beta)), np.zeros((len(beta), len(beta))))
 
@@ -103,9 +115,9 @@ def _profile(X: Matrix, family: Family, entry: Entry, beta: Matrix) -> tuple[int
     return int(n), profile(sums(alpha, whole=True), len(alpha))
 
 
-def _totals(block: Matrix, *, records: _Records, of_kind: type[Categorical | Poisson]) -> Matrix:
+def _totals(block: Matrix, *, records: _Records) -> Matrix:
     X, y = records.of(block)
-    return np.concatenate([[len(y)], X.sum(axis=0), of_kind.totals(y, len(records.child) + 1)])
+    return np.concatenate([[len(y)], X.sum(axis=0), records.of_kind.totals(y, records.n_levels)])
 
 
 def _sums(

@@ -174,7 +174,7 @@ class Plan(BaseModel):
         ge=0,
         le=50,
         description="most rounds, after the graph is found, for odds ratios and rate ratios: regressions of binary, "
-        "nominal and count variables on their parents, with an intercept for each site; 0: none",
+        "nominal, ordinal and count variables on their parents, with an intercept for each site; 0: none",
     )
 
     look_for_curves: bool = Field(

@@ -20,6 +20,9 @@ from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 60
+KINDS_OF_CHILDREN = ("binary", "nominal", "ordinal", "count")
+"""In the data dictionary: those that have a regression here."""
+
 NUMBERS = "sums of regressions"
 RELEASES = "how likely its values are under regressions along the learned edges, with the gradient and the curvature"
 YIELDS = Yields.RATIOS

@@ -10,14 +10,14 @@ import numpy as np
 
 from fedbnsl.graphs.csv_names import as_cell
 from fedbnsl.plan.plan import Plan
-from fedbnsl.rounds.regressions import MOST_COEFFICIENTS
+from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, MOST_COEFFICIENTS
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
 from fedbnsl_server.inference.regressions import RIDGE, Regression
 from fedbnsl_server.results.sentences import Note, note
 
-KINDS: Mapping[str, str] = {"binary": "odds ratio", "nominal": "odds ratio", "count": "rate ratio"}
+KINDS: Mapping[str, str] = {**dict.fromkeys(KINDS_OF_CHILDREN, "odds ratio"), "count": "rate ratio"}
 """What the regression of a kind of child gives."""
 
 # Half the width of a 95 % interval, in standard errors.
@@ -130,6 +130,8 @@ class _Ratios:
         if not one.rows:
             yield note("ratios_no_rows", child=child)
             return
+        if kind == "ordinal":
+            yield note("ratios_ordinal")
         if one.penalty:
             yield note("ratios_ridge", deviation=RIDGE**-0.5)
         open_to = [name for name in self._parents(one) if self._is_open(name, child)]

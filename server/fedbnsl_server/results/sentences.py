@@ -270,6 +270,7 @@ _RATIOS: Mapping[str, str] = {
     "ratios_unsettled": "no ratios: the estimates had not settled after {rounds:counted round|rounds} "
     "(`regressions_rounds`)",
     "ratios_no_rows": "no ratios: at no site does {child!r} vary among rows without a gap in it and its parents",
+    "ratios_ordinal": "of a level above any given one, against the levels up to it (proportional odds)",
     "ratios_ridge": "with a ridge: levels are completely or nearly separated, so that these rows bound some ratio on "
     "one side only; a normal prior (standard deviation {deviation:g} of the logarithm, by a level or by one "
     "standard deviation) does it on the other",

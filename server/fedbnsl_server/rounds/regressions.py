@@ -9,7 +9,7 @@ from fedbnsl.plan.limits import MOST_REGRESSION_NUMBERS
 from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import symmetric_of
 from fedbnsl.rounds.kinds import LARGEST
-from fedbnsl.rounds.regressions import MOST_COEFFICIENTS, Answer, Family, Task
+from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, MOST_COEFFICIENTS, Answer, Family, Task
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
 from fedbnsl_server.algorithm.influence import Compared
@@ -35,7 +35,7 @@ def begin(state: AdmmState, run: Run) -> AdmmState:
     for v in np.flatnonzero(graph.between_variables.any(axis=0)).tolist():
         name, dictionary = columns.variables[v], run.plan.dictionary
         # Of a variable of the row before, the edges into it are what it shares with others, and no causes.
-        if dictionary[name].kind not in ("binary", "nominal", "count") or dictionary.slice_of(name) == BEFORE:
+        if dictionary[name].kind not in KINDS_OF_CHILDREN or dictionary.slice_of(name) == BEFORE:
             continue
         parents = sorted(c for w in np.flatnonzero(graph.between_variables[:, v]).tolist() for c in own[w])
         family = Family(own[v], tuple(parents))

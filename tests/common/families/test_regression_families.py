@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from fedbnsl.families.categorical import Categorical
+from fedbnsl.families.ordinal import Ordinal
 from fedbnsl.families.poisson import Poisson
 from fedbnsl.families.profile import Profile, best_intercepts, profile
 from fedbnsl.families.regression import Family, Sums
@@ -20,11 +21,17 @@ def categorical(y: Index, n_levels: int) -> Family:
     return Categorical(Categorical.totals(y, n_levels))
 
 
+def ordinal(y: Index, n_levels: int) -> Family:
+    return Ordinal(Ordinal.totals(y, n_levels))
+
+
 CASES: dict[str, tuple[Family, Index, int]] = {
     "two levels": (categorical(DRAWN % 2, 2), DRAWN % 2, 2),
     "three levels": (categorical(DRAWN, 3), DRAWN, 4),
     "without the reference level": (categorical(DRAWN % 2 + 1, 3), DRAWN % 2 + 1, 4),
     "without the level between": (categorical(DRAWN % 2 * 2, 3), DRAWN % 2 * 2, 4),
+    "ordered": (ordinal(DRAWN, 3), DRAWN, 2),
+    "ordered without the level between": (ordinal(DRAWN % 2 * 2, 3), DRAWN % 2 * 2, 2),
     "counts": (Poisson(Poisson.totals(DRAWN, 0)), DRAWN, 2),
 }
 
@@ -62,6 +69,14 @@ def test_the_log_likelihoods_are_those_of_their_densities() -> None:
     family, y, _ = CASES["two levels"]
     binary = family.sums(X, y, family.predictors(X, beta), alpha)
     assert binary.log_likelihood == pytest.approx(stats.bernoulli.logpmf(y, rate / (1 + rate)).sum())
+
+
+def test_ordered_levels_have_proportional_odds() -> None:
+    family, y, _ = CASES["ordered"]
+    alpha, beta = np.array([-0.4, 0.9]), np.array([0.5, -1.0])
+    up_to = stats.logistic.cdf(np.array([-np.inf, *alpha, np.inf])[:, None] - X @ beta)
+    found = family.sums(X, y, family.predictors(X, beta), alpha).log_likelihood
+    assert found == pytest.approx(np.log(up_to[y + 1, np.arange(200)] - up_to[y, np.arange(200)]).sum())
 
 
 def test_records_with_one_level_or_without_a_count_tell_nothing() -> None:

@@ -18,7 +18,7 @@ from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.results.categories import categories_of
+from fedbnsl_server.results.categories import FEW_RECORDS, categories_of
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
@@ -141,6 +141,17 @@ def test_a_constant_a_level_that_occurs_nowhere_and_a_copy_end_in_a_result_with_
     assert ["b", "copy"] in [sorted(names) for names in result["verdict"]["functions"]]
     assert any("constant" in one["variable"] for one in result["unused"])
     assert not any("constant" in (edge["source"], edge["target"]) for edge in result["edges"])
+
+
+def test_rows_of_few_records_are_grey_on_the_page(tmp_path: Path) -> None:
+    tables = [np.column_stack([np.repeat([0.0, 1.0], [n, 4]), np.repeat([0.0, 1.0], [n, 4])]) for n in (96, 40)]
+    for few, more in (("few", 0), ("enough", 16)):
+        wide = [np.vstack([X, np.ones((more, 2))]) for X in tables]
+        result = run(wide, tmp_path / few, levels={"x": 2, "y": 2})
+        (child,) = (one for one in result["categories"].values() if one["parents"])
+        assert sorted(row["records"] for row in child["rows"]) == [2 * (4 + more), 136]
+        page = write_report(tmp_path / few).read_text(encoding="utf-8")
+        assert ('<tr class="few">' in page) == (2 * (4 + more) < FEW_RECORDS)
 
 
 def test_knowledge_is_kept(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ is. Of the levels that occur, the first has alpha 0. It need not be the referenc
 for each level, and all but one of them are free.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,9 +44,8 @@ class Categorical:
     @property
     def intercepts(self) -> Matrix:
         """See `Family`: logarithms of odds against the first level that occurs."""
-        counts = self.counts[self.present]
-        alpha: Matrix = np.log(counts[1:] / counts[0])
-        return alpha
+        first, *others = self.counts[self.present].tolist()
+        return np.array([math.log(n / first) for n in others], dtype=np.float64)
 
     def step(self, sums: Sums) -> Matrix:
         """See `Family`: Newton's."""

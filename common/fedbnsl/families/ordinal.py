@@ -7,6 +7,7 @@ own. A level that no record of the site has is impossible there: the thresholds 
 that occur, in their order, have all the thresholds that there are.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,11 +45,11 @@ class Ordinal:
     def intercepts(self) -> Matrix:
         """See `Family`: logarithms of the odds of a level up to each of those that occur, but the last."""
         up_to = self.counts[self.present].cumsum()[:-1]
-        alpha: Matrix = np.log(up_to / (self.counts.sum() - up_to))
-        return alpha
+        total = float(self.counts.sum())
+        return np.array([math.log(n / (total - n)) for n in up_to.tolist()], dtype=np.float64)
 
     def step(self, sums: Sums) -> Matrix:
-        """See `Family`: Newton's, shortened so that it does not go past the next threshold by much."""
+        """See `Family`: Newton's."""
         step = np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0]
         return np.asarray(step * min(1.0, _LONGEST / max(float(np.abs(step).max()), _LONGEST)))
 

@@ -84,5 +84,6 @@ def _drawn(n: int, rng: np.random.Generator) -> Matrix:
     smoker = rng.random(n) < 1.0 / (1.0 + np.exp(1.0 - shift[2] - eta["smoker"]))
     odds = np.exp(np.stack([np.zeros(n), eta["ward=b"] + shift[3], eta["ward=c"] - shift[3]], axis=1))
     ward = ((odds / odds.sum(axis=1, keepdims=True)).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
-    visits: Matrix = rng.poisson(np.exp(0.5 + shift[4] + eta["visits"])).astype(np.float64)
+    rates: Matrix = np.exp(0.5 + shift[4] + eta["visits"])
+    visits = np.array([rng.poisson(rate) for rate in rates.tolist()], dtype=np.float64)
     return np.column_stack([age, sex, smoker, ward == 1, ward == 2, np.log1p(visits)]).astype(np.float64)

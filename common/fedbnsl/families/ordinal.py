@@ -51,7 +51,7 @@ class Ordinal:
     def step(self, sums: Sums) -> Matrix:
         """See `Family`: Newton's."""
         step = np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0]
-        return np.asarray(step * min(1.0, _LONGEST / max(float(np.abs(step).max()), _LONGEST)))
+        return np.asarray(step * min(1.0, _LONGEST / max(float(np.abs(step).max()), _LONGEST)), dtype=np.float64)
 
     def predictors(self, X: Matrix, beta: Matrix) -> Matrix:
         """See `Family`: (n, 1)."""

@@ -3,6 +3,8 @@
 In a private run the answer follows from the one release that the setup paid for.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedbnsl.errors import LocalProtocolError
@@ -24,8 +26,11 @@ class Rounds(LocalRounds):
         plan, X = self.problem.plan, self.problem.X
         if plan.privacy is None:
             means, variances, n_values = column_statistics(X, preparation)
-            told = tails(X, plan.numbers(self.problem.mask.columns)) if plan.leaves_out_outlying else ()
-            return Answer(means, variances, float(len(X)), n_values, *told)
+            answer = Answer(means, variances, float(len(X)), n_values)
+            if not plan.leaves_out_outlying:
+                return answer
+            spreads, far = tails(X, plan.numbers(self.problem.mask.columns))
+            return replace(answer, spreads=spreads, far=far)
         noisy = self.problem.noisy_columns
         if self.problem.member is not None:
             low, high = self.problem.bounds

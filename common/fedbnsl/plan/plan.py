@@ -422,10 +422,10 @@ class Plan(BaseModel):
 
     @property
     def not_counted(self) -> bool:
-        """Whether some variables are categories, and are not counted since others are none."""
+        """Whether several variables are categories, and are not counted since others are none."""
         described = self.counts_rounds > 0 and bool(self.dictionary) and bool(self.uncountable)
         names = self.dictionary.of_run(self.variables) if described else ()
-        return any(name in self.dictionary and self.dictionary[name].is_indicator for name in names)
+        return sum(name in self.dictionary and self.dictionary[name].is_indicator for name in names) > 1
 
     @property
     def looks_for_curves(self) -> bool:

@@ -154,7 +154,8 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         unused=NO_UNUSED,
         completion=None if state.completion is None else state.completion.over(kept),
     )
-    outlying = {site: [counts[k] for k in kept.tolist()] for site, counts in state.outlying.items()}
+    places: list[int] = kept.tolist()
+    outlying = {site: [counts[k] for k in places] for site, counts in state.outlying.items()}
     shown = replace(shown, outlying=outlying)
     return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales), of(units.limits)))
 

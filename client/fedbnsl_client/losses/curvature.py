@@ -9,7 +9,8 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, upper
 
-# A child of which its parents leave less than this share is a function of them: what is left is rounding.
+# A child of which its parents leave less than this, in units of its variance, is a function of them, or constant: what
+# is left is rounding.
 _LEFT = 1e-8
 # Fewer rows for each regressor tell nothing.
 _ROWS_EACH = 5
@@ -54,7 +55,7 @@ class _Residuals:
         if self._usable:
             self._Q = np.linalg.qr(np.column_stack([np.ones(self._n), X]))[0]
             self._e = self._left(y)
-            self._usable = bool(self._e @ self._e > _LEFT * self._n * y.var())
+            self._usable = bool(self._e @ self._e > _LEFT * self._n)
 
     def _left(self, columns: Matrix) -> Matrix:
         return np.asarray(columns - self._Q @ (self._Q.T @ columns))
@@ -68,7 +69,7 @@ class _Residuals:
         z = self._Z[self._rows, other]
         F, line = self._left((z[:, None] > steps).astype(np.float64)), self._left(z)
         square = line @ line
-        if square > _LEFT * self._n * z.var():  # else it is a parent, or a function of the parents
+        if square > _LEFT * self._n:  # else it is a parent, a function of the parents, or constant
             F -= np.outer(line, line @ F / square)
         F[:, (F**2).sum(axis=0) <= _LEFT * self._n] = 0.0  # a step that lines explain, but for rounding
         weighted = F * self._e[:, None]

@@ -30,8 +30,12 @@ class Rounds(LocalRounds):
         columns = problem.mask.columns
         pairs = pairs_of(dag, columns, problem.plan.numbers(columns))
         X = some_values(problem.X)
-        scale = np.ones(X.shape[1]) if problem.units is None else problem.units.scales
         there = ~np.isnan(X)
-        means = np.where(there, X, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
-        sums = curvature_sums((X - means) / scale, dag, pairs, np.array(STEPS))
+        n = np.maximum(there.sum(axis=0), 1)
+        X = X - np.where(there, X, 0.0).sum(axis=0) / n
+        scale = np.ones(X.shape[1]) if problem.units is None else problem.units.scales
+        if problem.plan.preparation is None or problem.plan.preparation.scale == "none":
+            own = np.sqrt(np.square(np.where(there, X, 0.0)).sum(axis=0) / n)
+            scale = np.where(own > 0.0, own, 1.0)
+        sums = curvature_sums(X / scale, dag, pairs, np.array(STEPS))
         return Answer(as_sent(sums.ravel(), problem.plan.value_type).reshape(sums.shape))

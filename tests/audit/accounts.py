@@ -18,6 +18,8 @@ from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
+from fedbnsl.rounds import counts as counts_rounds
+from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_client import participant
@@ -291,7 +293,12 @@ def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
     """What a task of this kind holds."""
     if kind in ("scales", "statistics"):  # these ask without content
         return KINDS[kind].Task()
-    return residual_rounds.Task(W, scales, np.ones_like(scales)) if kind == "residual_moments" else KINDS[kind].Task(W)
+    others: dict[str, Content] = {
+        "residual_moments": residual_rounds.Task(W, scales, np.ones_like(scales)),
+        "counts": counts_rounds.Task.of(((0, 1),)),
+        "regressions": regressions_rounds.Task((regressions_rounds.Family((0,), (1,)),), np.zeros(1)),
+    }
+    return others[kind] if kind in others else KINDS[kind].Task(W)
 
 
 def play(plan: Plan, recorder: Recorder, *, restart_before: int = 0) -> None:

@@ -116,8 +116,8 @@ REPEATED_MOMENTS: list[Plant] = [
 ]
 a_source_seeded_by_the_site_at_every_start = changed_participant(
     "a_source_seeded_by_the_site_at_every_start",
-    "journal or Unaccounted(), randbelow,",
-    'journal or Unaccounted(), randomness.seeded(f"{site} {run}"),',
+    "            randbelow,\n",
+    '            randomness.seeded(f"{site} {run}"),\n',
 )
 REPEATED_SETUPS: list[Plant] = [
     seeded_setup("setups_seeded_by_the_site", "{self.site}"),

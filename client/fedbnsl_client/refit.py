@@ -9,7 +9,7 @@ from fedbnsl.graphs.formats import LearnedGraph
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.dataset import Dataset, Gaps
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.data.outlying import medians, some_values, without_outlying
+from fedbnsl_client.data.outlying import Middle, without_outlying
 from fedbnsl_client.data.preparation import means_and_counts
 from fedbnsl_client.losses.completed import Patterns, maximum_likelihood
 from fedbnsl_client.losses.squared import SecondMoments
@@ -43,21 +43,22 @@ def personalise(dataset: Dataset, dag: Mask, *, intercept: bool) -> LearnedGraph
 
 def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
     """The table without outlying values, and what to say of them at the site, a line a column; they stay there."""
-    X = without_outlying(table.X, limits)
-    centre = medians(some_values(table.X))
+    X, middle = without_outlying(table.X, limits), Middle.of(table.X)
 
     def gaps(block: Matrix) -> Index:
         return np.asarray(np.isnan(block).sum(axis=0))
 
-    lost = sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)
-    lines = [
-        f"{counted(n, 'value')} of {name!r} below {low:.6g} or above {high:.6g} counted as missing: so far apart from "
-        "all others, a slip of a decimal point or of a unit is likely"
-        for name, n, low, high in zip(
-            table.variables, lost.tolist(), (centre - limits).tolist(), (centre + limits).tolist(), strict=True
+    lost: list[int] = (sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)).tolist()
+    lines: list[str] = []
+    for k in np.flatnonzero(lost).tolist():
+        name, reach = table.variables[k], limits[k] * middle.spreads[k]
+        ends = np.array([middle.medians[k] - reach, middle.medians[k] + reach])
+        if table.dictionary and name in table.dictionary:
+            ends = table.dictionary[name].formula.back(ends)
+        lines.append(
+            f"{counted(lost[k], 'value')} of {name!r} below {ends[0]:.6g} or above {ends[1]:.6g} counted as missing: "
+            "so far apart from all others, a slip of a decimal point or of a unit is likely"
         )
-        if n
-    ]
     return replace(table, X=X, gaps=Gaps()), lines
 
 

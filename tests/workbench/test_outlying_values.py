@@ -12,6 +12,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.statistics import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_server.algorithm.admm import initial_state, without
 from fedbnsl_server.rounds import statistics
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.estimator import FedSparseBNSL
@@ -124,3 +125,27 @@ def test_a_site_takes_no_limits_from_a_plan_that_keeps_all_values() -> None:
     site = Participant("s", Dataset(FEDERATION.variables, FEDERATION.tables[0]), KEEP)
     with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
         site.handle(RoundTask(1, Task(), contributed=False, units=limits))
+
+
+def test_a_site_whose_values_vary_more_loses_none(tmp_path: Path) -> None:
+    rng, tables = np.random.default_rng(6), {}
+    for site, width in zip(SITES, (1.0, 1.0, 8.0), strict=True):
+        x = width * rng.normal(size=3000)
+        y = 0.8 * x + rng.normal(size=3000)
+        tables[site] = Dataset(("x", "y"), np.column_stack([x, y]))
+    result = simulate(PLAN, tables, tmp_path / "run")
+    assert result["outlying"] == {}
+    assert result["edges"] == simulate(KEEP, tables, tmp_path / "kept")["edges"]
+
+
+def test_no_bin_of_a_site_breaks_the_coordinator() -> None:
+    run, far = Run(PLAN, PLAN.edge_mask(FEDERATION.variables), dict.fromkeys(SITES, 300)), np.zeros((0, 3), dtype=int)
+    told = dict.fromkeys(SITES, far) | {SITES[0]: np.array([[0, 2, 40], [0, 6, 2], [0, 400, 5]])}
+    whole, tiny = np.ones(5), np.full(5, 1e-200)
+    answers = {site: Answer(np.empty(0), whole, 300.0, np.empty(0), tiny, far) for site, far in told.items()}
+    assert not any(statistics.fault(one, Task(), run) for one in answers.values())
+    state = statistics.advance(initial_state(5, SITES), answers, Task(), run)
+    assert state.outlying[SITES[0]] == [5, 0, 0, 0, 0]
+    assert state.units is not None
+    assert state.units.scales.min() > 0.1
+    assert without(state, {SITES[0]}).outlying.keys() == {*SITES[1:]}

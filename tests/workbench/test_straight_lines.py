@@ -8,9 +8,10 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import RoundTask
+from fedbnsl.protocol import codec
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
-from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, pairs_of
+from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.rounds import curvature
@@ -51,6 +52,7 @@ def test_a_curve_that_no_line_shows_contradicts_the_result(tmp_path: Path, gaps:
 def test_straight_lines_are_tested_and_nothing_contradicts_them(tmp_path: Path) -> None:
     verdict = run(tables(lambda a: 2.0 * a), tmp_path / "run")
     assert verdict["contradicted"] == []
+    assert not any("other pair" in text for text in verdict["not_tested"])
     assert any("straight lines" in text for text in verdict["tested"])
 
 
@@ -81,7 +83,23 @@ def test_among_many_variables_only_near_pairs_are_asked_for() -> None:
     names = [f"v{k}" for k in range(80)]
     columns, dag = Plan().columns(names), np.eye(80, k=1, dtype=bool)
     assert MOST_PAIRS < 80 * 79 / 2
-    assert {c - a for a, c in pairs_of(dag, columns, np.ones(80, dtype=bool)).tolist()} == {1, 2}
+    every = np.ones(80, dtype=bool)
+    assert {c - a for a, c in pairs_of(dag, columns, every).tolist()} == {1, 2}
+    hub = np.zeros((80, 80), dtype=bool)
+    hub[0, 1:] = True  # all are within two edges
+    assert len(pairs_of(hub, columns, every)) == MOST_PAIRS < n_possible(hub, columns, every) == 79 * 79
+
+
+@pytest.mark.parametrize("d", [3, 40, 60, 300])
+def test_an_answer_fits_into_the_largest_update(d: int) -> None:
+    for plan in (
+        Plan.load("standard"),
+        Plan.load("standard").with_settings(value_type="float64", regressions_rounds=0),
+    ):
+        k = min(d * (d - 1), MOST_PAIRS)
+        update = LocalUpdate("a site", 14, Answer(np.full((k, NUMBERS_A_PAIR), 1 / 3)))
+        wire = codec.encode_update(update, run=1, value_type=plan.value_type, dense=False)
+        assert wire.ByteSize() <= codec.largest_update_bytes(d, plan.further_bytes)
 
 
 def chain() -> Task:

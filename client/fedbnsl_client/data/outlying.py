@@ -1,19 +1,19 @@
 """Values that lie far apart from all others of their column: how a site counts them, and leaves them out.
 
-The site tells how far values are from its own median, as counts on a public scale (`fedbnsl.rounds.statistics`):
-neither the median nor a value leaves it. Beyond the limit that the coordinator finds for all sites, values count as
-missing.
+The site tells how far values are from its own median, in units of its own spread, as counts on a public scale
+(`fedbnsl.plan.preparation`): neither the median nor a value leaves it. Beyond the limit that the coordinator finds for
+all sites, in spreads, values count as missing: the very values that were counted.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbnsl.plan.preparation import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, LAST_BIN, NORMAL
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import RowsElsewhere, gathered, row_blocks, sum_over_rows
 
@@ -49,6 +49,33 @@ class _Counts:
         return _Counts.of([self.found, later.found])
 
 
+class Middle(NamedTuple):
+    """Where the values of each column are.
+
+    Attributes
+    ----------
+    medians
+        (d,) 0 of a column without values.
+    spreads
+        (d,) `NORMAL` times the median distance from the median.
+    """
+
+    medians: Matrix
+    spreads: Matrix
+
+    @classmethod
+    def of(cls, X: Matrix | RowsElsewhere) -> Self:
+        """Of an (n, d) table; of a large one, of some of its rows."""
+        some = some_values(X)
+        centre = _medians(some)
+        return cls(centre, NORMAL * _medians(np.abs(some - centre)))
+
+    def distances(self, block: Matrix) -> Matrix:
+        """(rows, d) of values from their median, in spreads; 0 where the spread is."""
+        spreads = np.where(self.spreads > 0.0, self.spreads, np.inf)
+        return np.asarray(np.abs(block - self.medians) / spreads)
+
+
 def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
     """What a site tells of the values of an (n, d) table that are far from its own medians.
 
@@ -60,36 +87,35 @@ def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
     Returns
     -------
     spreads
-        (d,) `NORMAL` times the median distance from the median: the standard deviation of normal values; 0 elsewhere.
+        (d,) 0 in the other columns.
     far
-        (k, 3) columns, bins and counts of the values beyond `TAIL` spreads: bin n holds distances from
-        2^(n / BINS_AN_OCTAVE) on.
+        (k, 3) columns, bins and counts, as in `fedbnsl.rounds.statistics`.
     """
-    some = some_values(X)
-    centre = medians(some)
-    spreads = np.where(numbers, NORMAL * medians(np.abs(some - centre)), 0.0)
+    middle = Middle.of(X)
+    middle = middle._replace(spreads=np.where(numbers, middle.spreads, 0.0))
 
     def far(block: Matrix) -> NDArray[np.object_]:
-        distance = np.abs(block - centre)
-        row, column = np.nonzero((distance >= TAIL * spreads) & (spreads > 0.0))
-        bins = np.floor(BINS_AN_OCTAVE * np.log2(distance[row, column])).astype(np.int64)
+        distances = middle.distances(block)
+        row, column = np.nonzero(distances >= 2.0 ** (FIRST_BIN / BINS_AN_OCTAVE))
+        bins = np.floor(BINS_AN_OCTAVE * np.log2(distances[row, column])).astype(np.int64)
+        bins = np.clip(bins, FIRST_BIN, LAST_BIN)
         return np.array([_Counts.of([np.column_stack([column, bins, np.ones_like(bins)])])])
 
     found: NDArray[np.object_] = sum_over_rows(X, far)
-    return spreads, cast(_Counts, found[0]).found
+    return middle.spreads, cast(_Counts, found[0]).found
 
 
 def without_outlying(X: Matrix | RowsElsewhere, limits: Matrix) -> Matrix:
-    """The (n, d) table, NaN where a value is at least one of these (d,) limits away from its column's median."""
-    gaps = partial(_with_gaps, centre=medians(some_values(X)), limits=limits)
+    """The (n, d) table, NaN where a value is at least one of these (d,) limits away from its median, in spreads."""
+    gaps = partial(_with_gaps, middle=Middle.of(X), limits=limits)
     if isinstance(X, RowsElsewhere):
         return cast(Matrix, X.after(gaps))
     return gathered(map(gaps, row_blocks(X)), X.shape[1])
 
 
-def _with_gaps(block: Matrix, *, centre: Matrix, limits: Matrix) -> Matrix:
+def _with_gaps(block: Matrix, *, middle: Middle, limits: Matrix) -> Matrix:
     with_gaps = block.copy()
-    with_gaps[np.abs(block - centre) >= limits] = np.nan
+    with_gaps[middle.distances(block) >= limits] = np.nan
     return with_gaps
 
 
@@ -100,6 +126,6 @@ def some_values(X: Matrix | RowsElsewhere) -> Matrix:
     return cast(_Rows, found[0]).X
 
 
-def medians(X: Matrix) -> Matrix:
+def _medians(X: Matrix) -> Matrix:
     """(d,) medians of the values of each column; 0 for one without."""
     return np.asarray(np.nanmedian(np.where(np.isnan(X).all(axis=0), 0.0, X), axis=0))

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.limits import MOST_CELLS as MOST_CELLS
+from fedbnsl.plan.limits import MOST_CELLS_A_ROUND as MOST_CELLS_A_ROUND
 from fedbnsl.protocol.sparse import Index
 
 VariableSet = tuple[int, ...]
 """Positions of variables, ascending."""
-
-MOST_CELLS_A_ROUND = 1_000_000
-"""Of all tables of one round, empty cells included."""
 
 PARTS = 256
 """A record with missing values is divided among cells in so many parts."""

@@ -13,6 +13,9 @@ LEAST_SPREAD = 1e-13
 MOST_REGRESSION_NUMBERS = 250_000
 """Of an answer in a round of regressions: 2 MB."""
 
+MOST_CURVATURE_NUMBERS = 30_000
+"""Of an answer in a round that looks for curves: ten a pair."""
+
 LARGEST_SQUARE = LARGEST_VALUE**2
 
 LEAST_SQUARE = LEAST_SPREAD**2 / 2.0
@@ -20,3 +23,6 @@ LEAST_SQUARE = LEAST_SPREAD**2 / 2.0
 
 MOST_CELLS = 5_000
 """Of a contingency table that a site is asked for: larger ones never are."""
+
+MOST_CELLS_A_ROUND = 1_000_000
+"""Of all tables of one round, empty cells included."""

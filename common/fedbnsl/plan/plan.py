@@ -23,7 +23,13 @@ from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge, VariableName
-from fedbnsl.plan.limits import LARGEST_SQUARE, MOST_CELLS, MOST_REGRESSION_NUMBERS
+from fedbnsl.plan.limits import (
+    LARGEST_SQUARE,
+    MOST_CELLS,
+    MOST_CELLS_A_ROUND,
+    MOST_CURVATURE_NUMBERS,
+    MOST_REGRESSION_NUMBERS,
+)
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -45,6 +51,7 @@ FinalSearch = Literal["none", "steps"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 # Every private step costs budget. More steps than this mean that somebody left the non-private default unchanged.
+_BYTES_A_CELL = 8  # a step to the next cell and a count, mostly one or two bytes each
 _MOST_PRIVATE_STEPS = 10_000
 
 # Of two sites that differ, neither is in a majority.
@@ -468,7 +475,8 @@ class Plan(BaseModel):
     @property
     def further_bytes(self) -> int:
         """Bytes that an answer may have beside those that follow from the number of variables."""
-        return 32 * self.steps_sent + 9 * MOST_REGRESSION_NUMBERS * self.has_ratios
+        numbers = MOST_REGRESSION_NUMBERS * self.has_ratios + MOST_CURVATURE_NUMBERS * self.looks_for_curves
+        return 32 * self.steps_sent + 9 * numbers + _BYTES_A_CELL * MOST_CELLS_A_ROUND * self.counted
 
     @property
     def steps_sent(self) -> int:

@@ -11,10 +11,10 @@ MOST_EM_ROUNDS = 60
 """Rounds of EM that a run has at most; it ends as soon as covariances change by less than their errors."""
 
 NORMAL = 1.4826
-"""The standard deviation of normal values, in median distances from the median."""
+"""A spread is so many median distances from the median: the standard deviation of normal values."""
 
-TAIL, BINS_AN_OCTAVE = 3.0, 4
-"""Values are counted that are so many spreads from their median, in so many bins for each doubling of the distance."""
+BINS_AN_OCTAVE, FIRST_BIN, LAST_BIN = 4, 2, 400
+"""Distances from the median, in spreads, are counted in bins: bin n from 2^(n / 4) on, the last one of all beyond."""
 
 
 class Preparation(BaseModel):

@@ -137,7 +137,7 @@ class Units:
 
     centres: Matrix  # (d,) one mean over all records; empty: every site uses its own, or none, as the plan says
     scales: Matrix  # (d,) above 0, in units of the variables
-    # (d,) values that are as far from the median of their site count as missing; infinite: none of the column does;
+    # (d,) in spreads of a site: values as far from its median count as missing; infinite: none of the column does;
     # empty: none at all
     limits: Matrix = field(default_factory=lambda: np.empty(0))
 

@@ -11,6 +11,7 @@ import numpy as np
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.limits import MOST_CURVATURE_NUMBERS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
 from fedbnsl.protocol.messages import Content, Yields
@@ -23,13 +24,13 @@ RELEASES = "how residuals of variables vary with steps of other variables"
 YIELDS = Yields.SETUP
 
 STEPS = (-0.6745, 0.0, 0.6745)
-"""Where the steps are, in standard deviations from the site's mean: the quartiles of a normal variable."""
+"""Where the steps are, in the column's scale from the site's mean: the quartiles of a normal variable."""
 
 NUMBERS_A_PAIR = 1 + 3 + 6
 """Rows; the sums of residuals times steps; those of squared residuals times products of two steps, i <= j."""
 
-MOST_PAIRS = 3000
-"""With more, only pairs within two edges of each other in the learned graph are looked at."""
+MOST_PAIRS = MOST_CURVATURE_NUMBERS // NUMBERS_A_PAIR
+"""With more, only pairs within two edges of each other in the learned graph are looked at, and no more than these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,25 @@ def pairs_of(dag: Mask, columns: Columns, numbers: Mask) -> Index:
 
     `numbers`: (d,) columns that hold numbers; each is a variable by itself.
     """
-    first = np.array([own[0] for own in columns.members()])
-    below = arrows_lead(columns.joined(dag))
-    asked = ~below.T & numbers[first][:, None] & numbers[first]
-    np.fill_diagonal(asked, False)
+    asked = _possible(dag, columns, numbers)
     if asked.sum() > MOST_PAIRS:
         near = columns.joined(dag | dag.T).astype(np.int64)
         asked &= (near + near @ near) > 0
-    return np.asarray(first[np.argwhere(asked.T)[:, ::-1]])
+    first = np.array([own[0] for own in columns.members()])
+    return np.asarray(first[np.argwhere(asked.T)[:MOST_PAIRS, ::-1]])
+
+
+def n_possible(dag: Mask, columns: Columns, numbers: Mask) -> int:
+    """How many such pairs there are, also those that are too many to be asked for."""
+    return int(_possible(dag, columns, numbers).sum())
+
+
+def _possible(dag: Mask, columns: Columns, numbers: Mask) -> Mask:
+    """(V, V) [a, c]: both are numbers, and a is not below c."""
+    of_variable = numbers[np.array([own[0] for own in columns.members()])]
+    found = ~arrows_lead(columns.joined(dag)).T & of_variable[:, None] & of_variable
+    np.fill_diagonal(found, False)
+    return np.asarray(found)
 
 
 def n_rounds(plan: Plan) -> int:
@@ -78,7 +90,7 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
-    numbers = decode_numbers(wire.curvature, most=n_variables**2 * NUMBERS_A_PAIR)
+    numbers = decode_numbers(wire.curvature, most=min(n_variables**2 * NUMBERS_A_PAIR, MOST_CURVATURE_NUMBERS))
     if numbers.size % NUMBERS_A_PAIR:
         raise MalformedMessageError(f"{numbers.size} sums; each pair has {NUMBERS_A_PAIR}")
     return Answer(numbers.reshape(-1, NUMBERS_A_PAIR))

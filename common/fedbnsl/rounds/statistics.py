@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.plan import Plan
-from fedbnsl.plan.preparation import BINS_AN_OCTAVE
+from fedbnsl.plan.preparation import FIRST_BIN, LAST_BIN
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.matrix_codec import Encoding, finite
 from fedbnsl.protocol.messages import Content, Yields
@@ -20,8 +20,6 @@ RELEASES = (
     "sums that tell means and spreads of the columns, and where asked how many values lie how far from the middle"
 )
 YIELDS = Yields.SETUP
-
-_LARGEST_BIN = 1100 * BINS_AN_OCTAVE  # beyond all finite distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +43,11 @@ class Answer(Content):
     n_values: Matrix = field(default_factory=lambda: np.empty(0))
     """(d,) rows that have a value in each column: with EM, where empty says all of them, and noisy in a private run."""
     spreads: Matrix = field(default_factory=lambda: np.empty(0))
-    """(d,) `preparation.NORMAL` times the median distance from the site's median, 0 in columns of levels; empty where
-    nobody asks for outlying values."""
+    """(d,) the site's spreads (`preparation.NORMAL`), 0 in columns of levels; empty where nobody asks for outlying
+    values."""
     far: Index = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
-    """(k, 3) columns, bins and counts of values `preparation.TAIL` spreads from the median or more, each place once and
-    in order: bin n is of distances from 2^(n / BINS_AN_OCTAVE) on."""
+    """(k, 3) columns, bins (`preparation.FIRST_BIN`) and counts of values far from the site's median, each place once
+    and in order."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
@@ -118,8 +116,8 @@ def _far(told: federation.Statistics, n_variables: int) -> Index:
         raise MalformedMessageError("far values whose columns, distances and counts do not fit together")
     far = np.array(parts, dtype=np.int64).T.reshape(-1, 3)
     columns, bins, counts = far.T
-    places = columns * (4 * _LARGEST_BIN) + bins
-    usable = (columns < n_variables) & (np.abs(bins) <= _LARGEST_BIN) & (counts > 0)
+    places = columns * (LAST_BIN + 1) + bins
+    usable = (columns < n_variables) & (bins >= FIRST_BIN) & (bins <= LAST_BIN) & (counts > 0)
     if not usable.all() or (np.diff(places) <= 0).any():
         raise MalformedMessageError("far values of columns or distances that there are not, or not in their order")
     return far

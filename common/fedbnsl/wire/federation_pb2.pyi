@@ -354,7 +354,7 @@ class Units(_message.Message):
     def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def limit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Values farther from the median of their site count as missing, column by column; empty: none does."""
+        """Values so many spreads from the median of their site count as missing, column by column; empty or 0: none does."""
 
     def __init__(
         self,
@@ -1286,7 +1286,7 @@ class Statistics(_message.Message):
 
     @_builtins.property
     def far_column(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Values farther from the median than three of these: columns, in order; n for distances from 2^(n / 4) to 2^((n + 1) / 4); how many."""
+        """Values far from the median: columns, in order; n for distances of 2^(n / 4) to 2^((n + 1) / 4) spreads; how many."""
 
     @_builtins.property
     def far_bin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...

@@ -127,10 +127,12 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     """The state with nothing of these sites in the steps to come; W stays as they helped to find it."""
     left = {site: one for site, one in state.sites.items() if site not in sites}
     steps = {site: told for site, told in state.steps.items() if site not in sites}
+    outlying = {site: counts for site, counts in state.outlying.items() if site not in sites}
     moments = {site: told for site, told in state.moments.items() if site not in sites}
     counted = None if state.counted is None else state.counted.without(sites)
     contributed = state.contributed - set(sites)
-    return replace(state, sites=left, contributed=contributed, steps=steps, moments=moments, counted=counted)
+    state = replace(state, steps=steps, moments=moments, counted=counted, outlying=outlying)
+    return replace(state, sites=left, contributed=contributed)
 
 
 def over_columns(state: AdmmState, kept: Index) -> AdmmState:

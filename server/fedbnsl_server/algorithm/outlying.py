@@ -1,15 +1,15 @@
 """Values that lie far apart from all others of their column: from which distance on, by counts of all sites.
 
-Distances are from the median of a value's site. Tails that are heavy are smooth: t, exponential and lognormal values
-are left alone, whatever their variance. A limit is where a gap is that no smooth tail has, in one of two ways:
+Distances are from the median of a value's site, in spreads of this site: sites may vary more or less. Tails that are
+heavy are smooth: t, exponential and lognormal values are left alone, whatever their variance. A limit is where a gap is
+that no smooth tail has, in one of two ways:
 
 many values
     Far fewer values lie in the gap than in the range of the same width, on a logarithmic scale, behind it: by an exact
     binomial test, where a falling density has at least as many in the gap.
 few values
-    Nothing lies in a gap of a factor f, and b values behind it. In a tail that falls like that of Student's t with two
-    degrees of freedom, or as slowly as the part of this tail before, where that is slower, this has the chance
-    f^(-alpha b).
+    Nothing lies in a gap of a factor f, and b values behind it. In a tail that falls as slowly as this column does
+    between 1.4 and 5.7 spreads (tails of smooth laws fall off faster farther out) this has the chance f^(-alpha b).
 
 More than `_MOST` of the values are no errors but a population of their own, and stay.
 """
@@ -19,7 +19,7 @@ import math
 import numpy as np
 from scipy.special import bdtr
 
-from fedbnsl.plan.preparation import BINS_AN_OCTAVE, TAIL
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN
 from fedbnsl.protocol.sparse import Index, Matrix
 
 # Chance of a gap in a smooth tail; a column has some hundred places and widths to look at.
@@ -27,45 +27,41 @@ _CHANCE = 1e-6
 # Limits are at least so many spreads from the median.
 _LEAST = 5.0
 _MOST = 0.05
-# Tails at least as heavy as this are told from their own values.
-_LIGHTEST = 2.0
+# A tail counts as heavier than this: few values near the middle do not tell how light it is.
+_LIGHTEST = 4.0
 _OCTAVES = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)  # widths of gaps, as powers of two
 _WIDEST_OF_MANY = 1.0
 
 
-def limit(bins: Index, counts: Index, spread: float, n_values: float) -> float:
-    """The distance from which on values of a column lie apart; infinite if none does.
+def limit(bins: Index, counts: Index, n_values: float) -> float:
+    """The distance in spreads from which on values of a column lie apart; infinite if none does.
 
     Parameters
     ----------
     bins, counts
-        (k,) bins of distances beyond `TAIL` spreads, as in `fedbnsl.rounds.statistics`, and the values in each.
-    spread
-        Of the column, in its unit: the standard deviation of its values, were they normal; 0: not known.
+        (k,) bins of distances (`fedbnsl.plan.preparation.FIRST_BIN`), and the values in each.
     n_values
         Of the whole column.
     """
-    if spread <= 0.0 or not bins.size:
+    if not bins.size:
         return math.inf
-    first = math.floor(BINS_AN_OCTAVE * math.log2(TAIL * spread))
-    within = np.concatenate([[0], np.cumsum(np.bincount(np.maximum(bins - first, 0), weights=counts))])
+    within = np.concatenate([[0], np.cumsum(np.bincount(bins - FIRST_BIN, weights=counts))])
 
     def between(low: int, high: int) -> int:
         places = np.clip([low, high], 0, len(within) - 1)
         return int(within[places[1]] - within[places[0]])
 
     near, farther = (between(k * BINS_AN_OCTAVE, (k + 1) * BINS_AN_OCTAVE) for k in (0, 1))
-    alpha = min(_LIGHTEST, max(math.log2((near + 1) / (farther + 1)), 0.0)) if farther else _LIGHTEST
-    least = math.ceil(BINS_AN_OCTAVE * math.log2(_LEAST * spread)) - first
-    for edge in range(least, len(within) - 1):
+    alpha = min(_LIGHTEST, max(math.log2((near + 1) / (farther + 1)), 0.0))
+    for edge in range(math.ceil(BINS_AN_OCTAVE * math.log2(_LEAST)) - FIRST_BIN, len(within) - 1):
         behind = between(edge, len(within))
         for octaves in _OCTAVES if 0 < behind <= _MOST * n_values else ():
             width = round(octaves * BINS_AN_OCTAVE)
             in_gap, after = between(edge - width, edge), between(edge, edge + width)
             many = octaves <= _WIDEST_OF_MANY and bdtr(in_gap, in_gap + after, 0.5) < _CHANCE
-            few = not in_gap and alpha > 0.0 and octaves * alpha * behind > -math.log2(_CHANCE)
+            few = not in_gap and octaves * alpha * behind > -math.log2(_CHANCE)
             if many or few:
-                return float(2.0 ** ((edge + first) / BINS_AN_OCTAVE))
+                return float(2.0 ** ((edge + FIRST_BIN) / BINS_AN_OCTAVE))
     return math.inf
 
 

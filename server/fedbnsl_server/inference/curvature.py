@@ -36,10 +36,11 @@ class Curvature:
     """What was looked at, and what was found, the largest first."""
 
     n_tested: int
+    n_possible: int
     curves: tuple[Curve, ...]
 
 
-def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...]) -> Curvature:
+def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...], n_possible: int = 0) -> Curvature:
     """Test the pairs.
 
     Parameters
@@ -50,6 +51,8 @@ def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...]) -> Curvatur
         (k, 2) columns: another one, and a child.
     names
         Of the columns.
+    n_possible
+        Pairs that there are, if more than these.
     """
     tests = list(map(_statistic, sums))
     told = np.array([degrees > 0 for _, degrees in tests], dtype=bool)
@@ -58,7 +61,9 @@ def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...]) -> Curvatur
     share = statistic / np.maximum(sums[told, 0], 1.0)
     found = (p < _LEVEL) & (share >= LEAST_SHARE)
     order = np.flatnonzero(found)[np.argsort(-share[found], kind="stable")]
-    return Curvature(int(told.sum()), tuple(_curves(pairs[told][order], share[order], names)))
+    return Curvature(
+        int(told.sum()), max(n_possible, len(pairs)), tuple(_curves(pairs[told][order], share[order], names))
+    )
 
 
 def _curves(pairs: Index, share: Matrix, names: tuple[str, ...]) -> Iterator[Curve]:

@@ -86,7 +86,7 @@ def assumption_checks(
         differing = list(_sites_that_differ(columns, confidence, edges, by_ratios))
         contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
         contradicted += _dear_knowledge(columns, confidence)
-        contradicted += _curved(curvature, edges)
+        contradicted += _curved(curvature, edges, gaps=completion is not None)
         functions = [
             [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
             for one in confidence.related[confidence.exact]
@@ -201,11 +201,13 @@ def _tests_between_sites(
 def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[bool, Note]]:
     if curvature is not None and curvature.n_tested:
         yield True, note("tests_curves", pairs=curvature.n_tested)
+        if left := curvature.n_possible - curvature.n_tested:
+            yield False, note("curves_of_pairs_untested", pairs=left)
     elif plan.look_for_curves and plan.no_curves_because in ("consensus", "groups"):
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
 
 
-def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
+def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]], *, gaps: bool) -> Iterator[Note]:
     """Pairs that no straight line describes; by themselves those of children whose parents the data leave open."""
     if curvature is None:
         return
@@ -215,10 +217,8 @@ def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]]) -> 
         found = [one for one in curvature.curves if (one.target in at_open) == is_open]
         if found:
             apart = [frozenset((one.source, one.target)) not in pairs for one in found]
-            yield note(
-                code,
-                curves=[note("curve", **one._asdict(), apart=a) for one, a in zip(found, apart, strict=True)],
-            )
+            curves = [note("curve", **one._asdict(), apart=a) for one, a in zip(found, apart, strict=True)]
+            yield note(code, curves=curves, gaps=gaps)
 
 
 def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:

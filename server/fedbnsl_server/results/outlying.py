@@ -9,7 +9,7 @@ from fedbnsl_server.results.sentences import Note, note
 
 
 def outlying_of(state: AdmmState | None, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By column, the distance from a site's median from which on values count as missing, and how many did by site."""
+    """By column, how many spreads from a site's median on values count as missing, and how many did by site."""
     if state is None or state.units is None or not state.outlying:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -26,7 +26,7 @@ def outlying_notes(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Note]:
         return
     numbers = {name: sum(one["values"].values()) for name, one in found.items()}
     values = [
-        f"{counted(numbers[name], 'value')} of {name!r} ({found[name]['limit']:.3g} or more from their site's median)"
+        f"{counted(numbers[name], 'value')} of {name!r} ({found[name]['limit']:.3g} spreads or more from the median)"
         for name in sorted(found, key=lambda name: -numbers[name])
     ]
     yield note("outlying", values=values)

@@ -210,11 +210,15 @@ _CHECKS: Mapping[str, str] = {
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
+    "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "
+    "of a site have both, they are far apart in the graph, or one of them has hardly more than two values",
     "curved": "straight lines do not describe {curves:few 4}: edges there may be missing, and others be there in their "
-    "place; effects and directions that rest on them are not to be trusted. Give such variables a transform in the "
-    "data dictionary under which lines are straight, or cut them into levels",
+    "place; effects and directions that rest on them are not to be trusted. A transform of the data dictionary may "
+    "make such lines straight; for a U, make a column of levels at the sites, such as low, normal and high"
+    "{gaps:?. (Where values are missing by what the other variable is, a line looks curved, too)}",
     "curved_or_open": "straight lines with Gaussian noise do not describe {curves:few 4}: effects there are curved, or "
-    "noise is not Gaussian, and an edge that the data leave open has the other direction",
+    "noise is not Gaussian, and an edge that the data leave open has the other direction"
+    "{gaps:?; where values are missing by what the other variable is, a line looks curved, too}",
     "curve": "how {target} depends on {source} (a curve explains a further {share:percent} of it{apart:?; no edge})",
     "levels": "whether linear effects and Gaussian noise fit {variables:quoted 4}, whose values are levels: they do so "
     "roughly at best",

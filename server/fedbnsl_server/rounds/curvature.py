@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, SparseMatrix
-from fedbnsl.rounds.curvature import NUMBERS_A_PAIR, Answer, Task, pairs_of
+from fedbnsl.rounds.curvature import NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared
@@ -42,7 +42,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The state with what the test says."""
     total = np.sum([answer.sums for answer in answers.values()], axis=0)
-    return replace(state, curvature=curvature_of(total, _pairs(task, run), run.mask.columns.names))
+    columns = run.mask.columns
+    possible = n_possible(task.graph.support(), columns, run.plan.numbers(columns))
+    return replace(state, curvature=curvature_of(total, _pairs(task, run), columns.names, possible))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

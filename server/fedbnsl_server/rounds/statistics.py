@@ -75,8 +75,9 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if bool(answer.spreads.size) != run.plan.leaves_out_outlying or (answer.spreads > LARGEST).any():
         return "has spreads where the plan does not ask for them, none where it does, or one that is too large"
     far = np.bincount(answer.far[:, 0], weights=answer.far[:, 2], minlength=len(run.mask.allowed))
-    if far.size and (far > np.where(run.plan.numbers(run.mask.columns), answer.complete_rows, 0.0)).any():
-        return "has more far values than rows, or far values of levels"
+    told = run.plan.numbers(run.mask.columns) & (answer.spreads > 0.0) if answer.spreads.size else False
+    if (far > np.where(told, answer.complete_rows, 0.0)).any():
+        return "has more far values than rows, or far values of levels or of a column without a spread"
     if (answer.n_values > answer.complete_rows).any() or bool(answer.n_values.size) > run.plan.completes:
         return "has counts of values that the plan has not, or more than it has rows"
     whole = answer.complete_rows >= 1.0 and answer.complete_rows == int(answer.complete_rows)
@@ -128,7 +129,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     pooled = np.where(constant, 1.0, pooled)
     state = replace(state, unused=Unused(tuple(np.flatnonzero(constant).tolist())))
     if limits.size:  # their standard deviations are those of the outlying values
-        pooled = np.where(np.isfinite(limits), spreads**2, pooled)
+        pooled = np.where(np.isfinite(limits) & (spreads**2 > 1 / LARGEST), spreads**2, pooled)
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
     return in_units(state, Units(centres, scales, limits))
 
@@ -140,20 +141,19 @@ def _without_outlying(
     none = np.empty(0)
     if not run.plan.leaves_out_outlying:
         return state, none, none
-    d = len(run.mask.allowed)
+    d, of_sites = len(run.mask.allowed), np.stack([answer.spreads for answer in answers.values()])
     rows = np.repeat(np.array(run.rows(answers), dtype=np.float64)[:, None], d, axis=1) if values is None else values
-    spreads = weighted_median(np.stack([answer.spreads for answer in answers.values()]), rows)
     far = np.concatenate([answer.far for answer in answers.values()])
-    n_values = rows.sum(axis=0)
+    n_values = (rows * (of_sites > 0.0)).sum(axis=0)
     limits = np.full(d, np.inf)
     for k in np.unique(far[:, 0]).tolist():
         _, bins, counts = far[far[:, 0] == k].T
-        limits[k] = limit(bins, counts, float(spreads[k]), float(n_values[k]))
+        limits[k] = limit(bins, counts, float(n_values[k]))
     if not np.isfinite(limits).any():
         return state, none, none
     outlying = {site: _beyond(answer.far, limits).tolist() for site, answer in answers.items()}
     # Some rows have gaps from now on.
-    return replace(state, outlying=outlying, completion=Completion()), spreads, limits
+    return replace(state, outlying=outlying, completion=Completion()), weighted_median(of_sites, rows), limits
 
 
 def _beyond(far: Index, limits: Matrix) -> Index:

@@ -52,7 +52,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "outlying": dict(state.outlying),
-        "curvature": None if state.curvature is None else [state.curvature.n_tested, *state.curvature.curves],
+        "curvature": _head_of_curvature(state.curvature),
         "unused": asdict(state.unused),
         "memberships": [
             [one.site, one.n_samples, *(part.hex() for part in _bytes_of(one))] for one in state.memberships
@@ -162,8 +162,12 @@ def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
     return membership.certificate, membership.public_key, membership.signature
 
 
+def _head_of_curvature(told: Curvature | None) -> list[Any] | None:
+    return None if told is None else [told.n_tested, told.n_possible, *told.curves]
+
+
 def _curvature(told: list[Any] | None) -> Curvature | None:
-    return None if told is None else Curvature(told[0], tuple(Curve(*one) for one in told[1:]))
+    return None if told is None else Curvature(told[0], told[1], tuple(Curve(*one) for one in told[2:]))
 
 
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:

@@ -169,7 +169,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         refit_rounds.Answer(matrix, numbers),
         moments_rounds.Answer(numbers),
         scales_rounds.Answer(numbers),
-        statistics_rounds.Answer(numbers, np.abs(numbers), 12.5, numbers, numbers, np.array([[0, -7, 2], [0, 5, 1]])),
+        statistics_rounds.Answer(numbers, np.abs(numbers), 12.5, numbers, numbers, np.array([[0, 4, 2], [0, 5, 1]])),
         residual_rounds.Answer(numbers, b"a digest"),
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
         completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0, np.tile(-numbers, (len(numbers), 1)), 7),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedbnsl.plan.preparation import BINS_AN_OCTAVE, NORMAL, TAIL
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, NORMAL
 from fedbnsl_server.algorithm.outlying import limit, weighted_median
 
 SMOOTH = {
@@ -23,12 +23,14 @@ SMOOTH = {
 
 
 def limit_of(values):
-    """From which distance on values count as outlying, by a plain count of all of them."""
+    """From which distance on, in spreads, values count as outlying, by a plain count of all; and all distances."""
     distance = np.abs(values - np.median(values))
     spread = NORMAL * float(np.median(distance))
-    far = distance[distance >= TAIL * spread] if spread else np.empty(0)
-    bins, counts = np.unique(np.floor(BINS_AN_OCTAVE * np.log2(far)).astype(int), return_counts=True)
-    return limit(bins, counts, spread, len(values)), distance
+    if not spread:
+        return math.inf, distance
+    bins = np.floor(BINS_AN_OCTAVE * np.log2(np.maximum(distance / spread, 1e-9))).astype(int)
+    bins, counts = np.unique(bins[bins >= FIRST_BIN], return_counts=True)
+    return limit(bins, counts, len(values)), distance / spread
 
 
 @pytest.mark.parametrize("law", SMOOTH)
@@ -50,7 +52,7 @@ def test_one_per_cent_of_values_ten_standard_deviations_away_lie_apart(unit):
 def test_a_single_value_lies_apart_if_it_is_very_far():
     rng = np.random.default_rng(2)
     values = rng.standard_normal(2000)
-    assert limit_of(np.append(values, 20.0))[0] == math.inf, "t with few degrees of freedom has such values"
+    assert limit_of(np.append(values, 12.0))[0] == math.inf, "chance alone cannot be told from a slip"
     found, distance = limit_of(np.append(values, 1e7))
     assert (distance >= found).sum() == 1
 
@@ -72,3 +74,12 @@ def test_half_of_the_rows_have_at_most_the_weighted_median():
     long = [np.sort(np.repeat(values[:, k], rows[:, k].astype(int))) for k in range(3)]
     expected = [one[(len(one) - 1) // 2] for one in long]
     assert weighted_median(values, rows).tolist() == expected
+
+
+def test_a_few_slips_of_a_narrow_column_lie_apart():
+    rng = np.random.default_rng(5)
+    potassium = rng.normal(4.2, 0.45, 1200)
+    slipped = np.arange(0, 1200, 110)
+    potassium[slipped] /= 10.0
+    found, distance = limit_of(potassium)
+    assert np.flatnonzero(distance >= found).tolist() == slipped.tolist()

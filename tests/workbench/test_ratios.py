@@ -317,3 +317,14 @@ def test_an_ordinal_child_has_the_proportional_odds_of_the_joint_likelihood_with
 
     error = np.linalg.inv([[mixed(i, j) for j in used] for i in used])[0, 0] ** 0.5
     assert one["estimates"][0]["standard_error"] == pytest.approx(error, rel=0.01)
+
+
+@pytest.mark.parametrize("constant", [0.1, 0.7, 98.6])
+def test_a_parent_that_does_not_vary_at_one_site_ends_no_run_and_is_said_to_be_tested_in_part(
+    tmp_path: Path, constant: float
+) -> None:
+    at = tables()
+    at["there"][:, 0] = constant
+    found = learned(at, tmp_path / "run")
+    assert by_child(found)["smoker"]["estimates"]
+    assert any("ratios of" in text and "'smoker'" in text for text in found["verdict"]["not_tested"])

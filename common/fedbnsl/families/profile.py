@@ -13,6 +13,8 @@ _MOST_STEPS = 100
 _SMALL = 1e-20
 # Of the log-likelihood: less is rounding.
 _ROUNDING = 1e-12
+# Of the information about a coefficient, with known intercepts: what is left beside unknown ones.
+_LEFT = 1e-11
 
 
 class Profile(NamedTuple):
@@ -53,7 +55,8 @@ def profile(sums: Sums, n_intercepts: int) -> Profile:
     """
     a, J, U = n_intercepts, sums.information, sums.gradient
     by = np.linalg.lstsq(J[:a, :a], J[:a, a:], rcond=None)[0]
-    information = J[a:, a:] - J[a:, :a] @ by
-    return Profile(
-        sums.log_likelihood, sums.dispersion, U[a:] - by.T @ U[:a], np.asarray(information + information.T) / 2.0
-    )
+    information, gradient = J[a:, a:] - J[a:, :a] @ by, U[a:] - by.T @ U[:a]
+    # What the intercepts leave of a parent that does not vary here is rounding, of either sign.
+    told = information.diagonal() > _LEFT * J[a:, a:].diagonal()
+    information = np.where(told & told[:, None], information + information.T, 0.0) / 2.0
+    return Profile(sums.log_likelihood, sums.dispersion, np.where(told, gradient, 0.0), information)

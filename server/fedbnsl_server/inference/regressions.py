@@ -125,6 +125,9 @@ def advanced(before: Regression, told: Mapping[str, SiteSums], *, rounds_left: i
             return replace(after, step=gone_far, standing="unsettled" if last else "goes on")
     after = _taken(after, told)
     step, gain = _newton(after)
+    if not np.isfinite([*step.tolist(), gain]).all():  # information that hardly is any, beside a gradient
+        far = np.abs(after.gradients / after.scales).max(axis=1)
+        return replace(after, odd=tuple(told)[int(far.argmax())], standing="inconsistent")
     size = _size(step, after)
     nearly = _NEARLY_WITH_RIDGE if after.penalty else _NEARLY
     if gain < (nearly if last else _SETTLED):
@@ -153,7 +156,7 @@ def _taken(after: Regression, told: Mapping[str, SiteSums]) -> Regression:
         log_likelihoods=np.array([one.log_likelihood for one in told.values()]),
         gradients=np.stack([one.gradient for one in told.values()]),
         information=information,
-        dispersion=sum(one.dispersion for one in told.values()),
+        dispersion=sum(one.dispersion for one in informative),
         identified=identified,
     )
 
@@ -194,8 +197,9 @@ def _newton(at: Regression) -> tuple[Matrix, float]:
     """(q,) step and what it gains, twice the log-likelihood: its squared length in standard errors."""
     pull = at.penalty * at.scales**2
     gradient = at.gradients.sum(axis=0) - pull * at.at
-    step = _inverse(at.information + np.diag(pull))[0] @ gradient
-    return step, max(float(step @ gradient), 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = _inverse(at.information + np.diag(pull))[0] @ gradient
+        return step, max(float(step @ gradient), 0.0)
 
 
 def _shorter(before: Regression, told: Mapping[str, SiteSums]) -> Matrix | None:

@@ -75,6 +75,7 @@ def assumption_checks(
             *_tests_of_residuals(columns, confidence, unused),
             *[(False, note("no_lines"))] * plan.counted,
             *_tests_between_sites(columns, confidence, completion, by_ratios, counted=plan.counted),
+            *_ratios_tested_in_part(ratios),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
@@ -314,6 +315,16 @@ def _arbitrary(confidence: Confidence, pairs: Index) -> Mask:
     """(k,) which of (k, 2) pairs have a column that is a function of others: rounding decides their coefficients."""
     of_functions = np.flatnonzero(confidence.related.any(axis=0)) if confidence.related.size else np.empty(0, np.int64)
     return np.asarray(np.isin(pairs, of_functions).any(axis=1))
+
+
+def _ratios_tested_in_part(ratios: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, Note]]:
+    """Children of whose ratios fewer degrees of freedom were tested than sites and ratios have."""
+    told = [one for one in ratios if one["agreement"]]
+    whole = [(len(one["sites"]) - 1) * sum(each["interval"] is not None for each in one["estimates"]) for one in told]
+    degrees = [one["agreement"]["degrees"] for one in told]
+    names = [one["child"] for one, n, k in zip(told, whole, degrees, strict=True) if k < n - 0.5]
+    if names:
+        yield False, note("ratios_tested_in_part", names=names)
 
 
 def _into(columns: Columns, confidence: Confidence, children: Iterable[str]) -> Mask:

@@ -200,6 +200,8 @@ _CHECKS: Mapping[str, str] = {
     "sites_uncompared": "whether each site agrees on every variable: {lacking:few 8}",
     "site_lacks": "{site} has no value of {names:quoted 4}",
     "site_lacks_pairs": "{site} has no row with both {pairs:few 2}",
+    "ratios_tested_in_part": "whether all sites have all ratios of {names:quoted 4}: some parents, or levels, hardly "
+    "vary at some sites",
     "no_moments_of_sites": "the coordinator has no moments of several sites to compare",
     "too_few_events": "too few rows of a site are expected to have the rarer value{functions:?, or a variable is a "
     "function of others}",

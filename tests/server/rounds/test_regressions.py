@@ -161,3 +161,18 @@ def test_numbers_without_any_sense_end_no_run() -> None:
             }
         )
         assert found.standing in ("settled", "unsettled", "inconsistent")
+
+
+def test_a_gradient_beside_hardly_any_information_is_named_and_asks_for_no_impossible_step() -> None:
+    found = advanced(begun((1,), (0,), np.ones(1)), {
+        "a": SiteSums(100, -70.0, np.zeros(1), np.zeros((1, 1)), 0.0),
+        "b": SiteSums(100, -70.0, np.array([1e29]), np.array([[1e-300]]), 0.0),
+    }, rounds_left=5)  # fmt: skip
+    assert (found.standing, found.odd) == ("inconsistent", "b")
+    assert np.isfinite(found.asked).all()
+
+
+def test_the_dispersion_is_that_of_the_sites_whose_rows_count() -> None:
+    nothing = SiteSums(900, -300.0, np.zeros(1), np.zeros((1, 1)), 9000.0)
+    found = played(lambda t, beta: {"a": A(beta)._replace(dispersion=150.0), "b": nothing})
+    assert (found.rows, found.dispersion) == (150, 150.0)

@@ -27,7 +27,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from fedbnsl.protocol.messages import Covariances
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import BLOCK_BYTES
 from fedbnsl_client.losses.pattern_groups import Batch, PatternGroups
 
@@ -213,7 +213,17 @@ class Patterns:
         residual = (by_S @ weighted + by_SK @ expected) / self.n_samples if by.means.size else np.empty(0)
         means = np.zeros(len(S))
         means[varies] = mean
+        if own_means:
+            # Exactly: where other columns determine one, as levels that only one site has, rounding is not small.
+            moments[self._constant] = 0.0
+            moments[:, self._constant] = 0.0
         return Completed(np.asarray(moments + moments.T) / 2.0, residual, log_likelihood, means)
+
+    @cached_property
+    def _constant(self) -> Mask:
+        """(d,) columns that have the same value in all records, without a gap."""
+        squares, complete = self.pair_products(own_means=True).diagonal(), self.pair_counts.diagonal() == self.n_samples
+        return np.asarray(complete & (squares <= _RIDGE * (squares + self._means**2)))  # more than rounding varies
 
     @cached_property
     def _means(self) -> Matrix:

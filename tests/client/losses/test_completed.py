@@ -187,6 +187,23 @@ def test_own_means_are_those_of_each_row_by_itself_where_others_determine_a_colu
     np.testing.assert_allclose(found[of_here], moments[of_here], rtol=1e-5, atol=1e-5)
 
 
+def test_levels_that_only_other_sites_have_are_exactly_zero_in_the_moments() -> None:
+    # Another site has but these two levels, so that their columns sum to one: their covariances are singular.
+    X, S_xy = _table(300, 2, 0.2)
+    S = np.zeros((4, 4))
+    S[:2, :2] = 0.123 * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    S[2:, 2:] = S_xy
+    S[2:, :2] = np.outer([0.3, -0.2], [0.123, -0.123])
+    S[:2, 2:] = S[2:, :2].T
+    both = Patterns.of(np.hstack([np.full((len(X), 1), 0.0), np.full((len(X), 1), 1.0), X]))
+    found = both.completed(Covariances(S, _NO_MEANS), own_means=True)
+    assert not found.moments[:2].any()
+    assert not found.moments[:, :2].any()
+    given = S[2:, 2:] - np.outer(S[2:, 0], S[0, 2:]) / S[0, 0]
+    alone = Patterns.of(X).completed(Covariances(given, _NO_MEANS), own_means=True)
+    np.testing.assert_allclose(found.moments[2:, 2:], alone.moments, rtol=1e-5, atol=1e-6)
+
+
 def test_columns_without_a_value_change_nothing_of_the_others() -> None:
     for seed in range(100):  # a mean of such a column, from rounding alone, spoils the others for few of them
         X, S = _table(60, 5, 0.0, seed)

@@ -60,6 +60,8 @@ LEVEL = 0.01
 _ODD_LEVEL, _AGREE_LEVEL = 1e-4, 0.2
 # Differences between variances that are larger than chance gives Gaussian columns less often than this count in full.
 _KURTOSIS_LEVEL = 0.01
+# Times the median of 2 + k over the columns; from there on a column tells nothing of the others.
+_STANDS_OUT = 20.0
 # Beyond so many numbers, pairs without an edge are not compared.
 _MOST_COMPARED = 5_000_000
 
@@ -238,14 +240,18 @@ class _Kurtosis:
     """Excess kurtosis of residuals, by how much their variances differ between sites."""
 
     rows: Matrix  # (P, d) of the sites, as many as are worth as much for a mean square of a residual
-    typical: float  # over all columns that are not zeros and ones
+    typical: float  # over the columns that are not zeros and ones, but for those that stand out
 
     @classmethod
     def of(cls, variances: Matrix, rows: Matrix, continuous: Mask) -> Self:
         """From (P, d) residual variances."""
         own, _ = _excess(variances, rows)
         own = own[continuous & np.isfinite(own)]
-        return cls(rows, max(float(own.mean()), 0.0) if own.size else 0.0)
+        if not own.size:
+            return cls(rows, 0.0)
+        # A column in another unit at one site is no sign that others have heavy tails: it would hide what differs there.
+        kept = own + 2.0 <= _STANDS_OUT * max(float(np.median(own)) + 2.0, 2.0)
+        return cls(rows, max(float(own[kept].mean()) if kept.any() else 0.0, 0.0))
 
     def __call__(self, variances: Matrix, rows: Matrix | None = None) -> Matrix:
         """(K,) from (P, K) variances, and (P, K) rows; None: those of the residuals.

@@ -108,6 +108,19 @@ def test_yes_and_no_swapped_at_one_site_names_it_though_no_distance_of_moments_i
         assert agreement(tables, [False, False, True, False]).odd_site() == 2
 
 
+@pytest.mark.parametrize("n_sites", [3, 8])
+def test_a_column_in_another_unit_at_one_site_does_not_hide_what_is_swapped_between_others(n_sites: int) -> None:
+    """The unit multiplies a or d by 18."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        tables = [gaussian(rng, 450) for _ in range(n_sites)]
+        for X in tables:
+            X[:, 2] = X[:, 2] > 0.0
+        tables[0][:, 2] = 1.0 - tables[0][:, 2]
+        tables[0][:, [0, 3][seed % 2]] *= 18.0
+        assert [1, 2] in agreement(tables, [False, False, True, False]).where_odd(0).tolist()
+
+
 def test_sites_that_all_differ_and_two_sites_name_nobody() -> None:
     rng = np.random.default_rng(0)
     tables = [gaussian(rng, 2000) for _ in range(3)]

@@ -11,7 +11,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import Covariances, LocalUpdate, Loss, Membership, RoundTask, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl.rounds.kinds import LARGEST, may_be, stage
+from fedbnsl.rounds.kinds import LARGEST, may_be, most_rounds, stage
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import oddities
 from fedbnsl_client.privacy import randomness
@@ -99,6 +99,7 @@ class Participant:
         self._take_memberships(self._snapshot.memberships)
         self._take_covariances(self._snapshot.completed_by)
         self._rounds: dict[str, LocalRounds] = {}
+        self._answered: dict[str, set[int]] = {}  # the rounds of each kind, since this site has started
         self._learnt = 0
         self._answer: LocalUpdate | None = None
 
@@ -128,6 +129,13 @@ class Participant:
         self._take_covariances(task.completed_by)
         if not may_be(self._plan, task.round, kind):
             raise LocalProtocolError(f"round {task.round} ({kind}) is not in the plan")
+        # `may_be` allows every kind in many rounds where iterations come before: their number holds by a count.
+        answered = self._answered.setdefault(kind, set())
+        if len(answered - {task.round}) >= (most := most_rounds(self._plan, kind)):
+            raise RemoteProtocolError(
+                f"the coordinator asks for round {task.round} ({kind}); the plan has at most {most} rounds of this "
+                "kind, and this site has answered them"
+            )
         if task.content.of_records:
             self._problem.summed_with()  # before anything is paid: each refusal later on would cost a payment
         if kind not in self._rounds:
@@ -138,6 +146,7 @@ class Participant:
             self._learn_from_past(rounds, task)
         rounds.begin(task, self._answer)
         self._answer = self._exact(rounds, task) if self._plan.privacy is None else self._private(rounds, task)
+        answered.add(task.round)
         return self._answer
 
     def _take_units(self, units: Units | None) -> None:

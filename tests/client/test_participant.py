@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from fedbnsl.errors import StaleRoundError
+from fedbnsl.errors import RemoteProtocolError, StaleRoundError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import FindingCode, LocalUpdate, RoundTask, SiteState, TableFinding
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
+from fedbnsl.rounds import curvature as curvature_rounds
+from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.rounds.scales import Answer
 from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.dataset import Dataset
@@ -83,3 +85,20 @@ def test_what_is_odd_follows_its_columns():
     assert [one.finding for one in odd_table().reordered([names[0], names[4]]).odd] == [
         TableFinding(FindingCode.MEANS_FAR_FROM_ZERO, (1,))
     ]
+
+
+def test_no_more_rounds_of_a_kind_are_answered_than_the_plan_has():
+    """With EM before, a round of each kind may have many numbers."""
+    levels = {"a": {}, "b": {}, "sick": {"kind": "binary", "levels": ["no", "yes"]}}
+    plan = Plan.load("standard", ["regressions_rounds=3"]).with_settings(dictionary=levels)
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=(50, 2)), rng.integers(0, 2, 50)])
+    site = Participant("site-1", Dataset(("a", "b", "sick"), X), plan)
+    family = regressions_rounds.Task((regressions_rounds.Family((2,), (0,)),), np.zeros(1))
+    curves = curvature_rounds.Task(SparseMatrix.zeros(3))
+    for first, most, content in ((30, 1, curves), (40, 3, family)):
+        for t in range(first, first + most):
+            told = site.handle(RoundTask(t, content, contributed=False))
+            assert site.handle(RoundTask(t, content, contributed=False)) is told, "a repeated round is no further one"
+        with pytest.raises(RemoteProtocolError, match=f"the plan has at most {most} rounds of this kind"):
+            site.handle(RoundTask(first + most, content, contributed=False))

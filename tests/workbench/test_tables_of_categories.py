@@ -189,6 +189,11 @@ def test_required_parents_whose_table_is_too_large_are_refused_by_name() -> None
     plan = Plan.load("standard").with_dictionary(dictionary(levels), origin="here")
     with pytest.raises(PlanError, match="the table of 'x' and 'y' and 'z' has more than 5000 cells"):
         plan.with_settings(knowledge=knowledge)
+    many = Plan.load("standard").with_dictionary(dictionary(dict.fromkeys("abcdefghi", 2)), origin="here")
+    knowledge_of = [[[source, "i"] for source in "abcdefgh"[:k]] for k in (7, 8)]
+    many.with_settings(knowledge={"required": knowledge_of[0]})
+    with pytest.raises(PlanError, match="or 8 variables"):
+        many.with_settings(knowledge={"required": knowledge_of[1]})
     plan.with_settings(knowledge=knowledge, counts_rounds=0)
 
 

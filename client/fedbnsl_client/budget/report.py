@@ -1,14 +1,16 @@
 """Report what a site's datasets have spent and have left, and what a run of a plan would cost."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fedbnsl.console.wording import counted
 from fedbnsl.graphs.family_moments import FEW_COLUMNS
+from fedbnsl.plan.limits import MOST_IN_TABLE
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
-from fedbnsl.plan.preparation import MOST_EM_ROUNDS
+from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
@@ -53,45 +55,69 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     With `every` also the settings that are the defaults.
     """
     if plan.privacy is None:
-        lines = ["no privacy: the weights that it sends are exact functions of the table"]
-        if not dataset.public:
-            lines.append("no privacy: once it has run, no private run can use this table any more, whatever its budget")
-        if plan.preparation is not None:
-            used = "have a value, in each column too" if plan.completes else "are complete"
-            lines.append(f"no privacy: it tells how many rows {used}, and the exact variance of every column")
-        if plan.completes:
-            lines.append(
-                "no privacy: if any site lacks a value, it sends for all pairs of columns their mean product and how "
-                "many rows have both, how the mean of one differs between rows with and without the other, and how "
-                f"many rows are complete; then, in up to {MOST_EM_ROUNDS} rounds, the mean products expected "
-                "under the covariances of all sites, and how likely its values are under them"
-            )
-        lines.append(
-            "no privacy: it tells which columns have means far from zero, look like categories or row numbers, or hold "
-            "what looks like a code of a missing value; whether many records have an equal one; and, where rows of a "
-            "group count as independent, how many groups there are"
-        )
-        if plan.moments_rounds:
-            pairs = "neighbouring variables, of those with a common neighbour, and of those that knowledge keeps apart"
-            if plan.moments_rounds > 1:
-                pairs = f"all pairs of columns, or, of more than {FEW_COLUMNS} columns, those of {pairs}"
-            lines.append(
-                "no privacy: after the ADMM rounds it sends exact second moments: every variable's mean square, and "
-                f"the mean products of {pairs}"
-                + ", within a row and between two rows of a group"
-                * plan.sends_between_rows
-            )
-        if plan.has_ratios:
-            lines.append(
-                f"no privacy: at the end, in up to {plan.regressions_rounds} rounds, it tells how likely its values of "
-                "binary, nominal, ordinal and count variables are in regressions on the variables that edges lead "
-                "from, with exact gradients and curvatures"
-            )
+        lines = [f"no privacy: {one}" for one in _released_exactly(plan, public=dataset.public)]
     elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:
         lines = _cost_lines(plan, dataset, registered, ledger.payments.spending(dataset.id))
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
+
+
+def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
+    """What a run without privacy tells of the table, a clause for each kind of release."""
+    yield "the weights that it sends are exact functions of the table"
+    if not public:
+        yield "once it has run, no private run can use this table any more, whatever its budget"
+    if plan.preparation is not None:
+        used = "have a value, in each column too" if plan.completes else "are complete"
+        yield f"it tells how many rows {used}, and the exact variance of every column"
+    if plan.leaves_out_outlying:
+        yield (
+            "it tells the median distance of every number's values from their median, and how many of them lie "
+            f"{2.0 ** (FIRST_BIN / BINS_AN_OCTAVE):.2g} times the standard deviation that this suggests or more from it, by how far"
+        )
+    if plan.completes:
+        yield (
+            "if any site lacks a value, it sends for all pairs of columns their mean product and how many rows have "
+            "both, how the mean of one differs between rows with and without the other, and how many rows are "
+            f"complete; then, in up to {MOST_EM_ROUNDS} rounds, the mean products expected under the covariances of "
+            "all sites, and how likely its values are under them"
+        )
+    yield (
+        "it tells which columns have means far from zero, look like categories or row numbers, or hold what looks like "
+        "a code of a missing value; whether many records have an equal one; and, where rows of a group count as "
+        "independent, how many groups there are"
+    )
+    if plan.refit_rounds:
+        yield (
+            "after the ADMM rounds it sends exact least-squares weights along the learned edges, and the variance of "
+            "every column that they leave"
+        )
+    if plan.moments_rounds:
+        pairs = "neighbouring variables, of those with a common neighbour, and of those that knowledge keeps apart"
+        if plan.moments_rounds > 1:
+            pairs = f"all pairs of columns, or, of more than {FEW_COLUMNS} columns, those of {pairs}"
+        yield (
+            "after the ADMM rounds it sends exact second moments: every variable's mean square, and the mean products "
+            f"of {pairs}" + ", within a row and between two rows of a group" * plan.sends_between_rows
+        )
+    if plan.counted:
+        yield (
+            f"in {counted(plan.counts_rounds, 'round')} it sends exact contingency tables: how many records have each "
+            f"combination of levels, of all pairs of variables and of sets of up to {MOST_IN_TABLE}, also where it is "
+            "one record"
+        )
+    if plan.looks_for_curves:
+        yield (
+            "at the end it sends exact sums over its rows of residuals times steps of other columns, and of squared "
+            "residuals times products of two steps, along with how many rows these are"
+        )
+    if plan.has_ratios:
+        yield (
+            f"at the end, in up to {plan.regressions_rounds} rounds, it tells how likely its values of binary, "
+            "nominal, ordinal and count variables are in regressions on the variables that edges lead from, with "
+            "exact gradients and curvatures"
+        )
 
 
 def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.limits import MOST_CELLS as MOST_CELLS
 from fedbnsl.plan.limits import MOST_CELLS_A_ROUND as MOST_CELLS_A_ROUND
+from fedbnsl.plan.limits import MOST_IN_TABLE as MOST_IN_TABLE
 from fedbnsl.protocol.sparse import Index
 
 VariableSet = tuple[int, ...]
@@ -30,6 +31,11 @@ def cells_of(variables: Sequence[int], levels: Index) -> int:
     for v in variables:  # not np.prod, which overflows without a word
         found *= int(levels[v])
     return found
+
+
+def is_too_large(variables: Sequence[int], levels: Index) -> bool:
+    """Whether no site is asked for the table of a set."""
+    return len(variables) > MOST_IN_TABLE or cells_of(variables, levels) > MOST_CELLS
 
 
 def shape_of(variables: Sequence[int], levels: Index) -> tuple[int, ...]:

@@ -26,3 +26,6 @@ MOST_CELLS = 5_000
 
 MOST_CELLS_A_ROUND = 1_000_000
 """Of all tables of one round, empty cells included."""
+
+MOST_IN_TABLE = 8
+"""Variables of such a table, a child and its parents: with more, most records would have a cell for themselves."""

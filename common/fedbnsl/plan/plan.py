@@ -28,6 +28,7 @@ from fedbnsl.plan.limits import (
     MOST_CELLS,
     MOST_CELLS_A_ROUND,
     MOST_CURVATURE_NUMBERS,
+    MOST_IN_TABLE,
     MOST_REGRESSION_NUMBERS,
 )
 from fedbnsl.plan.plan_file import read_settings, read_toml
@@ -446,7 +447,8 @@ class Plan(BaseModel):
 
         Sums over all sites have no robust rule, and chance is not known where rows of a group count one by one.
         """
-        if self.dictionary and sum(not entry.has_levels for entry in self.dictionary.root.values()) < 2:
+        variables = [entry for entry in self.dictionary.root.values() if entry.is_variable]
+        if self.dictionary and sum(not entry.has_levels for entry in variables) < 2:
             return "levels"
         if self.consensus != "mean":
             return "consensus"
@@ -708,7 +710,8 @@ def _broken_rules(plan: Plan) -> Iterator[tuple[str, str]]:
         fewer = f"fewer than {FEWEST_FOR_ROBUST} sites in a round (n_participants, quorum)"
         yield "consensus", f"mean with {fewer}: of two, nothing tells which one is wrong"
     if large := next(_uncountable_families(plan), ""):
-        yield "counts_rounds", f"0, or fewer parents required: the table of {large} has more than {MOST_CELLS} cells"
+        limits = f"{MOST_CELLS} cells or {MOST_IN_TABLE} variables"
+        yield "counts_rounds", f"0, or fewer parents required: the table of {large} has more than {limits}"
     if plan.refit_threshold > plan.threshold and not plan.moments_rounds:
         yield "refit_threshold", "at most threshold"
     if plan.send_step and not (math.frexp(plan.send_step)[0] == 0.5 and 2.0**-32 <= plan.send_step <= 1.0):
@@ -737,7 +740,8 @@ def _uncountable_families(plan: Plan) -> Iterator[str]:
     for source, target in plan.knowledge.required if plan.counted else ():
         parents.setdefault(target, {target}).add(source)
     for family in parents.values():
-        if math.prod(len(plan.dictionary[name].levels) for name in family if name in plan.dictionary) > MOST_CELLS:
+        cells = math.prod(len(plan.dictionary[name].levels) for name in family if name in plan.dictionary)
+        if cells > MOST_CELLS or len(family) > MOST_IN_TABLE:
             yield " and ".join(map(repr, sorted(family)))
 
 

@@ -81,6 +81,8 @@ class Preparation(BaseModel):
             yield "a row with a missing value counts as zeros"
         else:
             yield f"rows with a missing value are left out, at most {self.missing_most:.0%} of them"
+        if self.outlying == "missing" and (private or self.missing != "em"):
+            yield "values that lie far apart from all others count like them (only missing = 'em' leaves them out)"
         yield "sites weigh as their rows" if self.weighting == "rows" else "every site has the same weight"
 
     @property

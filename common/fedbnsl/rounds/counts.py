@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, PARTS, VariableSet
+from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, MOST_IN_TABLE, PARTS, VariableSet
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding
 from fedbnsl.protocol.messages import Content, Yields
@@ -28,7 +28,7 @@ class Task(Content):
     """The sets whose tables are asked for; none once the search needs no more."""
 
     sizes: Index
-    """(S,) how many variables each set has, at least 1."""
+    """(S,) how many variables each set has, 1 to `MOST_IN_TABLE`."""
     variables: Index
     """Positions of their variables, one set after the other, ascending in each."""
 
@@ -92,6 +92,8 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
     task = Task(np.array(wire.counts.size, dtype=np.int64), np.array(wire.counts.variable, dtype=np.int64))
     if (task.sizes < 1).any() or task.sizes.sum() != task.variables.size or (task.variables >= n_variables).any():
         raise MalformedMessageError(f"{task.variables.size} variables in {task.sizes.size} sets, or one that is none")
+    if (task.sizes > MOST_IN_TABLE).any():
+        raise MalformedMessageError(f"a set of {task.sizes.max()} variables; a table has at most {MOST_IN_TABLE}")
     if any(list(one) != sorted(set(one)) for one in task.sets):
         raise MalformedMessageError("a set whose variables are not in ascending order")
     return task

@@ -95,6 +95,11 @@ def n_rounds(plan: Plan, iterations: Iterations = NO_ITERATIONS) -> int:
     return sum(kind.n_rounds(plan) for kind in KINDS.values()) + sum(iterations.values())
 
 
+def most_rounds(plan: Plan, kind: str) -> int:
+    """Rounds of a kind that a run may have, iterations included; 0: the plan has no such rounds."""
+    return KINDS[kind].n_rounds(plan) + _most_iterations(KINDS[kind], plan)
+
+
 def most_iterations(plan: Plan) -> int:
     """Rounds that a run may have in addition, of the iterated kinds."""
     return sum(_most_iterations(kind, plan) for kind in KINDS.values())
@@ -122,7 +127,7 @@ def may_be(plan: Plan, t: int, kind: str) -> bool:
     for name, one in KINDS.items():
         own, more = one.n_rounds(plan), _most_iterations(one, plan)
         if name == kind:
-            return fewest_before < t <= most_before + own + more
+            return own + more > 0 and fewest_before < t <= most_before + own + more
         fewest_before, most_before = fewest_before + own, most_before + own + more
     return False
 

@@ -11,6 +11,7 @@ from fedbnsl.plan.preparation import MOST_EM_ROUNDS
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import FindingCode
+from fedbnsl.rounds.kinds import KINDS, most_rounds
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
@@ -145,3 +146,39 @@ def test_every_warning_about_a_table_that_leaves_the_site_is_said(ledger: Ledger
     }
     assert set(told) == set(FindingCode)
     assert all(words in said for words in told.values())
+
+
+def test_every_kind_of_round_of_a_run_without_privacy_is_said_and_no_other(ledger: Ledger) -> None:
+    told = {
+        "statistics": "the exact variance of every column",
+        "completion": "the mean products expected under the covariances of all sites",
+        "admm": "the weights that it sends are exact functions",
+        "refit": "exact least-squares weights along the learned edges",
+        "moments": "exact second moments",
+        "counts": "in 5 rounds it sends exact contingency tables: how many records have each combination of levels",
+        "curvature": "exact sums over its rows of residuals times steps of other columns",
+        "regressions": "in regressions on the variables that edges lead from",
+    }
+    levels = {name: {"kind": "binary", "levels": ["no", "yes"]} for name in "ab"}
+    standard = Plan.load("standard")
+    plans = [standard, Plan.load("lean"), Plan(), standard.with_settings(dictionary=levels)]
+    seen = set[str]()
+    for plan in plans:
+        said = "\n".join(approval_lines(plan, DATA, ledger))
+        of_run = {kind for kind in KINDS if most_rounds(plan, kind)}
+        assert {kind for kind, words in told.items() if words in said} == of_run
+        seen |= of_run
+    assert seen == set(told), "keys, scales and residual_moments are of private runs"
+
+
+def test_counts_of_far_values_are_said_where_they_are_sent_and_where_the_setting_does_nothing(ledger: Ledger) -> None:
+    sent, kept = "1.4 times the standard deviation", "far apart from all others count like them"
+    for settings, is_sent, is_vain in (
+        ([], True, False),
+        (["preparation.outlying='keep'"], False, False),
+        (["preparation.missing='complete-cases'"], False, True),
+    ):
+        said = "\n".join(approval_lines(Plan.load("standard", settings), DATA, ledger))
+        assert ((sent in said), (kept in said)) == (is_sent, is_vain)
+    private = Plan.load("private", ["preparation.outlying='missing'"], epsilon=1.0)
+    assert kept in " ".join(private.preparation_lines())

@@ -335,3 +335,14 @@ def test_a_run_over_impossible_variables_is_refused(variables: list[str]) -> Non
     wire = federation.JoinReply(run=1, variable=variables, local_weights=empty, consensus_dual=empty)
     with pytest.raises(MalformedMessageError):
         codec.decode_join_reply(parsed(federation.JoinReply, wire))
+
+
+def test_a_table_of_more_variables_than_a_search_uses_is_refused() -> None:
+    """Nearly every record would have a cell for itself."""
+    for size, is_refused in ((8, False), (9, True), (12, True)):
+        wire = federation.Task(round=1, counts=federation.CountsTask(size=[size], variable=range(size)))
+        if is_refused:
+            with pytest.raises(MalformedMessageError, match=f"a set of {size} variables; a table has at most 8"):
+                codec.decode_task(parsed(federation.Task, wire), n_variables=12)
+        else:
+            codec.decode_task(parsed(federation.Task, wire), n_variables=12)

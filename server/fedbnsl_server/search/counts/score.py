@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedbnsl.graphs.contingency import MOST_CELLS, VariableSet, cells_of
+from fedbnsl.graphs.contingency import MOST_CELLS, VariableSet, is_too_large
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.search.counts.tables import TableSource
 
@@ -80,7 +80,7 @@ class Gains:
 
     def _gain(self, child: int, parents: VariableSet) -> float:
         family = tuple(sorted((child, *parents)))
-        if cells_of(family, self.levels) > MOST_CELLS:
+        if is_too_large(family, self.levels):
             return -math.inf
         table = self.source.table(family)
         if table is None:

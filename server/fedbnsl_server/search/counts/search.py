@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 
 from fedbnsl.graphs.class_members import consistent_extension
-from fedbnsl.graphs.contingency import MOST_CELLS, MOST_CELLS_A_ROUND, VariableSet, cells_of
+from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, VariableSet, cells_of, is_too_large
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.family_moments import within_two_steps
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
@@ -233,7 +233,7 @@ def _within_limits(sets: Iterable[VariableSet], levels: Index) -> tuple[Variable
     found, cells = list[VariableSet](), 0
     for one in dict.fromkeys(sets):
         size = cells_of(one, levels)
-        if size <= MOST_CELLS and cells + size <= MOST_CELLS_A_ROUND and len(found) < _MOST_SETS:
+        if not is_too_large(one, levels) and cells + size <= MOST_CELLS_A_ROUND and len(found) < _MOST_SETS:
             found.append(one)
             cells += size
     return tuple(found)

@@ -74,7 +74,8 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
     if plan.leaves_out_outlying:
         yield (
             "it tells the median distance of every number's values from their median, and how many of them lie "
-            f"{2.0 ** (FIRST_BIN / BINS_AN_OCTAVE):.2g} times the standard deviation that this suggests or more from it, by how far"
+            f"{2.0 ** (FIRST_BIN / BINS_AN_OCTAVE):.2g} times the standard deviation that this suggests or more from "
+            "it, by how far"
         )
     if plan.completes:
         yield (

@@ -249,7 +249,7 @@ class _Kurtosis:
         own = own[continuous & np.isfinite(own)]
         if not own.size:
             return cls(rows, 0.0)
-        # A column in another unit at one site is no sign that others have heavy tails: it would hide what differs there.
+        # A column in another unit at one site is no sign that others have heavy tails: it would hide differences there.
         kept = own + 2.0 <= _STANDS_OUT * max(float(np.median(own)) + 2.0, 2.0)
         return cls(rows, max(float(own[kept].mean()) if kept.any() else 0.0, 0.0))
 

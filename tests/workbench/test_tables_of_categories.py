@@ -1,7 +1,6 @@
 """Runs on tables of categories alone: counts decide about the graph, whatever the tables lack."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,23 +111,19 @@ def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -
     assert "records of each combination of levels were" in " ".join(shown.get().split())
 
 
-def test_rows_with_gaps_and_a_site_without_a_column_count_for_what_they_have(tmp_path: Path) -> None:
+def test_where_values_are_missing_the_graph_of_the_moments_stays_and_the_result_says_so(tmp_path: Path) -> None:
     tables = [table(1500, seed) for seed in range(3)]
     for k, X in enumerate(tables):
         X[np.random.default_rng(k).random(X.shape) < 0.08] = np.nan
-    assert is_true(run(tables, tmp_path / "gaps"))
-    tables[0][:, 3] = np.nan
-    described = dictionary(LEVELS)
-    plan = Plan.load("standard").with_dictionary(described, origin="here")
-    plan = plan.with_settings(n_participants=3, bootstrap=3, sites=("x", "y", "z"), absent={"x": ["d"]})
-    read = {
-        site: Dataset.of_values(NAMES, X, origin="here", dictionary=described, warn=False)
-        for site, X in zip("xyz", tables, strict=True)
-    }
-    read["x"] = replace(read["x"], absent=("d",))
-    result = simulate(plan, read, tmp_path / "absent")
-    assert is_true(result)
-    assert sum(row["records"] for row in result["categories"]["d"]["rows"]) == pytest.approx(3000, abs=1)
+    by_moments = run(tables, tmp_path / "moments", counts_rounds=0)
+    result = run(tables, tmp_path / "gaps")
+    for key in ("edges", "fit", "categories", "estimation"):
+        assert result[key] == by_moments[key], key
+    assumed = " ".join(result["verdict"]["assumed"])
+    assert "counted only where no value is missing" in assumed
+    assert "nothing about how a category depends on its parents" not in assumed
+    said = [text for text in result["verdict"]["not_testable"] if "linear effects" in text]
+    assert said == [text for text in by_moments["verdict"]["not_testable"] if "linear effects" in text]
 
 
 def test_a_constant_a_level_that_occurs_nowhere_and_a_copy_end_in_a_result_with_names(tmp_path: Path) -> None:

@@ -104,6 +104,10 @@ class AdmmState:
         }
         return {kind: n + goes_on[kind] for kind, n in self.iterations.items()}
 
+    def counts_follow(self, plan: Plan) -> bool:
+        """Whether counts decide about the graph of a run of the plan: only where no value is missing."""
+        return plan.counted and self.completion is None
+
     @property
     def completed_by(self) -> Covariances | None:
         """What completes rows with gaps in all later rounds; None: not yet known, or no row has one."""

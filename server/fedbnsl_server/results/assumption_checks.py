@@ -69,12 +69,13 @@ def assumption_checks(
     tested: list[Note] = []
     not_tested: list[Note] = []
     functions: list[list[str]] = []
+    by_counts = plan.counted and completion is None
     if confidence is not None:
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
-            *[(False, note("no_lines"))] * plan.counted,
-            *_tests_between_sites(columns, confidence, completion, by_ratios, counted=plan.counted),
+            *[(False, note("no_lines"))] * by_counts,
+            *_tests_between_sites(columns, confidence, completion, by_ratios, counted=by_counts),
             *_ratios_tested_in_part(ratios),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
@@ -94,13 +95,13 @@ def assumption_checks(
         ]
     return {
         "assumed": [
-            *_assumed(plan),
+            *_assumed(plan, by_counts=by_counts),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,
-        "not_testable": list(_not_testable(plan, columns, curvature)),
+        "not_testable": list(_not_testable(plan, columns, curvature, by_counts=by_counts)),
         "functions": functions,
         "directed_by": directions(edges),
         "draws": 0 if confidence is None else confidence.draws,
@@ -108,8 +109,10 @@ def assumption_checks(
     }
 
 
-def _assumed(plan: Plan) -> Iterator[Note]:
-    yield note("by_counts" if plan.counted else "linear_gaussian")
+def _assumed(plan: Plan, *, by_counts: bool) -> Iterator[Note]:
+    yield note("by_counts" if by_counts else "linear_gaussian")
+    if plan.counted and not by_counts:
+        yield note("gaps_not_counted")
     if plan.not_counted:
         yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
     if plan.preparation is None:
@@ -137,10 +140,10 @@ def _assumed(plan: Plan) -> Iterator[Note]:
         yield note("knowledge", given=known)
 
 
-def _not_testable(plan: Plan, columns: Columns, curvature: Curvature | None) -> Iterator[Note]:
+def _not_testable(plan: Plan, columns: Columns, curvature: Curvature | None, *, by_counts: bool) -> Iterator[Note]:
     """What no run can see in the sums that sites send; the first matters most."""
     yield note("hidden_causes")
-    if plan.counted:
+    if by_counts:
         yield from map(note, ("chosen_rows", "independent_rows"))
         return
     if levels := [name for name in columns.variables if name in plan.dictionary and plan.dictionary[name].has_levels]:

@@ -461,6 +461,7 @@ class RunRecorder:
             for site, t in self._turned_out.items()
             if site not in gone and site in contributed
         ]
+        found += warnings.of_sites_not_counted(self._state)
         found += warnings.of_too_much_noise(plan, rows, len(self._variables))
         found += data_quality(self._rounds)
         found += warnings.of_other_versions(self._site_versions)

@@ -68,6 +68,8 @@ _WARNINGS: Mapping[str, str] = {
     "weigh more than theirs, and nobody else can count its rows",
     "left_out": "{sites}: left out of the search of round {round} by the plan's consensus, as the {numbers} farthest "
     "from the other sites'",
+    "sites_not_counted": "{sites:few 8} missed a round of counts: graph, weights and intervals come from the other "
+    "sites alone",
     "ejected": "{site} was ejected{round:? after round {round}: later rounds went on without it, from what it had "
     "helped to find|: nothing of it is in the result}",
     "enrolment_ended": "{site} lost its enrolment after round {round}: what it had contributed stays in the result",
@@ -164,6 +166,8 @@ _CHECKS: Mapping[str, str] = {
     "are those of straight lines between levels; no common cause of two variables is missing",
     "not_counted": "straight lines describe how categories depend on each other: {names:quoted 8} {one:?is|are} no "
     "{one:?category|categories} of at most 70 levels, and records are counted only where all variables are",
+    "gaps_not_counted": "straight lines describe how categories depend on each other: records of each combination of "
+    "levels are counted only where no value is missing, and here some are",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
     "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "

@@ -11,6 +11,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import Units
 from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
 from fedbnsl_server.results.sentences import AFTER_THE_SEARCH, Note, note
@@ -44,6 +45,14 @@ def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: in
         )
         for k, (t, part) in enumerate(ended, 1)
     ]
+
+
+def of_sites_not_counted(state: AdmmState | None) -> Iterator[Note]:
+    """Sites that are in no table of categories, as they missed a round of counts."""
+    if state is None or state.counted is None or not state.counted.told:
+        return
+    if missed := [site for site in state.sites if site not in state.counted.told]:
+        yield note("sites_not_counted", sites=missed)
 
 
 def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> Iterator[Note]:

@@ -117,7 +117,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
     state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
-    return replace(state, moments=told) if run.plan.counted else state
+    return replace(state, moments=told) if state.counts_follow(run.plan) else state
 
 
 class FoundByCounts(NamedTuple):
@@ -135,7 +135,8 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
     columns, of_used = run.mask.columns.over(used), over_columns(state, used)
     run = replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=never_together(of_used, columns))
-    told = {site: np.nan_to_num(S[np.ix_(used, used)]) for site, S in state.moments.items()}
+    counted = state.moments.keys() if state.counted is None else state.counted.told.keys() & state.moments.keys()
+    told = {site: np.nan_to_num(S[np.ix_(used, used)]) for site, S in state.moments.items() if site in counted}
     weights, nothing = np.array(run.rows(told), dtype=np.float64), Task(SparseMatrix.zeros(len(used)))
     found, variance = _searched(of_used, told, weights, nothing, run, {}, given), np.zeros(d)
     variance[used] = found.residual_variance
@@ -221,12 +222,12 @@ def _searched(
             site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
         }
     if again is not None:
-        if last and plan.bootstrap and not plan.counted:
+        if last and plan.bootstrap and not state.counts_follow(plan):
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
     if given is not None:
         found = _in_units(found, state)
-    elif not last or plan.counted:  # counts go on from here
+    elif not last or state.counts_follow(plan):  # counts go on from here
         return _with_graph(state, found, run)
     rng = np.random.default_rng(plan.search_seed)
     confidence = confidence_of(

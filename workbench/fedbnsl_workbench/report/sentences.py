@@ -134,8 +134,11 @@ def estimation_words(run: ReportedRun) -> str:
         )
     if known["shares"]:
         draws = f" {told['draws']:,}" if told["draws"] else ""
+        drawn = "moments drawn again"
+        if run.result["categories"]:
+            drawn = "records drawn from the learned network (so that shares are too sure, and near ties do not show)"
         words.append(
-            f"Bootstrap shares say in which part of{draws} graphs, each searched from moments drawn again, the pair is "
+            f"Bootstrap shares say in which part of{draws} graphs, each searched from {drawn}, the pair is "
             "linked, and which way it points there."
         )
     if known["without"]:

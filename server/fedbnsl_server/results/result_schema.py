@@ -205,6 +205,7 @@ class Verdict(_Part):
     incomplete: Texts = []
     not_testable: Texts = ["common causes that no table has"]
     few_rows: Texts = []
+    outlying: Texts = []
     complete_cases: Texts = []
 
 

@@ -337,6 +337,7 @@ class RunRecorder:
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
+                "outlying": list(outlying_notes(outlying_of(state, names))),
                 "complete_cases": complete_cases(state, self._plan, columns),
             },
             "edges": edges,

@@ -28,7 +28,13 @@ _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> ta
 
 def at_the_head(result: Mapping[str, Any]) -> list[str]:
     """Warnings that summary and page have at their head, and so not among the others."""
-    return [*in_words(outliers(result["influence"])), *result["verdict"]["incomplete"], *result["verdict"]["few_rows"]]
+    verdict = result["verdict"]
+    return [
+        *in_words(outliers(result["influence"])),
+        *verdict["incomplete"],
+        *verdict["few_rows"],
+        *verdict["outlying"],
+    ]
 
 
 def print_summary(
@@ -125,7 +131,7 @@ def print_summary(
 
 
 def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
-    for text in (*verdict["incomplete"], *verdict["few_rows"]):
+    for text in (*verdict["incomplete"], *verdict["few_rows"], *verdict["outlying"]):
         console.print(Text(whole(text), style="bold red"), soft_wrap=True)
     if verdict["contradicted"]:
         told = " ".join(map(whole, verdict["contradicted"]))

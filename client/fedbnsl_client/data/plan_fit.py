@@ -19,6 +19,7 @@ from fedbnsl_client.data.checks import Oddity
 from fedbnsl_client.data.costly_columns import advice
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.mapped_array import RowsElsewhere, some_rows, sum_over_rows
+from fedbnsl_client.losses.between_rows import tells_of_pairs
 
 # A column with the same value in more than this share of its records is almost constant; so is, under a plan, one that
 # lies beyond its bound in so many of them, because every larger square counts as the bound.
@@ -228,12 +229,13 @@ def require_rows_here(table: Dataset, plan: Plan) -> None:
 def oddities(table: Dataset, plan: Plan) -> tuple[Oddity, ...]:
     """What is odd about a table under a plan.
 
-    Means matter only where nothing is taken off, and rows of a group only where they count as independent.
+    Means matter only where nothing is taken off, and rows of a group only where they count as independent: also where
+    they are of too few groups to tell how much they depend on each other.
     """
     without = set[FindingCode]()
     if plan.preparation is not None and plan.preparation.intercept != "none":
         without.add(FindingCode.MEANS_FAR_FROM_ZERO)
-    if plan.sends_between_rows:
+    if plan.sends_between_rows and tells_of_pairs(table.group_sizes):
         without.add(FindingCode.ROWS_OF_GROUPS)
     return tuple(one for one in table.odd if one.finding is None or one.finding.code not in without)
 

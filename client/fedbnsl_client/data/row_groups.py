@@ -37,7 +37,7 @@ _NO_ORDER = (
 
 @dataclass(frozen=True)
 class Belonging:
-    """How the rows of a table belong together; nothing of it leaves the site but the number of groups (see `rows`).
+    """How the rows of a table belong together; see `rows` and `losses.between_rows` for what of it leaves the site.
 
     Attributes
     ----------

@@ -5,6 +5,8 @@ It has m (m - 1) ordered pairs of rows. Between independent rows the mean produc
 the same, it is that within a row.
 
 Rows with gaps count by their conditional means, as EM completes them.
+
+The products of one group of two rows would give both rows: of fewer groups than FEWEST_GROUPS nothing is told.
 """
 
 from collections.abc import Callable
@@ -16,6 +18,9 @@ from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import row_blocks
 from fedbnsl_client.losses.pattern_groups import numbered
 
+FEWEST_GROUPS = 10
+"""Groups of more than one row, without which a site tells no products."""
+
 # Added to the diagonal of covariances, as a share of it: a column may be a function of others.
 _RIDGE = 1e-9
 
@@ -24,8 +29,13 @@ _RIDGE = 1e-9
 class BetweenRows:
     """What a table says of two rows of a group."""
 
-    products: Matrix  # (d, d) mean of x_i x_j' over ordered pairs of different rows; zeros where there is none
-    n_pairs: int  # how many there are
+    products: Matrix  # (d, d) mean of x_i x_j' over ordered pairs of different rows; zeros where none is told
+    n_pairs: int  # how many there are; 0: none, or of too few groups
+
+
+def tells_of_pairs(sizes: Index) -> bool:
+    """Whether enough of the (G,) groups have more than one row."""
+    return int((sizes > 1).sum()) >= FEWEST_GROUPS
 
 
 def between_rows(X: Matrix, sizes: Index, prepared: Callable[[Matrix], Matrix]) -> BetweenRows:
@@ -38,6 +48,8 @@ def between_rows(X: Matrix, sizes: Index, prepared: Callable[[Matrix], Matrix]) 
     prepared
         What makes (rows, d) prepared records without gaps of a block of the table.
     """
+    if not tells_of_pairs(sizes):
+        return BetweenRows(np.zeros((X.shape[1], X.shape[1])), 0)
     group, several = np.repeat(np.arange(len(sizes)), sizes), sizes > 1
     n_pairs = int((sizes * (sizes - 1)).sum())
     products, at = np.zeros((X.shape[1], X.shape[1])), 0
@@ -58,7 +70,7 @@ def between_rows(X: Matrix, sizes: Index, prepared: Callable[[Matrix], Matrix]) 
         products += sums[:-1].T @ sums[:-1] - x.T @ x
         last, held = int(own[-1]), sums[-1:]
     products += held.T @ held
-    return BetweenRows(products / max(n_pairs, 1), n_pairs)
+    return BetweenRows(products / n_pairs, n_pairs)
 
 
 def conditional_means(x: Matrix, S: Matrix) -> Matrix:

@@ -72,7 +72,7 @@ class Ordinal:
         s_u, s_l = _logistic(upper), _logistic(lower)
         # s(u) - s(l) = s(u) s(-l) (1 - exp(l - u)), which keeps its digits in both tails.
         gap = -np.expm1(np.minimum(np.where(np.isfinite(upper - lower), lower - upper, -np.inf), 0.0))
-        log_p = np.log(s_u) + np.log(_logistic(-lower)) + np.log(gap)
+        log_p = np.log(gap) - np.logaddexp(0.0, -upper) - np.logaddexp(0.0, lower)
         # d log p / du = s(-u) + 1 / (exp(u - l) - 1), and of l the same but for the sign, with s(l)
         with np.errstate(over="ignore", divide="ignore"):
             between = np.where(np.isfinite(upper - lower), 1.0 / np.expm1(upper - lower), 0.0)

@@ -611,6 +611,8 @@ class Plan(BaseModel):
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the same settings give the same digest, whatever the file looked like."""
         content = {**self.model_dump(mode="json"), "dictionary": self.dictionary.content()}
+        if self.sends_between_rows:  # within = "rows" sent nothing of that before
+            content["between_rows"] = True
         if not self.look_for_curves:  # as below
             del content["look_for_curves"]
         if not self.absent:  # approvals and checkpoints of earlier versions hold digests without it

@@ -170,9 +170,22 @@ def _dependent_rows(confidence: Confidence, columns: Columns) -> dict[str, Any]:
     }
 
 
-def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] | None:
-    """What result.json says of the one site without which the others agree; null: there is none."""
+def odd_site(
+    confidence: Confidence | None, columns: Columns, ratios: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any] | None:
+    """What result.json says of the one site without which the others agree; null: there is none.
+
+    Nor is there where it differs only in lines whose place the test of `ratios` takes, as result.json has these.
+    """
     if confidence is None or not confidence.odd_site:
+        return None
+    by_ratios = np.isin(
+        columns.variable_of, [columns.variables.index(one["child"]) for one in ratios if one["agreement"]]
+    )
+    edges: list[list[int]] = confidence.edges.tolist()
+    odd_in: list[list[int]] = confidence.odd_in.tolist()
+    by_lines = [pair for pair in odd_in if not by_ratios[pair[1:] if pair in edges else pair].any()]
+    if ratios and not by_lines:
         return None
 
     def named(pairs: Index) -> list[list[str]]:
@@ -181,7 +194,7 @@ def odd_site(confidence: Confidence | None, columns: Columns) -> dict[str, Any] 
 
     return {
         "site": confidence.odd_site,
-        "differs_in": named(np.sort(columns.variable_of[confidence.odd_in], axis=1)),
+        "differs_in": named(np.sort(columns.variable_of[np.array(by_lines, dtype=np.int64).reshape(-1, 2)], axis=1)),
         "edges_lost_without": named(confidence.odd_lost),
         "edges_gained_without": named(confidence.odd_gained),
         "left_out_by_median": confidence.odd_left_out,

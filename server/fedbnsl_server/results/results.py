@@ -355,7 +355,7 @@ class RunRecorder:
             "outlying": outlying_of(state, names),
             "warnings": told,
             "warning_codes": [one.code for one in told],
-            "influence": self._influence,
+            "influence": self._influence(graph),
             "not_written": files_not_written(graph, state, self._plan, self._outcome),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
@@ -390,10 +390,10 @@ class RunRecorder:
     def _ratios(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         return ratios_of(graph, self._state, self._plan, self._variables, self._rows())
 
-    @property
-    def _influence(self) -> dict[str, Any]:
+    def _influence(self, graph: ConsensusGraph | None) -> dict[str, Any]:
         state, names = self._used
-        odd = odd_site(None if state is None else state.confidence, self._plan.columns(names))
+        confidence = None if state is None else state.confidence
+        odd = odd_site(confidence, self._plan.columns(names), self._ratios(graph))
         return {**table(self._rounds, self._n_samples, summed=self._plan.secure_aggregation), "odd": odd}
 
     def _part_of(self, site: str) -> dict[str, Any]:
@@ -452,7 +452,9 @@ class RunRecorder:
     def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[Note]:
         """What a person should know before believing these edges and their directions."""
         plan, rows = self._plan, list(self._n_samples.values())
-        found = self._ended_searches() + self._few_rows() + outliers(self._influence) + many_rows(self._n_samples)
+        found = (
+            self._ended_searches() + self._few_rows() + outliers(self._influence(graph)) + many_rows(self._n_samples)
+        )
         found += [note("no_guarantee", reason=reason) for reason in self._no_guarantee() if plan.privacy]
         found += [note("ejected", site=one.site, round=one.after_round) for one in self._ejected]
         gone = {one.site for one in self._ejected}

@@ -149,10 +149,18 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
 
 
 def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, run: Run) -> dict[str, DependentRows]:
-    """By site, how its rows depend on each other, in the used columns; empty where none does, or nothing was asked."""
+    """By site, how its rows depend on each other, in the used columns; empty where none does, or nothing was asked.
+
+    Products of one site count as its mean squares allow for rows that are all alike. Larger ones are no fault: the
+    patients with most rows may have the largest values.
+    """
     if not run.plan.sends_between_rows:
         return {}
-    products = {site: symmetric(answer.between, needed)[np.ix_(used, used)] for site, answer in answers.items()}
+    products: dict[str, Matrix] = {}
+    for site, answer in answers.items():
+        size = np.sqrt(symmetric(answer.moments, needed).diagonal())
+        most = size[:, None] * size
+        products[site] = np.clip(symmetric(answer.between, needed), -most, most)[np.ix_(used, used)]
     n_pairs = {site: answer.n_row_pairs for site, answer in answers.items()}
     return of_sites(products, n_pairs, dict(zip(answers, run.rows(answers), strict=True)))
 
@@ -205,14 +213,14 @@ def _searched(
         again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
         return _Searched(accuracies, accuracy, again.found(pooled, progress=run.progress), again)
 
-    dependent = {site: one.counting(one.excess(pooled)) for site, one in dependent.items()}
+    dependent = {site: one.counting(one.excess(pooled), run.mask.columns) for site, one in dependent.items()}
     accuracies, accuracy, found, again = searched(dependent)
     for _ in range(_MORE_SEARCHES if dependent else 0):
         # What parents leave of a variable may depend on other rows more than the variable itself does.
         network = fitted(found.dag, pooled, run.mask.columns)
-        if not any(one.is_more(network.excess(one)) for one in dependent.values()):
+        if not any(one.is_more(network.excess(one), run.mask.columns) for one in dependent.values()):
             break
-        dependent = {site: one.counting(network.excess(one)) for site, one in dependent.items()}
+        dependent = {site: one.counting(network.excess(one), run.mask.columns) for site, one in dependent.items()}
         accuracies, accuracy, found, again = searched(dependent)
     best, rivals = found, None
     several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}

@@ -18,6 +18,7 @@ from typing import Self
 
 import numpy as np
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Matrix
 
 # A factor that is larger by less is error of the ICCs.
@@ -53,13 +54,14 @@ class DependentRows:
         """1 + k g, from (uBu, rBr, uBr) and the same of S."""
         return 1.0 + self.others * _ratio(between, within)
 
-    def counting(self, excess: Matrix) -> Self:
-        """With the largest g so far, and among these (d, d) ones of pairs of different columns."""
-        return replace(self, largest=max(_largest(excess), self.largest))
+    def counting(self, excess: Matrix, columns: Columns) -> Self:
+        """With the largest g so far, and among these (d, d) ones of columns of two variables: others have no edge."""
+        largest = float(excess[~columns.within()].max(initial=0.0))
+        return replace(self, largest=max(largest, self.largest))
 
-    def is_more(self, excess: Matrix) -> bool:
+    def is_more(self, excess: Matrix, columns: Columns) -> bool:
         """Whether among these there is a g with which notably fewer rows count."""
-        return self.counting(excess).factor > _MORE * self.factor
+        return self.counting(excess, columns).factor > _MORE * self.factor
 
 
 def of_sites(
@@ -78,12 +80,17 @@ def of_sites(
     pairs = {site: min(n, rows[site] * (rows[site] - 1)) for site, n in n_pairs.items()}
     if not any(pairs.values()):
         return {}
-    B = np.average([products[site] for site in pairs], axis=0, weights=[float(n) for n in pairs.values()])
+    groups = [_groups(n, rows[site]) for site, n in pairs.items()]
+    B = np.average([products[site] for site in pairs], axis=0, weights=groups)
     return {site: DependentRows(n / rows[site], np.asarray(B)) for site, n in pairs.items()}
 
 
-def _largest(excess: Matrix) -> float:
-    return float(excess[~np.eye(len(excess), dtype=bool)].max(initial=0.0))
+def _groups(n_pairs: int, rows: int) -> float:
+    """About how many groups of several rows a site has: what a mean over pairs is worth, however many rows they have.
+
+    Groups of one size are rows^2 / (pairs + rows); where most rows are alone, there are pairs / 2 at most.
+    """
+    return min(rows**2 / (n_pairs + rows), n_pairs / 2)
 
 
 def icc(between: Matrix, S: Matrix) -> Matrix:

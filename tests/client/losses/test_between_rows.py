@@ -8,10 +8,10 @@ import pytest
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file
-from fedbnsl_client.losses.between_rows import between_rows, conditional_means
+from fedbnsl_client.losses.between_rows import FEWEST_GROUPS, between_rows, conditional_means
 
-SIZES = np.array([1, 3, 200, 1, 2, 93])
-X = np.random.default_rng(0).standard_normal((SIZES.sum(), 3)) + np.repeat(np.arange(6.0), SIZES)[:, None]
+SIZES = np.array([1, 3, 200, 1, 2, 93, 2, 2, 3, 2, 4, 2, 2])
+X = np.random.default_rng(0).standard_normal((SIZES.sum(), 3)) + np.repeat(np.arange(13.0), SIZES)[:, None]
 
 
 def looped(X: Matrix, sizes: Index) -> tuple[Matrix, int]:
@@ -51,6 +51,15 @@ def test_rows_alone_have_no_products() -> None:
     found = between_rows(X, np.ones(len(X), dtype=np.int64), lambda block: block)
     assert found.n_pairs == 0
     assert not found.products.any()
+
+
+def test_nothing_is_told_of_few_groups() -> None:
+    """Of one group of two rows it would be these rows."""
+    few = np.array([1] * 11 + [2] * (FEWEST_GROUPS - 1))
+    found = between_rows(X[: few.sum()], few, lambda block: block)
+    assert found.n_pairs == 0
+    assert not found.products.any()
+    assert between_rows(X[: few.sum() + 2], np.append(few, 2), lambda block: block).n_pairs == 2 * FEWEST_GROUPS
 
 
 def test_a_gap_is_what_the_other_values_of_its_row_let_expect() -> None:

@@ -82,6 +82,13 @@ def test_digests_of_dictionaries_and_plans_without_such_columns_are_those_of_ear
     assert described(ALL).digest() != described(VARIABLES).digest()
 
 
+def test_an_approval_of_before_does_not_fit_a_plan_that_sends_products_between_rows() -> None:
+    rows = described({"patient": {"kind": "group", "within": "rows"}}, {"x": {}, "y": {}})
+    plan = Plan(n_participants=3, rounds=3, refit_rounds=0, dictionary=rows, moments_rounds=1, graph_class="cpdag")
+    assert plan.sends_between_rows
+    assert plan.digest().hex() != "44becc4868e529c0696904b50bafac7715144908568ebdfb047f14e272b94459"
+
+
 @pytest.mark.parametrize(
     ("parts", "said"),
     [

@@ -368,6 +368,16 @@ def test_pairs_without_an_edge_that_differ_between_sites_are_named() -> None:
     assert "in how a and c vary together, which have no edge" in sentence
 
 
+def test_no_site_is_odd_in_lines_whose_place_the_test_of_ratios_takes() -> None:
+    edge = CONFIDENCE.edges[0]
+    odd = replace(CONFIDENCE, odd_site="west", odd_in=edge[None])
+    source, target = (COLUMNS.variables[v] for v in edge.tolist())
+    ratios: list[dict[str, Any]] = [{"child": target, "agreement": {"p": 0.5}}]
+    assert odd_site(odd, COLUMNS, ratios) is None
+    assert odd_site(odd, COLUMNS, [{"child": target, "agreement": None}]) == odd_site(odd, COLUMNS)
+    assert odd_site(odd, COLUMNS, [{"child": source, "agreement": {"p": 0.5}}]) == odd_site(odd, COLUMNS)
+
+
 def test_the_odd_site_is_told_with_what_hangs_on_it() -> None:
     assert odd_site(None, COLUMNS) is None
     assert odd_site(CONFIDENCE, COLUMNS) is None

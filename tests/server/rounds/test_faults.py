@@ -39,6 +39,17 @@ def test_products_between_rows_are_refused_where_none_were_asked_for_or_no_rows_
     assert "no rows have" in moments_round.fault(replace(told, n_row_pairs=2**64 - 1), task, asked)
 
 
+def test_products_between_rows_count_as_those_of_rows_that_are_all_alike_at_most() -> None:
+    described = Dictionary.model_validate({"p": {"kind": "group", "within": "rows"}, "x": {}, "y": {}, "z": {}})
+    run = replace(RUN, plan=Plan.load("standard").with_dictionary(described, origin="test"))
+    task, plain = moments.Task(GRAPH), answer_of(np.eye(D))
+    told = {site: replace(plain, between=0.0 * plain.moments, n_row_pairs=300) for site in SITES}
+    told["c"] = replace(plain, between=1e9 * plain.moments, n_row_pairs=300)
+    found = moments_round._dependent_rows(told, np.triu(np.ones((D, D), dtype=bool)), np.arange(D), run)
+    assert not moments_round.fault(told["c"], task, run), "patients with more rows may have larger values"
+    assert found["a"].between == pytest.approx(np.eye(D) / 3)
+
+
 @pytest.mark.parametrize("value", [LARGEST_WEIGHT * 1.01, -1e160])
 def test_a_weight_that_no_site_could_work_with_is_refused(value: float) -> None:
     """A site refuses a W beyond LARGEST, and leaves: one entry of one site would send all others home."""

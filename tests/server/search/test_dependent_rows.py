@@ -1,5 +1,7 @@
 """Variance factors of rows that depend on each other, against tables drawn again and again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -83,7 +85,10 @@ def test_rows_that_are_copies_count_once() -> None:
     copies = Accuracy(400, dependent=DependentRows(3.0, S))
     assert standard_errors(TRUE, S, copies) == pytest.approx(2.0 * standard_errors(TRUE, S, Accuracy(400)), rel=0.01)
     assert correlation_errors(TRUE, S, copies) == pytest.approx(2.0 * correlation_errors(TRUE, S, Accuracy(400)))
-    assert Accuracy(400, dependent=DependentRows(3.0, S).counting(TRUE.excess(DependentRows(3.0, S)))).counted == 100
+    assert (
+        Accuracy(400, dependent=DependentRows(3.0, S).counting(TRUE.excess(DependentRows(3.0, S)), COLUMNS)).counted
+        == 100
+    )
 
 
 def test_rows_without_dependence_count_as_they_are() -> None:
@@ -115,6 +120,22 @@ def test_no_site_says_more_than_its_rows_can_have() -> None:
     assert (told.excess(S) <= 1.0).all()
     assert (DependentRows(9.0, -S).excess(S) == 0.0).all()
     assert not of_sites({"a": S}, {"a": 0}, {"a": 10})
+
+
+def test_two_groups_of_many_rows_count_as_two_groups() -> None:
+    told = of_sites({"a": B, "b": S}, {"a": 100 * 20, "b": 2 * 1500 * 1499}, {"a": 500, "b": 3000})
+    assert told["a"].between == pytest.approx((100 * B + 2 * S) / 102)
+    few = of_sites({"a": B, "b": S}, {"a": 100 * 20, "b": 20}, {"a": 500, "b": 1000})  # 980 rows alone: no groups
+    assert few["a"].between == pytest.approx((100 * B + 10 * S) / 110)
+
+
+def test_columns_of_one_variable_have_no_edge_to_count_with() -> None:
+    columns = Columns.of(["a", "b", "c", "d", "e"])
+    columns = replace(columns, variables=("ab", "c", "d", "e"), variable_of=np.array([0, 0, 1, 2, 3]))
+    excess = np.full((5, 5), 0.1)
+    excess[0, 1] = excess[1, 0] = 0.9
+    assert DependentRows(3.0, B).counting(excess, columns).largest == 0.1
+    assert DependentRows(3.0, B).counting(excess, COLUMNS).largest == 0.9
 
 
 def test_unknown_products_and_columns_without_variance_add_nothing() -> None:

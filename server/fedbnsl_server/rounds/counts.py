@@ -63,8 +63,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """The best graph by all tables so far, and what to ask for next; in the last round also confidence in it.
 
     Where values are missing the graph of the moments stays. Records with gaps, completed by straight lines between
-    levels, gave false edges (with 30 % of cells missing, in most tables of 20,000 records), and so did tables of
-    other records than each other's, where sites lack variables.
+    levels, give false edges, and so do tables of other records than each other's, where sites lack variables.
     """
     if not state.counts_follow(run.plan):
         return state

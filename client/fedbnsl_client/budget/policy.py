@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.files.toml_text import in_toml_words, parse_toml
-from fedbnsl.plan.plan import Plan, Solver
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.settings import Solver
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name

@@ -10,7 +10,8 @@ from fedbnsl.errors import DivergenceError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.plan.plan import LARGEST_PENALTY, Plan
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.settings import LARGEST_PENALTY
 from fedbnsl.protocol.messages import Covariances, Membership, SiteState, Units
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix, aligned
 from fedbnsl_server.algorithm.acyclicity import acyclicity_of

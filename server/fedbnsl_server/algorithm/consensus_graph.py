@@ -16,7 +16,8 @@ from fedbnsl.graphs.graph import Edge, extract_dag, threshold
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.largest_changes import largest_changes, withheld
-from fedbnsl.plan.plan import GraphClass, Plan
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.settings import GraphClass
 from fedbnsl.protocol.messages import EdgeDraws, Units
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState

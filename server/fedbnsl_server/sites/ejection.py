@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedbnsl.errors import SetupError
-from fedbnsl.plan.plan import FEWEST_FOR_ROBUST, Plan
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.rules import FEWEST_FOR_ROBUST
 from fedbnsl.protocol.messages import Loss, Yields
 from fedbnsl.rounds.kinds import KINDS, n_rounds
 from fedbnsl_server.results.sentences import note, sentence

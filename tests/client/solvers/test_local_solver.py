@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan, Solver
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.settings import PRIVATE_SOLVERS, Solver
 from private_site import private_plan, rows, write_table
 
 # In a process of its own, for in this one other tests have compiled what they needed.

@@ -16,10 +16,12 @@ from fedbnsl.console.shown import shown
 from fedbnsl.errors import LocalProtocolError, PlanError
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.earlier_versions import GONE
 from fedbnsl.plan.knowledge import Knowledge
-from fedbnsl.plan.plan import _GONE, PRIVATE_SOLVERS, Plan
+from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Privacy
+from fedbnsl.plan.settings import PRIVATE_SOLVERS
 from fedbnsl.protocol.messages import is_variable_name
 from fedbnsl.rounds.kinds import n_rounds, stage
 
@@ -359,7 +361,7 @@ def test_a_setting_that_is_gone_is_refused_with_what_to_do(setting: str, remedy:
 
 
 def test_a_plan_of_an_older_run_folder_which_has_every_setting_is_read() -> None:
-    gone = {name: default for name, (default, _) in _GONE.items()}
+    gone = {name: default for name, (default, _) in GONE.items()}
     assert Plan.parse({"rounds": 7, **gone}) == Plan(rounds=7)
 
 

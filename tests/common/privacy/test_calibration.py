@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fedbnsl.errors import PlanError
-from fedbnsl.plan.plan import PRIVATE_SOLVERS, Plan
+from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.settings import PRIVATE_SOLVERS
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary

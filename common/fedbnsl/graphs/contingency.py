@@ -16,9 +16,6 @@ from fedbnsl.protocol.sparse import Index
 VariableSet = tuple[int, ...]
 """Positions of variables, ascending."""
 
-PARTS = 256
-"""A record with missing values is divided among cells in so many parts."""
-
 
 def levels_of(columns: Columns) -> Index:
     """(V,) levels of each variable."""

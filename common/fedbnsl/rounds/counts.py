@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
-from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, MOST_IN_TABLE, PARTS, VariableSet
+from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, MOST_IN_TABLE, VariableSet
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding
 from fedbnsl.protocol.messages import Content, Yields
@@ -58,20 +58,13 @@ class Answer(Content):
     """One site's tables: of each set, the cells that have records."""
 
     n_cells: Index
-    """(S,) how many such cells each set has; 0 where the site lacks a variable of it."""
+    """(S,) how many such cells each set has."""
     cells: Index
     """Their numbers in the table of the set, ascending, one set after the other."""
     counts: Index
-    """Records in each of them, at least 1, in units of a record or of 1 / `PARTS` of one."""
-    in_parts: bool
-    """Whether they are in parts of a record."""
+    """Records in each of them, at least 1."""
     task_digest: bytes
     """`Task.digest` of the task that it answers."""
-
-    @property
-    def parts(self) -> Index:
-        """The counts in parts of a record."""
-        return self.counts if self.in_parts else self.counts * PARTS
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
@@ -107,7 +100,6 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     wire.counts.n_cells.extend(answer.n_cells.tolist())
     wire.counts.step.extend(steps.tolist())
     wire.counts.count.extend(answer.counts.tolist())
-    wire.counts.in_parts = answer.in_parts
     wire.counts.task_digest = answer.task_digest
 
 
@@ -120,7 +112,7 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
             f"at most {MOST_CELLS_A_ROUND}"
         )
     counts = np.array(told.count, dtype=np.uint64)
-    if (counts == 0).any() or (counts > np.iinfo(np.int64).max // PARTS // MOST_CELLS_A_ROUND).any():
+    if (counts == 0).any() or (counts > np.iinfo(np.int64).max // MOST_CELLS_A_ROUND).any():
         raise MalformedMessageError("a cell without records, or with more than a table can have")
     if len(told.task_digest) != 8:
         raise MalformedMessageError(f"a task digest of {len(told.task_digest)} bytes; expected 8")
@@ -128,4 +120,4 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     first = np.cumsum(n_cells) - n_cells  # of each set
     before = np.where(first > 0, total[np.minimum(first, steps.size) - 1], 0) if steps.size else np.zeros_like(first)
     cells = total - np.repeat(before, n_cells)
-    return Answer(n_cells, cells, counts.astype(np.int64), told.in_parts, told.task_digest)
+    return Answer(n_cells, cells, counts.astype(np.int64), told.task_digest)

@@ -1060,9 +1060,7 @@ class Counts(_message.Message):
     N_CELLS_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
-    IN_PARTS_FIELD_NUMBER: _builtins.int
     TASK_DIGEST_FIELD_NUMBER: _builtins.int
-    in_parts: _builtins.bool
     task_digest: _builtins.bytes
     """The first bytes of a SHA-256 of the sets: a stored answer to other sets would be misread."""
     @_builtins.property
@@ -1075,7 +1073,7 @@ class Counts(_message.Message):
 
     @_builtins.property
     def count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Records in them, in 256ths where values are missing."""
+        """Records in them."""
 
     def __init__(
         self,
@@ -1083,12 +1081,11 @@ class Counts(_message.Message):
         n_cells: _abc.Iterable[_builtins.int] | None = ...,
         step: _abc.Iterable[_builtins.int] | None = ...,
         count: _abc.Iterable[_builtins.int] | None = ...,
-        in_parts: _builtins.bool = ...,
         task_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "in_parts", b"in_parts", "n_cells", b"n_cells", "step", b"step", "task_digest", b"task_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "n_cells", b"n_cells", "step", b"step", "task_digest", b"task_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
         return None
     of_run, counted = plan.columns(columns), state.counted
     levels, names = levels_of(of_run), of_run.variables
-    tables = PooledTables(counted, levels)  # records as they are, also those that have gaps
+    tables = PooledTables(counted, levels)
     entries = [plan.dictionary[name].levels for name in names]
     found: dict[str, Any] = {}
     for x, name in enumerate(names):

@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.graphs.contingency import PARTS, cells_of, levels_of
+from fedbnsl.graphs.contingency import cells_of, levels_of
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl.rounds.counts import Answer, Task
 from fedbnsl.rounds.kinds import stage
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import never_together
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
@@ -50,13 +49,10 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     ascending = (np.diff(answer.cells) > 0) | (np.diff(of_set) > 0)
     if (answer.cells >= sizes[of_set]).any() or not ascending.all():
         return "has counts of cells that its tables do not have"
-    totals = np.bincount(of_set, answer.parts, sizes.size)
-    told = totals[answer.n_cells > 0]
-    rounding = 0.5 * float(sizes.max(initial=0)) if answer.in_parts else 0.0  # half a part in each cell
-    if told.size and told.max() - told.min() > 2.0 * rounding:
+    totals = np.bincount(of_set, answer.counts, sizes.size)
+    if (totals != totals[:1]).any():
         return "has tables of different numbers of records"
-    most = PARTS * max(run.n_samples.values()) + rounding
-    return "has tables of more records than a site has" if (told > most).any() else ""
+    return "has tables of more records than a site has" if (totals > max(run.n_samples.values())).any() else ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -70,7 +66,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     before = state.counted or Counted(_of_moments(state, run))
     last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.counts_rounds
     if task.sets:
-        told = {site: SiteTables(one.n_cells, one.cells, one.parts) for site, one in answers.items()}
+        told = {site: SiteTables(one.n_cells, one.cells, one.counts) for site, one in answers.items()}
         before = before.with_answers(task.sets, told)
     elif not last:
         return replace(state, counted=before)
@@ -96,11 +92,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 def tables_of(state: AdmmState, run: Run) -> PooledTables:
     """The tables so far, of all sites together."""
-    gaps, counted = state.completion, state.counted or Counted(_of_moments(state, run))
-    shares = {} if gaps is None else {site: gaps.known_share_of(site) for site in counted.told}
-    return PooledTables(
-        counted, levels_of(run.mask.columns), shares, has_margins=gaps is None or not gaps.lacks_columns
-    )
+    return PooledTables(state.counted or Counted(_of_moments(state, run)), levels_of(run.mask.columns))
 
 
 def _of_moments(state: AdmmState, run: Run) -> Mask:
@@ -110,12 +102,9 @@ def _of_moments(state: AdmmState, run: Run) -> Mask:
 
 
 def _search(state: AdmmState, run: Run) -> CountSearch:
-    columns, known = run.mask.columns, run.mask.of_variables
-    unknown = never_together(state, columns)
-    allowed = known.allowed if unknown is None else known.allowed & ~unknown
-    return CountSearch(
-        tables_of(state, run), levels_of(columns), _of_moments(state, run), allowed | known.required, known.required
-    )
+    levels, known = levels_of(run.mask.columns), run.mask.of_variables
+    allowed = known.allowed | known.required
+    return CountSearch(tables_of(state, run), levels, _of_moments(state, run), allowed, known.required)
 
 
 def _require_tables(search: CountSearch, dag: Mask) -> None:
@@ -129,8 +118,7 @@ def _require_tables(search: CountSearch, dag: Mask) -> None:
 
 def _with_confidence(state: AdmmState, search: CountSearch, run: Run) -> AdmmState:
     dag = search.required if state.counted is None else state.counted.dag
-    unknown = never_together(state, run.mask.columns)
-    run, draws = replace(run, unknown=unknown), run.plan.bootstrap
+    draws = run.plan.bootstrap
     redrawn = Redrawn(search.source, search.levels, dag, search.allowed, search.required)
     generators = np.random.default_rng(run.plan.search_seed).spawn(draws)
     run.progress.begin("bootstrap")

@@ -175,8 +175,8 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0, np.tile(-numbers, (len(numbers), 1)), 7),
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
         curvature_rounds.Answer(np.tile(np.abs(numbers), 10).reshape(-1, 10)),
-        counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), True, b"8 digits"),
-        counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), False, b"8 digits"),
+        counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), b"8 digits"),
+        counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), b"8 digits"),
         regression_rounds.Answer(whole, np.sqrt(whole), -numbers, numbers, numbers),
     ]
 

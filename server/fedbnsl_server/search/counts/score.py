@@ -11,8 +11,7 @@ sum is the same for all DAGs of a Markov equivalence class, and nothing has to b
 C(1, N) = 1, C(2, N) is a sum over N + 1 terms, and C(r + 2, N) = C(r + 1, N) + N / r C(r, N) (Kontkanen and Myllymaki
 2007). For more than a thousand records C(2, N) is Szpankowski's approximation, whose error is below 1e-6.
 
-r_S is the product of the numbers of levels that occur: a level without records does not make a table larger. Where
-sites lack variables, tables have different records: a gain counts as that of the fullest table's number of records.
+r_S is the product of the numbers of levels that occur: a level without records does not make a table larger.
 """
 
 import math
@@ -93,7 +92,7 @@ class Gains:
         others = tuple(k for k in range(len(family)) if k != axis)
         occurring = [_occurring(table, k) for k in range(len(family))]
         r_parents = math.prod(occurring[k] for k in others)
-        gain = (
+        return (
             _likelihood(table, total)
             - _likelihood(table.sum(axis=axis), total)
             - _likelihood(table.sum(axis=others), total)
@@ -101,7 +100,6 @@ class Gains:
             + log_regret(r_parents, n)
             + log_regret(occurring[axis], n)
         )
-        return gain * self.source.n_samples / total
 
     def entropy(self, variable: int) -> float:
         """Of a variable alone, in nats; NaN where no table has it."""

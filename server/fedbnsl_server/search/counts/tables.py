@@ -12,16 +12,16 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedbnsl.graphs.contingency import PARTS, VariableSet, cells_of, shape_of
+from fedbnsl.graphs.contingency import VariableSet, cells_of, shape_of
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 
 class SiteTables(NamedTuple):
-    """Tables of one site, as `rounds.counts.Answer` has them, with counts in parts of a record."""
+    """Tables of one site, as `rounds.counts.Answer` has them."""
 
     n_cells: Index
     cells: Index
-    parts: Index
+    counts: Index
 
     def then(self, later: "SiteTables") -> "SiteTables":
         """These tables, and after them those of a later round."""
@@ -58,7 +58,7 @@ class TableSource(Protocol):
 
     @property
     def n_samples(self) -> float:
-        """Records of the fullest table."""
+        """Records of each table."""
         ...
 
     def table(self, variables: VariableSet) -> Matrix | None:
@@ -76,36 +76,28 @@ class PooledTables:
         What the sites sent.
     levels
         (V,) of each variable.
-    shares
-        By site, the share of its records that count, as some values are missing.
-    has_margins
-        Whether the table of a set is the margin of that of a larger one: not where sites lack variables.
     """
 
     counted: Counted
     levels: Index
-    shares: Mapping[str, float] = field(default_factory=dict[str, float])
-    has_margins: bool = True
 
     @property
     def n_samples(self) -> float:
-        """Records of the fullest table."""
-        return self._most
+        """Records of each table."""
+        return self._n_samples
 
     @cached_property
-    def _most(self) -> float:
-        totals = np.zeros(len(self.counted.sets))
-        for site, one in self.counted.told.items():
-            of_set = np.repeat(np.arange(len(one.n_cells)), one.n_cells)
-            totals += self.shares.get(site, 1.0) * np.bincount(of_set, one.parts, len(totals)) / PARTS
-        return float(totals.max(initial=0.0))
+    def _n_samples(self) -> float:
+        of_sets = (
+            np.bincount(np.repeat(np.arange(len(one.n_cells)), one.n_cells), one.counts)
+            for one in self.counted.told.values()
+        )
+        return float(sum(totals.max(initial=0.0) for totals in of_sets))
 
     def table(self, variables: VariableSet) -> Matrix | None:
         """The table of a set that was asked for, or of one within such a set; None: it is not known."""
         if variables in self._place:
             return self._asked(self._place[variables])
-        if not self.has_margins:
-            return None
         first, *others = (self._having.get(v, set[int]()) for v in variables)
         larger = min(first.intersection(*others), default=None)
         if larger is None:
@@ -135,5 +127,5 @@ class PooledTables:
         found = np.zeros(cells_of(one, self.levels))
         for site, told in self.counted.told.items():
             first, end = self._starts[site][k : k + 2]
-            found[told.cells[first:end]] += self.shares.get(site, 1.0) * told.parts[first:end]
-        return found.reshape(shape_of(one, self.levels)) / PARTS
+            found[told.cells[first:end]] += told.counts[first:end]
+        return found.reshape(shape_of(one, self.levels))

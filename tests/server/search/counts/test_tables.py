@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.contingency import PARTS
 from fedbnsl_server.search.counts.redrawn import Records, Redrawn
 from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
 
@@ -15,7 +14,7 @@ def of(table: list[list[int]]) -> SiteTables:
     """What a site sends of the set of both variables."""
     cells = np.array(table).ravel()
     there = np.flatnonzero(cells)
-    return SiteTables(np.array([there.size]), there, cells[there] * PARTS)
+    return SiteTables(np.array([there.size]), there, cells[there])
 
 
 ONE, OTHER = of([[1, 0, 2], [0, 0, 4]]), of([[0, 3, 0], [1, 1, 0]])
@@ -29,18 +28,17 @@ def test_the_table_of_all_sites_is_the_sum() -> None:
     assert tables.n_samples == 12
 
 
-def test_a_smaller_set_is_the_margin_of_a_larger_one_unless_sites_lack_variables() -> None:
+def test_a_smaller_set_is_the_margin_of_a_larger_one() -> None:
     counted = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
     found = PooledTables(counted, LEVELS).table((1,))
     assert found is not None
     assert found.tolist() == [2, 4, 6]
-    assert PooledTables(counted, LEVELS, has_margins=False).table((1,)) is None
     assert PooledTables(counted, LEVELS).table((0, 2)) is None
 
 
 def test_a_site_that_missed_a_round_counts_in_no_table() -> None:
     first = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
-    alone = SiteTables(np.array([2]), np.array([0, 1]), np.array([3, 4]) * PARTS)
+    alone = SiteTables(np.array([2]), np.array([0, 1]), np.array([3, 4]))
     for late in ({"a": alone}, {"a": alone, "new": alone}):
         found = PooledTables(first.with_answers(((0,),), late), LEVELS)
         both = found.table((0, 1))
@@ -52,13 +50,6 @@ def test_a_site_that_missed_a_round_counts_in_no_table() -> None:
 def test_where_every_site_missed_a_round_only_the_last_one_counts() -> None:
     found = Counted(NONE).with_answers(((0, 1),), {"a": ONE}).with_answers(((0,),), {"b": OTHER})
     assert (found.sets, list(found.told)) == (((0,),), ["b"])
-
-
-def test_records_with_gaps_count_for_the_share_that_is_known() -> None:
-    counted = Counted(NONE).with_answers(((0, 1),), {"a": ONE, "b": OTHER})
-    found = PooledTables(counted, LEVELS, {"a": 0.5, "b": 1.0}).table((0, 1))
-    assert found is not None
-    assert found.tolist() == [[0.5, 3, 1], [1, 1, 2]]
 
 
 def test_draws_have_the_conditional_probabilities_of_the_tables() -> None:

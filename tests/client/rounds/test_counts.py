@@ -1,0 +1,50 @@
+"""What a site answers to a round of counts, and what it refuses."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask, SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
+from fedbnsl.rounds.counts import Task
+from fedbnsl_client.participant import Unaccounted
+from fedbnsl_client.rounds.counts import Rounds
+from fedbnsl_client.rounds.kinds import LocalProblem
+
+LEVELS = {"x": ["a", "b"], "y": ["u", "v", "w"]}
+DICTIONARY = Dictionary.model_validate(
+    {name: {"kind": "binary" if len(of) == 2 else "nominal", "levels": of} for name, of in LEVELS.items()}
+)
+PLAN = Plan.load("standard").with_dictionary(DICTIONARY, origin="here")
+# x = a with y = u, v; x = b with y = u, w
+X = np.repeat([[0.0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 0, 1]], [5, 1, 4, 7], axis=0)
+
+
+def rounds(X: np.ndarray) -> Rounds:
+    zero = SparseMatrix.zeros(3)
+    problem = LocalProblem(PLAN, X, PLAN.edge_mask(("x", "y=v", "y=w")), Unaccounted(), lambda n: 0)
+    return Rounds(problem, SiteState(zero, zero))
+
+
+def task(*sets: tuple[int, ...]) -> RoundTask:
+    return RoundTask(14, Task.of(sets), contributed=True)
+
+
+def test_a_site_sends_the_cells_that_have_records() -> None:
+    answer = rounds(X).answer(task((0, 1), (0,)))
+    assert answer.n_cells.tolist() == [4, 2]
+    assert answer.cells.tolist() == [0, 1, 3, 5, 0, 1]
+    assert answer.counts.tolist() == [5, 1, 4, 7, 6, 11]
+
+
+def test_a_site_that_is_asked_for_nothing_sends_nothing() -> None:
+    assert rounds(X).answer(task()).counts.size == 0
+
+
+def test_records_with_gaps_are_never_counted() -> None:
+    gap = X.copy()
+    gap[0, 1:] = np.nan
+    with pytest.raises(RemoteProtocolError, match="records with gaps: nothing was counted"):
+        rounds(gap).answer(task((0,)))

@@ -195,6 +195,31 @@ def test_processes_learn_of_rows_of_groups_with_gaps_what_one_process_learns(tmp
     assert list(alone["estimation"]["dependent_rows"]["icc"].values())[:2] == pytest.approx([0.9] * 2, abs=0.05)
 
 
+def test_how_rows_depend_on_each_other_is_told_by_the_sites_that_have_the_columns(tmp_path: Path) -> None:
+    lacking = {1: "y", 2: "z"}
+
+    def made(site: int) -> tuple[list[str], list[list[object]]]:
+        header, rows = lasting(site)
+        there = [k for k, name in enumerate(header) if name != lacking.get(site)]
+        return [header[k] for k in there], [[row[k] for k in there] for row in rows]
+
+    data = folder(tmp_path / "data", made, {**ROWS, **VARIABLES})
+    for site, name in lacking.items():
+        (data / f"site-{site}.columns.toml").write_text(f"[{name}]\nabsent = true\n", encoding="utf-8")
+    told = run(data, tmp_path / "run")["estimation"]["dependent_rows"]
+    assert list(told["icc"].values()) == pytest.approx([0.9] * 3, abs=0.05)
+
+
+def test_a_site_of_few_groups_is_warned_of_and_the_others_are_not(tmp_path: Path) -> None:
+    def made(site: int) -> tuple[list[str], list[list[object]]]:
+        return lasting(site, patients=9 if site == 2 else 60)
+
+    result = run(folder(tmp_path / "data", made, {**ROWS, **VARIABLES}), tmp_path / "run")
+    (warning,) = (text for text in result["warnings"] if "independent" in text)
+    assert warning.startswith("rows of 9 groups count as independent records, which they are not (at site-2)")
+    assert result["estimation"]["dependent_rows"]["other_rows"] == pytest.approx(9.0 * 1200 / 1290, rel=0.01)
+
+
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     def sorted_rows(site: int) -> tuple[list[str], list[list[object]]]:
         header, rows = lasting(site)

@@ -106,9 +106,13 @@ class Completion:
         """Whether some site has no row with both of some columns."""
         return any((n == 0.0).any() for n in self.n_pairs.values())
 
+    def rows_of_pairs(self, site: str) -> Matrix:
+        """(d, d) rows of this site that have both columns; 0 if it has not said."""
+        return self.n_pairs.get(site, np.zeros_like(self.pair_rows))
+
     def has(self, site: str) -> Mask:
         """(d, d) pairs of columns that some row of this site has both of; none if it has not said."""
-        return np.asarray(self.n_pairs.get(site, np.zeros_like(self.pair_rows)) > 0.0)
+        return np.asarray(self.rows_of_pairs(site) > 0.0)
 
     @property
     def never_together(self) -> Mask:

@@ -21,7 +21,7 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST, stage
 from fedbnsl.rounds.moments import Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
-from fedbnsl_server.algorithm.completion import own_share
+from fedbnsl_server.algorithm.completion import Completion, own_share
 from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.consensus_graph import graph_to_search, never_together
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs, variance_of_squares
@@ -107,7 +107,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         weights,
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
-        _dependent_rows({site: answers[site] for site in told}, needed, used, run),
+        _dependent_rows({site: answers[site] for site in told}, needed, used, run, state_used.completion),
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
@@ -148,7 +148,9 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
     )
 
 
-def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, run: Run) -> dict[str, DependentRows]:
+def _dependent_rows(
+    answers: Mapping[str, Answer], needed: Mask, used: Index, run: Run, gaps: Completion | None
+) -> dict[str, DependentRows]:
     """By site, how its rows depend on each other, in the used columns; empty where none does, or nothing was asked.
 
     Products of one site count as its mean squares allow for rows that are all alike. Larger ones are no fault: the
@@ -162,7 +164,9 @@ def _dependent_rows(answers: Mapping[str, Answer], needed: Mask, used: Index, ru
         most = size[:, None] * size
         products[site] = np.clip(symmetric(answer.between, needed), -most, most)[np.ix_(used, used)]
     n_pairs = {site: answer.n_row_pairs for site, answer in answers.items()}
-    return of_sites(products, n_pairs, dict(zip(answers, run.rows(answers), strict=True)))
+    rows = dict(zip(answers, run.rows(answers), strict=True))
+    shares = None if gaps is None else {site: gaps.rows_of_pairs(site) / n for site, n in rows.items()}
+    return of_sites(products, n_pairs, rows, shares)
 
 
 class _Searched(NamedTuple):
@@ -390,7 +394,7 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     values = moments / size[places[:, 0]] / size[places[:, 1]]
     of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
     found = Compared.of_products(values, places, of_squares, run.rows(answers), one_vote=one_vote)
-    if dependent := _dependent_rows(answers, needed, np.arange(len(needed)), run):
+    if dependent := _dependent_rows(answers, needed, np.arange(len(needed)), run, state.completion):
         pooled = symmetric(np.average(moments, axis=0, weights=run.rows(answers)), needed)
         i, j = places.T
         grows = np.array([1.0 + one.others * one.excess(pooled)[i, j] for one in dependent.values()])

@@ -65,7 +65,10 @@ class DependentRows:
 
 
 def of_sites(
-    products: Mapping[str, Matrix], n_pairs: Mapping[str, int], rows: Mapping[str, int]
+    products: Mapping[str, Matrix],
+    n_pairs: Mapping[str, int],
+    rows: Mapping[str, int],
+    shares: Mapping[str, Matrix] | None = None,
 ) -> dict[str, DependentRows]:
     """By site, its number of other rows with the mean products of all sites; empty: no two rows are of one group.
 
@@ -75,13 +78,18 @@ def of_sites(
         By site, (d, d) mean products between two rows of a group, over so many pairs.
     rows
         Of each site.
+    shares
+        By site, (d, d) share of its rows that have both columns: expected values vary less between groups than values
+        do, so that they count only where no site has both. None: no value is missing.
     """
     # A site cannot say more of them than its rows have.
     pairs = {site: min(n, rows[site] * (rows[site] - 1)) for site, n in n_pairs.items()}
     if not any(pairs.values()):
         return {}
-    groups = [_groups(n, rows[site]) for site, n in pairs.items()]
-    B = np.average([products[site] for site in pairs], axis=0, weights=groups)
+    groups = np.array([_groups(n, rows[site]) for site, n in pairs.items()])[:, None, None]
+    weights = groups if shares is None else groups * [shares[site] for site in pairs]
+    weights = np.where(weights.any(axis=0), weights, groups)
+    B = (weights * [products[site] for site in pairs]).sum(axis=0) / weights.sum(axis=0)
     return {site: DependentRows(n / rows[site], np.asarray(B)) for site, n in pairs.items()}
 
 

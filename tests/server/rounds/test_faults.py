@@ -45,7 +45,7 @@ def test_products_between_rows_count_as_those_of_rows_that_are_all_alike_at_most
     task, plain = moments.Task(GRAPH), answer_of(np.eye(D))
     told = {site: replace(plain, between=0.0 * plain.moments, n_row_pairs=300) for site in SITES}
     told["c"] = replace(plain, between=1e9 * plain.moments, n_row_pairs=300)
-    found = moments_round._dependent_rows(told, np.triu(np.ones((D, D), dtype=bool)), np.arange(D), run)
+    found = moments_round._dependent_rows(told, np.triu(np.ones((D, D), dtype=bool)), np.arange(D), run, None)
     assert not moments_round.fault(told["c"], task, run), "patients with more rows may have larger values"
     assert found["a"].between == pytest.approx(np.eye(D) / 3)
 

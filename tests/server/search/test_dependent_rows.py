@@ -129,6 +129,23 @@ def test_two_groups_of_many_rows_count_as_two_groups() -> None:
     assert few["a"].between == pytest.approx((100 * B + 10 * S) / 110)
 
 
+def test_products_of_two_columns_are_those_of_the_sites_that_have_both() -> None:
+    """The first site lacks e, the second a; no site has both, and what they expect has the other sign."""
+    expected, has_a, has_e = -B, np.ones((5, 5)), np.ones((5, 5))
+    has_a[4] = has_a[:, 4] = has_e[0] = has_e[:, 0] = 0.0
+    products = {"a": np.where(has_a > 0.0, B, expected), "e": np.where(has_e > 0.0, B, expected)}
+    told = of_sites(products, {"a": 4000, "e": 1000}, {"a": 1000, "e": 250}, {"a": has_a, "e": has_e})
+    known = (has_a + has_e) > 0.0
+    assert told["a"].between == pytest.approx(np.where(known, B, expected))
+    assert (~known).sum() == 2
+
+
+def test_products_count_by_the_rows_that_have_both_columns() -> None:
+    products, n = {"a": B, "b": S}, {"a": 900, "b": 900}
+    few = of_sites(products, n, {"a": 100, "b": 100}, {"a": np.full((5, 5), 0.9), "b": np.full((5, 5), 0.1)})
+    assert few["a"].between == pytest.approx(0.9 * B + 0.1 * S)
+
+
 def test_columns_of_one_variable_have_no_edge_to_count_with() -> None:
     columns = Columns.of(["a", "b", "c", "d", "e"])
     columns = replace(columns, variables=("ab", "c", "d", "e"), variable_of=np.array([0, 0, 1, 2, 3]))

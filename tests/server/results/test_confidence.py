@@ -248,6 +248,14 @@ def test_edges_whose_coefficients_differ_between_sites_are_named() -> None:
     assert "b -- a (I^2 0.90)" in sentence, "as the table has it"
 
 
+@pytest.mark.parametrize(("p", "named"), [(0.006, []), (0.004, [["a", "c"]])])
+def test_ratios_of_two_children_differ_between_sites_only_below_half_the_level(p: float, named: list[Any]) -> None:
+    """Holm's correction: of m tests, the smallest p counts m times."""
+    ratios = [{"child": one, "agreement": {"p": p, "degrees": 1.0}, "sites": [], "estimates": []} for one in "ac"]
+    told = assumption_checks(CPDAG, COLUMNS, [], CONFIDENCE, EQUAL, ratios=ratios)["contradicted"]
+    assert [[one.numbers["child"] for one in note.numbers["children"]] for note in told] == named
+
+
 def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
     one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([-0.2]), n_unexplained=3)
     (sentence,) = contradicted(CPDAG, one)

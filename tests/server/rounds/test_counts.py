@@ -12,8 +12,10 @@ from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LocalUpdate
 from fedbnsl.rounds import counts
 from fedbnsl.wire import federation_pb2 as federation
-from fedbnsl_server.rounds.counts import fault
+from fedbnsl_server.algorithm.admm import initial_state, without
+from fedbnsl_server.rounds.counts import fault, tables_of
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.search.counts.tables import Counted, SiteTables
 
 DICTIONARY = Dictionary.model_validate(
     {
@@ -51,6 +53,18 @@ def test_an_answer_of_possible_tables_is_taken() -> None:
 )
 def test_an_impossible_answer_is_refused(changed: dict[str, object], reason: str) -> None:
     assert reason in fault(replace(ANSWER, **changed), TASK, RUN)
+
+
+def test_a_site_that_is_taken_out_of_the_run_is_in_no_table() -> None:
+    by_site = {
+        site: SiteTables(np.array([2]), np.array([0, 1]), np.array(records))
+        for site, records in {"north": [3, 7], "south": [5, 2]}.items()
+    }
+    found = Counted(np.zeros((3, 3), dtype=bool)).with_answers(((0,),), by_site)
+    state = without(replace(initial_state(4, list(by_site)), counted=found), ["south"])
+    table = tables_of(state, RUN).table((0,))
+    assert table is not None
+    assert table.tolist() == [3, 7]
 
 
 @pytest.mark.parametrize("broken", ["n_cells", "step", "count", "zero", "huge", "digest"])

@@ -10,7 +10,7 @@ import pytest
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.regressions import Answer, Family, Task
-from fedbnsl_server.inference.regressions import Regression, SiteSums, advanced, begun
+from fedbnsl_server.inference.regressions import RIDGE, Regression, SiteSums, advanced, begun
 from fedbnsl_server.rounds import regressions
 from fedbnsl_server.rounds.kinds import Run
 
@@ -161,6 +161,24 @@ def test_numbers_without_any_sense_end_no_run() -> None:
             }
         )
         assert found.standing in ("settled", "unsettled", "inconsistent")
+
+
+def nearly_always(n: int, exceptions: int) -> Callable[[float], SiteSums]:
+    """Records with x = 1, of which all but some have the level."""
+    return site(np.ones(n), np.arange(n) >= exceptions)
+
+
+def test_the_prior_of_levels_that_only_look_separated_is_taken_away_again() -> None:
+    found = played(lambda t, beta: {"a": nearly_always(100_000, 34)(beta)}, 40)
+    assert (found.standing, found.penalty) == ("settled", 0.0)
+    assert found.at[0] == pytest.approx(np.log((100_000 - 34) / 34), abs=1e-9)
+
+
+def test_the_prior_of_separated_levels_stays() -> None:
+    found = played(lambda t, beta: {"a": nearly_always(1000, 0)(beta)}, 40)
+    assert (found.standing, found.penalty, found.degrees) == ("settled", RIDGE, 0.0)
+    assert found.rounds < 20, "it is not taken away only to come back"
+    assert 1000 / (1 + np.exp(found.at[0])) == pytest.approx(RIDGE * found.at[0])
 
 
 def test_a_gradient_beside_hardly_any_information_is_named_and_asks_for_no_impossible_step() -> None:

@@ -8,11 +8,10 @@ for each level, and all but one of them are free.
 """
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from fedbnsl.families.levels import Levels, newton_step
 from fedbnsl.families.regression import Sums
 from fedbnsl.protocol.sparse import Index, Matrix
 
@@ -20,26 +19,8 @@ from fedbnsl.protocol.sparse import Index, Matrix
 _LONGEST = 5.0
 
 
-@dataclass(frozen=True, eq=False)
-class Categorical:
-    """At a site with (K,) so many records of each level; beta are K - 1 rows of p coefficients, one after another."""
-
-    counts: Matrix
-
-    @staticmethod
-    def totals(y: Index, n_levels: int) -> Matrix:
-        """Sums over records that tell the counts."""
-        return np.bincount(y, minlength=n_levels).astype(np.float64)
-
-    @cached_property
-    def present(self) -> Index:
-        """Levels that occur, ascending."""
-        return np.flatnonzero(self.counts)
-
-    @property
-    def varies(self) -> bool:
-        """See `Family`."""
-        return len(self.present) > 1
+class Categorical(Levels):
+    """beta are K - 1 rows of p coefficients, one after another."""
 
     @property
     def intercepts(self) -> Matrix:
@@ -49,8 +30,7 @@ class Categorical:
 
     def step(self, sums: Sums) -> Matrix:
         """See `Family`: Newton's."""
-        step = np.linalg.lstsq(sums.information, sums.gradient, rcond=None)[0]
-        return np.asarray(step * min(1.0, _LONGEST / max(float(np.abs(step).max()), _LONGEST)), dtype=np.float64)
+        return newton_step(sums, longest=_LONGEST)
 
     def predictors(self, X: Matrix, beta: Matrix) -> Matrix:
         """See `Family`: (n, K)."""

@@ -169,20 +169,15 @@ def site_agreement(
         varies = np.isfinite(fits.residual[:, i] + fits.residual[:, j])
         pairs = np.concatenate([edges, np.column_stack((i, j))])
         told = np.hstack([told, np.where(enough & varies, covariances, np.nan)])
-        grows = np.array([_dependence(network, one.accuracy)[i, j] for one in sites])
+        grows = np.array([network.dependence(one.accuracy.dependent)[i, j] for one in sites])
         errors = np.hstack([errors, np.sqrt(spread * grows * least[:, i] * least[:, j] / rows[:, None])])
     known = np.isfinite(told) & (errors > 0.0)
     return Agreement(pairs, len(edges), np.where(known, told, np.nan), np.where(known, errors, np.nan))
 
 
-def _dependence(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
-    """(d, d) by what the variances of products of residuals grow where rows depend on each other."""
-    return np.ones(network.dag.shape) if accuracy.dependent is None else network.dependence(accuracy.dependent)
-
-
 def _rows_of_squares(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     """(d,) independent rows that tell as much of the residual variances."""
-    return np.asarray(accuracy.n_samples / _dependence(network, accuracy).diagonal())
+    return np.asarray(accuracy.n_samples / network.dependence(accuracy.dependent).diagonal())
 
 
 @dataclass(frozen=True, eq=False)

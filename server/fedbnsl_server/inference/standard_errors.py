@@ -78,7 +78,7 @@ def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     """
     free = np.maximum(accuracy.n_samples - network.dag.sum(axis=0), 1.0)
     share = network.units(accuracy) ** 2 / network.residual_variance
-    factors = 1.0 if accuracy.dependent is None else network.dependence(accuracy.dependent).diagonal()
+    factors = network.dependence(accuracy.dependent).diagonal()
     return np.asarray(np.sqrt(2.0 * factors / free + 2.0 * (accuracy.noise_std * share) ** 2))
 
 

@@ -134,7 +134,7 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
     """
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
     columns, of_used = run.mask.columns.over(used), over_columns(state, used)
-    run = replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=never_together(of_used, columns))
+    run = replace(run, mask=EdgeMask(run.plan.knowledge, columns))
     counted = state.moments.keys() if state.counted is None else state.counted.told.keys() & state.moments.keys()
     told = {site: np.nan_to_num(S[np.ix_(used, used)]) for site, S in state.moments.items() if site in counted}
     weights, nothing = np.array(run.rows(told), dtype=np.float64), Task(SparseMatrix.zeros(len(used)))

@@ -90,9 +90,9 @@ class FittedNetwork:
         """(d, d) moments of the columns, from moments of the residuals."""
         return _symmetric(self.back.T @ S_e @ self.back)
 
-    def dependence(self, dependent: DependentRows) -> Matrix:
-        """(d, d) variance factors of the products of two residuals; see `dependent_rows`."""
-        return 1.0 + dependent.others * self.excess(dependent)
+    def dependence(self, dependent: DependentRows | None) -> Matrix:
+        """(d, d) variance factors of the products of two residuals; 1 of independent rows; see `dependent_rows`."""
+        return np.ones(self.dag.shape) if dependent is None else 1.0 + dependent.others * self.excess(dependent)
 
     def excess(self, dependent: DependentRows) -> Matrix:
         """(d, d) g of the products of two residuals; see `dependent_rows`."""

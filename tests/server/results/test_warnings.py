@@ -1,6 +1,7 @@
 """Warnings about noise, by public numbers alone."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,17 @@ import pytest
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Units
+from fedbnsl_server.algorithm.admm import initial_state, without
 from fedbnsl_server.results.sentences import Note, sentence
 from fedbnsl_server.results.warnings import (
     of_few_rows,
     of_rare_levels,
     of_required_in_vain,
+    of_sites_not_counted,
     of_too_much_noise,
     of_unequal_variances,
 )
+from fedbnsl_server.search.counts.tables import Counted, SiteTables
 
 
 def told_by(warn: Callable[..., Iterable[Note]], *given: Any) -> list[str]:
@@ -52,6 +56,16 @@ def test_private_variances_that_were_not_accepted_as_equal_are_told_to_differ() 
     )
     (told,) = told_by(of_unequal_variances, private, ("a", "b"), nearly)
     assert "residual variances, from noisy moments, differ (a 1, b 1.3)" in told
+
+
+def test_a_site_that_missed_a_round_of_counts_is_named_unless_it_was_ejected() -> None:
+    state, one = initial_state(2, ["east", "north", "south", "west"]), np.array([1])
+    assert told_by(of_sites_not_counted, state) == []
+    tables = dict.fromkeys(["east", "north"], SiteTables(one, one, one))
+    counted = Counted(np.zeros((2, 2), dtype=bool)).with_answers(((0, 1),), tables)
+    left = without(replace(state, counted=counted), ["west"])
+    (told,) = told_by(of_sites_not_counted, left)
+    assert told.startswith("south missed a round of counts")
 
 
 def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:

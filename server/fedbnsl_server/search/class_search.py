@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
-from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import Accuracy
@@ -165,7 +164,7 @@ def edge_penalty(
             found = problem.found(patience=1, progress=progress.step())
             if progress.is_enough:
                 return extended
-            nll += _nll(there, sum(rows[k] for k in group), found, mask.columns)
+            nll += _nll(there, sum(rows[k] for k in group), found)
         if nll <= least:  # the same graph predicts as well
             best, least, worse = penalty, nll, 0
         else:
@@ -186,8 +185,8 @@ def _groups(rows: Sequence[float]) -> list[list[int]]:
     return groups
 
 
-def _nll(total: Matrix, rows: float, found: FoundGraph, columns: Columns) -> float:
-    """Minus the log-likelihood of rows with these sums of products, up to a constant; blocks by their columns."""
+def _nll(total: Matrix, rows: float, found: FoundGraph) -> float:
+    """Minus the log-likelihood of rows with these sums of products, up to a constant; each column by itself."""
     nll = 0.0
     for j in range(len(total)):
         parents = np.flatnonzero(found.weights[:, j])

@@ -130,12 +130,12 @@ def child_left(R: Matrix, blocks: Blocks, given: Given, j: int, known: int, n: i
 
 
 @compiled
-def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, j: int, known: int, n: int) -> float:
-    """What would be left of child j if variable i, whose rows are known up to `known`, joined the n pivots.
+def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, j: int, n: int) -> float:
+    """What would be left of child j if variable i, of which no row is known, joined the n pivots.
 
     The child's rows are known up to n.
     """
-    return child_left(R, blocks, given, j, n, add_variable(R, blocks, given, i, known, n))
+    return child_left(R, blocks, given, j, n, add_variable(R, blocks, given, i, 0, n))
 
 
 class Beside(NamedTuple):

@@ -59,7 +59,7 @@ def _gain(P: Problem, room: Room, j: int, e: int, n: int, rest: float) -> float:
         k, (own, shared, _) = e - P.start[j], room.beside
         after = left_beside(float(own[k]), float(shared[k]), rest)
     else:
-        after = left_with(P.R, P.blocks, room.given, i, j, 0, n)
+        after = left_with(P.R, P.blocks, room.given, i, j, n)
     gain: float = fall(rest, after) - cost(P.score, sizes[i], sizes[j])
     return gain
 

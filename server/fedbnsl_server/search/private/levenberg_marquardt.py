@@ -92,7 +92,7 @@ def descended(
 
 
 def step_of(information: Matrix, gradient: Matrix, damping: float) -> Matrix:
-    """(K,) `inverse_of(information, damping) @ gradient`, with less work."""
+    """(K,) with (1 + damping) times the diagonal; without damping that of `inverse_of`, with less work."""
     from scipy.linalg.lapack import dposv  # here: see `global_step.warm_up`
 
     size, relative = _relative(information, damping)
@@ -102,14 +102,14 @@ def step_of(information: Matrix, gradient: Matrix, damping: float) -> Matrix:
     return np.asarray(step / size)
 
 
-def inverse_of(information: Matrix, damping: float) -> Matrix:
-    """Of (1 + damping) times the diagonal; in units of the diagonal, so that nothing is singular by its size alone."""
+def inverse_of(information: Matrix) -> Matrix:
+    """In units of the diagonal, so that nothing is singular by its size alone."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
-    size, relative = _relative(information, damping)
+    size, relative = _relative(information, 0.0)
     L, failed = dpotrf(relative.T, lower=True, overwrite_a=True)
     if failed != 0:
-        return np.asarray(np.linalg.inv(_relative(information, damping)[1]) / size / size[:, None])
+        return np.asarray(np.linalg.inv(_relative(information, 0.0)[1]) / size / size[:, None])
     lower, _ = dpotri(L, lower=True, overwrite_c=True)
     return np.asarray((np.tril(lower) + np.tril(lower, -1).T) / size / size[:, None])
 

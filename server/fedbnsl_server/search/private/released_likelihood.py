@@ -121,7 +121,7 @@ class Fit:
     @cached_property
     def error(self) -> Matrix:
         """(K, K) inverse of `information`."""
-        return inverse_of(self.information, 0.0)
+        return inverse_of(self.information)
 
     @cached_property
     def moments(self) -> Matrix:
@@ -216,7 +216,7 @@ class ReleasedLikelihood:
             told[k, k] = 0.5 * np.square(P).sum()
             information += told / one.noise_std**2
             noise += told * (one.stretch / one.noise_std) ** 2
-        K = inverse_of(information[:-1, :-1], 0.0)[: len(edges)]
+        K = inverse_of(information[:-1, :-1])[: len(edges)]
         variance = ((K @ noise[:-1, :-1]) * K).sum(axis=1)
         sampling = self._sampling(found, *factors_of(B, S, edges, pairs))[:-1, :-1]
         variance += ((K @ sampling) * K).sum(axis=1)

@@ -136,8 +136,9 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     moments = {site: told for site, told in state.moments.items() if site not in sites}
     counted = None if state.counted is None else state.counted.without(sites)
     contributed = state.contributed - set(sites)
+    completion = None if state.completion is None else state.completion.without(sites)
     state = replace(state, steps=steps, moments=moments, counted=counted, outlying=outlying)
-    return replace(state, sites=left, contributed=contributed)
+    return replace(state, sites=left, contributed=contributed, completion=completion)
 
 
 def over_columns(state: AdmmState, kept: Index) -> AdmmState:

@@ -12,7 +12,7 @@ Source: Dempster, Laird and Rubin (1977); Walker and Ni, Anderson acceleration f
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -63,7 +63,7 @@ class Completion:
         By site, (d, d) [j, k] by how many standard errors the mean of column k is larger in rows that have column j
         than in those that lack it.
     complete_rows
-        Rows of all sites without a gap.
+        By site, its rows without a gap.
     """
 
     n_pairs: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
@@ -75,7 +75,7 @@ class Completion:
     iterations: int = 0
     done: bool = False
     differences: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
-    complete_rows: int = 0
+    complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @cached_property
     def pair_rows(self) -> Matrix:
@@ -125,6 +125,16 @@ class Completion:
             {site: one[np.ix_(kept, kept)] for site, one in told.items()} for told in (self.n_pairs, self.differences)
         )
         return replace(self, n_pairs=n_pairs, differences=differences)
+
+    def without(self, sites: Collection[str]) -> Self:
+        """Without the rows of some sites; as it is if others have told none. `by` stays as they helped to find it."""
+        if not self.n_pairs.keys() - set(sites):
+            return self
+        n_pairs, differences = (
+            {site: one for site, one in told.items() if site not in sites} for told in (self.n_pairs, self.differences)
+        )
+        complete_rows = {site: n for site, n in self.complete_rows.items() if site not in sites}
+        return replace(self, n_pairs=n_pairs, differences=differences, complete_rows=complete_rows)
 
     @property
     def has_converged(self) -> bool:

@@ -32,7 +32,7 @@ def gaps_of(state: AdmmState | None, plan: Plan, columns: Columns) -> dict[str, 
             for site, n in told.n_pairs.items()
         },
         "never_together": [list(pair) for pair in _unknown(state, columns)],
-        "complete_rows": told.complete_rows,
+        "complete_rows": sum(told.complete_rows.values()),
         "differ": _differing(told, plan, columns)[1],
     }
 
@@ -44,7 +44,7 @@ def complete_cases(state: AdmmState | None, plan: Plan, columns: Columns) -> lis
     told = state.completion
     tests, found = _differing(told, plan, columns)
     rows = sum(state.complete_rows[site] for site in told.n_pairs)
-    numbers: dict[str, Any] = {"complete": told.complete_rows, "rows": rows}
+    numbers: dict[str, Any] = {"complete": sum(told.complete_rows.values()), "rows": rows}
     if not tests:
         return [note("complete_cases_untested", **numbers, groups=not plan.dictionary.rows.one_record_a_group)]
     if not found:

@@ -73,7 +73,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         with _usable():
             found = started(moments, n_pairs, np.zeros(d * _shares_means(run)), varies)
         differences = {site: answer.differences for site, answer in answers.items()}
-        complete_rows = sum(answer.complete_rows for answer in answers.values())
+        complete_rows = {site: answer.complete_rows for site, answer in answers.items()}
         return replace(state, completion=replace(found, differences=differences, complete_rows=complete_rows))
     out = left_out(state, answers, task, run)
     kept = [site for site in answers if site not in out]

@@ -200,6 +200,8 @@ def _completion(head: dict[str, Any] | None, arrays: Mapping[str, Any]) -> Compl
     if head.pop("by"):
         by = Covariances(arrays[_COMPLETION + "S"], arrays[_COMPLETION + "means"])
     n_pairs = dict(zip(sites, arrays[_COMPLETION + "n_pairs"], strict=True))
+    if isinstance(head["complete_rows"], int):  # checkpoints of earlier versions have the sum
+        head["complete_rows"] = dict(zip(sites, [head["complete_rows"]], strict=False))
     told: Matrix = arrays.get(_COMPLETION + "differences", np.empty(0))  # checkpoints of earlier versions have none
     return Completion(
         n_pairs,

@@ -8,6 +8,7 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.formats import edges_csv
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Covariances, Units
@@ -15,9 +16,10 @@ from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.refit import personalise
-from fedbnsl_server.algorithm.admm import in_units, initial_state
+from fedbnsl_server.algorithm.admm import in_units, initial_state, without
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.results.gaps import complete_cases, gaps_of
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.rounds import completion
 from fedbnsl_server.rounds.kinds import Run
@@ -188,3 +190,21 @@ def test_sites_are_told_which_arrows_rest_on_a_pair_never_seen_together() -> Non
     weights = SparseMatrix.from_dense(dag * 1.0)
     end = replace(initial_state(3, ["a"]), refitted=weights, completion=Completion({"a": n_pairs}))
     assert end_of(end, PLAN, names).undecided == (0, 1)
+
+
+def test_rows_of_a_site_that_is_taken_out_count_for_nothing() -> None:
+    n_pairs = {"a": np.array([[50.0, 40.0], [40.0, 40.0]]), "b": np.full((2, 2), 30.0)}
+    differences = {site: np.full((2, 2), k) for k, site in enumerate(n_pairs)}
+    told = Completion(n_pairs, differences=differences, complete_rows={"a": 40, "b": 30}, iterations=1)
+    state = replace(initial_state(2, ["a", "b"]), completion=told, complete_rows={"a": 50, "b": 30})
+    plan, columns = Plan.load("standard"), Columns.of(["x", "y"])
+    left = without(state, ["b"])
+    found = gaps_of(left, plan, columns)
+    assert found is not None
+    assert (found["values"], found["complete_rows"]) == ({"a": {"x": 50, "y": 40}}, 40)
+    (note,) = complete_cases(left, plan, columns)
+    assert (note.numbers["complete"], note.numbers["rows"]) == (40, 50)
+    assert left.completion is not None
+    assert left.completion.known_share == Completion({"a": n_pairs["a"]}).known_share
+    assert list(left.completion.differences) == ["a"]
+    assert without(state, ["a", "b"]).completion == told, "no site is left that has told its rows"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.store import checkpoint
@@ -191,6 +193,18 @@ def test_a_state_without_any_entry_survives(tmp_path: Path) -> None:
     empty = AdmmState(0, matrix(), 0.0, 0.0, frozenset(), {"a": SiteState(matrix(), matrix())}, None, np.empty(0))
     checkpoint.save(tmp_path / "state", empty, plan_digest=DIGEST)
     assert bits(checkpoint.load(tmp_path / "state", plan_digest=DIGEST)) == bits(empty)
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [({"a": 3, "b": 4}, {"a": 3, "b": 4}), (7, {"a": 7})])
+def test_rows_without_a_gap_are_kept_by_site_also_as_their_sum_of_earlier_versions(
+    saved: Any, loaded: dict[str, int], state: AdmmState, tmp_path: Path
+) -> None:
+    completion = Completion(dict.fromkeys("ab", np.full((3, 3), 9.0)), complete_rows=saved)
+    checkpoint.save(tmp_path / "state", replace(state, completion=completion), plan_digest=DIGEST)
+    found = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).completion
+    assert found is not None
+    assert found.complete_rows == loaded
+    assert [(site, n.tolist()) for site, n in found.n_pairs.items()] == [(site, [[9.0] * 3] * 3) for site in "ab"]
 
 
 def test_the_order_of_the_sites_is_kept(state: AdmmState, tmp_path: Path) -> None:

@@ -100,7 +100,11 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
             pairs = f"all pairs of columns, or, of more than {FEW_COLUMNS} columns, those of {pairs}"
         yield (
             "after the ADMM rounds it sends exact second moments: every variable's mean square, and the mean products "
-            f"of {pairs}" + ", within a row and between two rows of a group" * plan.sends_between_rows
+            f"of {pairs}"
+            + ", within a row and between two rows of a group"
+            * plan.sends_between_rows
+            + "; in the last of these rounds also, of the same pairs, mean products of squared residuals under weights "
+            "that the coordinator names"
         )
     if plan.counted:
         yield (

@@ -246,6 +246,8 @@ class Plan(Settings):
         content = as_first_digested({**self.model_dump(mode="json"), "dictionary": self.dictionary.content()})
         if self.sends_between_rows:  # within = "rows" sent nothing of that before
             content["between_rows"] = True
+        if self.privacy is None and self.moments_rounds > 0:  # earlier versions sent no squares of residuals
+            content["squares"] = True
         canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()
 

@@ -456,6 +456,7 @@ class Task(_message.Message):
     CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
+    RESIDUALS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
@@ -502,6 +503,10 @@ class Task(_message.Message):
         """The regressions whose sums are asked for, and at which coefficients."""
 
     @_builtins.property
+    def residuals(self) -> _values_pb2.SparseMatrix:
+        """In the last round of moments: weights of the residuals whose squares are asked for, too."""
+
+    @_builtins.property
     def completed_by(self) -> Global___Covariances:
         """What completes them in all later rounds: in the first round after the last iteration only."""
 
@@ -534,14 +539,15 @@ class Task(_message.Message):
         curvature: _values_pb2.SparseMatrix | None = ...,
         counts: Global___CountsTask | None = ...,
         regressions: Global___RegressionsTask | None = ...,
+        residuals: _values_pb2.SparseMatrix | None = ...,
         completed_by: Global___Covariances | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "curvature", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015

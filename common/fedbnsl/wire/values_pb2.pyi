@@ -111,6 +111,7 @@ class Numbers(_message.Message):
     VALUE32_FIELD_NUMBER: _builtins.int
     BETWEEN_FIELD_NUMBER: _builtins.int
     N_ROW_PAIRS_FIELD_NUMBER: _builtins.int
+    SQUARES_FIELD_NUMBER: _builtins.int
     n_row_pairs: _builtins.int
     """Over so many ordered pairs of rows."""
     @_builtins.property
@@ -123,6 +124,12 @@ class Numbers(_message.Message):
         group, in `value` or in `value32`.
         """
 
+    @_builtins.property
+    def squares(self) -> Global___Numbers:
+        """Of second moments, where weights of residuals came with the task: of the same pairs, the mean product of squared
+        residuals, divided by their mean squares.
+        """
+
     def __init__(
         self,
         *,
@@ -130,10 +137,11 @@ class Numbers(_message.Message):
         value32: _abc.Iterable[_builtins.float] | None = ...,
         between: Global___Numbers | None = ...,
         n_row_pairs: _builtins.int = ...,
+        squares: Global___Numbers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["between", b"between"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "squares", b"squares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "n_row_pairs", b"n_row_pairs", "value", b"value", "value32", b"value32"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "n_row_pairs", b"n_row_pairs", "squares", b"squares", "value", b"value", "value32", b"value32"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,7 @@
 """Sites that send something wrong, on purpose or by mistake, for figures and tests of one site's influence."""
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Garbage(Participant):
             X = sample(random_weights(d, 2 * d, rng), 50 * d, rng)
             mask = EdgeMask(Knowledge(), [str(k) for k in range(d)])
             wrong = (X.T @ X / len(X))[asked_moments(task.content.neighbours.support(), mask)]
-            return replace(update, content=moments.Answer(wrong))
+            return replace(update, content=replace(cast(moments.Answer, update.content), moments=wrong))
         d = update.content.weights.n_variables if isinstance(update.content, admm.Answer | refit.Answer) else 0
         return replace(update, content=_with_weights(update.content, random_weights(d, 2 * d, rng) if d else 0.0))
 

@@ -1,12 +1,13 @@
 """Values that are far away: errors in cells, which count as missing, and laws with heavy tails, which do not.
 
-Generated tables of linear effects. Errors are drawn for each cell by itself; what they hit is missing at random.
+Generated tables of linear effects. Errors are drawn for each cell by itself; what they hit is missing at random. Then
+alarms about sites: false ones where sites are alike in law, and how often the one wrong site is named.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,36 @@ _ERRORS: Mapping[str, Errors] = {
 }
 
 
+Wrong = Callable[[Matrix, int, np.random.Generator], None]
+
+
+def _turned(X: Matrix, v: int, rng: np.random.Generator) -> None:
+    X[:, v] = 2.0 * _MEAN - X[:, v]
+
+
+def _in_inches(X: Matrix, v: int, rng: np.random.Generator) -> None:
+    X[:, v] /= 2.54
+
+
+def _ten_times(X: Matrix, v: int, rng: np.random.Generator) -> None:
+    X[:, v] *= 10.0
+
+
+def _shuffled(X: Matrix, v: int, rng: np.random.Generator) -> None:
+    X[:, v] = rng.permutation(X[:, v])
+
+
+_WRONG: Mapping[str, Wrong] = {
+    "turned around": _turned,
+    "in another unit (inches for centimetres)": _in_inches,
+    "ten times as large": _ten_times,
+    "shuffled": _shuffled,
+}
+_WRONG_SITE = 2  # the third of the sites has one variable that is wrong, the one with most edges
+_ALARM_LAWS = ("normal", "t with 3 degrees of freedom", "t with 2 degrees of freedom", "exponential")
+_ALARM_ROWS, _ALARM_VARIABLES, _ALARM_SEEDS, _WRONG_SEEDS = (1000, 5000), 20, range(20), range(10)
+
+
 class _Seen(NamedTuple):
     """Of one run."""
 
@@ -80,6 +111,55 @@ def robust_tails() -> Iterator[Row]:
         f"noise t with 3 degrees of freedom, {next(iter(_ERRORS))}", _LAWS["t with 3 degrees of freedom"], _shifted
     )
 
+    for law in _ALARM_LAWS:
+        for rows in _ALARM_ROWS:
+            yield _alarms(law, rows)
+
+
+def _alarms(law: str, rows: int) -> Row:
+    """Runs that say that sites differ, and that name a site, by what is wrong with one site."""
+    drawn = f"{len(_ALARM_SEEDS)} graphs if sites are alike, {len(_WRONG_SEEDS)} if not"
+    figure = f"alarms, noise {law}; {_SITES} x {rows} rows, {_ALARM_VARIABLES} variables, {drawn}"
+    alike = [_judged(law, rows, seed, None) for seed in _ALARM_SEEDS]
+    row: Row = {
+        "figure": figure,
+        "sites alike: runs that say that sites differ": sum(differ for differ, _ in alike),
+        "sites alike: runs that name a site": sum(bool(named) for _, named in alike),
+    }
+    wrong_site = f"site-{_WRONG_SITE + 1}"
+    for name, wrong in _WRONG.items():
+        seen = [_judged(law, rows, seed, wrong) for seed in _WRONG_SEEDS]
+        row[f"one variable of a site {name}: differ, name it, name another"] = (
+            f"{sum(differ for differ, _ in seen)}, {sum(wrong_site in named for _, named in seen)}, "
+            f"{sum(bool(named - {wrong_site}) for _, named in seen)}"
+        )
+    return row
+
+
+def _judged(law: str, rows: int, seed: int, wrong: Wrong | None) -> tuple[bool, set[str]]:
+    """Whether a run says that sites differ, and the sites that it names."""
+    rng = np.random.default_rng(seed)
+    W = random_weights(_ALARM_VARIABLES, _ALARM_VARIABLES, rng, size=0.5)
+    X = _sample(W, _LAWS[law], rng, _SITES * rows)
+    if wrong is not None:
+        v = int(((W != 0) | (W != 0).T).sum(axis=0).argmax())
+        wrong(X[_WRONG_SITE * rows : (_WRONG_SITE + 1) * rows], v, rng)
+    result = _result(X, "missing")
+    return _says_that_sites_differ(result), _named(result)
+
+
+def _named(result: Mapping[str, Any]) -> set[str]:
+    """Sites that a result names as other than the others."""
+    scores = result["influence"]
+    above = {site for site, of in scores["sites"].items() if of["largest"] > scores["limit"]}
+    odd = {scores["odd"]["site"]} if scores.get("odd") else set[str]()
+    findings = (one for told in result["rounds"] for one in told.get("findings", []))
+    return above | odd | {one["site"] for one in findings if one["code"] == "other_spread"}
+
+
+def _says_that_sites_differ(result: Mapping[str, Any]) -> bool:
+    return any("sites differ" in text for text in result["verdict"]["contradicted"])
+
 
 def _row(name: str, noise: Noise, errors: Errors) -> Row:
     row: Row = {"figure": f"{name}; {_SITES} x {_ROWS} rows, {_VARIABLES} variables, {len(_SEEDS)} graphs"}
@@ -88,7 +168,7 @@ def _row(name: str, noise: Noise, errors: Errors) -> Row:
         for seed in _SEEDS:
             rng = np.random.default_rng(seed)
             W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
-            clean = _sample(W, noise, rng)
+            clean = _sample(W, noise, rng, _SITES * _ROWS)
             X = errors(clean, rng)
             seen.append(_learned(X, W != 0, outlying))
             wrong += int((clean != X).sum())
@@ -104,21 +184,25 @@ def _row(name: str, noise: Noise, errors: Errors) -> Row:
     return row
 
 
-def _sample(W: Matrix, noise: Noise, rng: np.random.Generator) -> Matrix:
+def _sample(W: Matrix, noise: Noise, rng: np.random.Generator, n: int) -> Matrix:
     """(n, d) rows of a linear model, each variable with the mean `_MEAN`."""
-    X = np.zeros((_SITES * _ROWS, len(W)))
+    X = np.zeros((n, len(W)))
     for v in topological_order(W != 0):
         X[:, v] = X @ W[:, v] + noise(rng, len(X))
     return np.asarray(X - X.mean(axis=0) + _MEAN)
 
 
-def _learned(X: Matrix, truth: Mask, outlying: str) -> _Seen:
+def _result(X: Matrix, outlying: str) -> dict[str, Any]:
     plan = Plan.load("standard").with_settings(
         n_participants=_SITES, bootstrap=0, preparation={"missing": "em", "outlying": outlying}
     )
     tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
     with TemporaryDirectory() as scratch:
-        result = simulate(plan, tables, Path(scratch, "run"))
+        return simulate(plan, tables, Path(scratch, "run"))
+
+
+def _learned(X: Matrix, truth: Mask, outlying: str) -> _Seen:
+    result = _result(X, outlying)
     names = result["variables"]
     marks = np.zeros_like(truth)
     for edge in result["edges"]:
@@ -129,6 +213,6 @@ def _learned(X: Matrix, truth: Mask, outlying: str) -> _Seen:
         (int((mine & true).sum()), int(mine.sum()), int(true.sum())),
         class_distance(marks, cpdag(truth)),
         sum(n for one in result["outlying"].values() for n in one["values"].values()),
-        any("sites differ" in text for text in result["verdict"]["contradicted"]),
-        bool({"outlier", "odd_site"} & set(result["warning_codes"])),
+        _says_that_sites_differ(result),
+        bool(_named(result)),
     )

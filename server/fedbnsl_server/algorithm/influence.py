@@ -19,7 +19,7 @@ All of this works on what the sites sent, in private runs on what they released:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -39,6 +39,8 @@ MOST_VARIANCE = 4.0
 _LEAST_ROWS = 0.01
 # In place of more, or of a number that overflowed.
 _LARGEST = 1e6
+# In units of the median of the sites: of a column that is constant at a site, in place of 0.
+_LEAST_SQUARE = 1e-12
 # A variable is named if it holds at least this share of the squared distance of the one that holds most.
 _NAMED_SHARE = 0.5
 _MOST_NAMED = 4
@@ -57,20 +59,42 @@ class Compared:
 
     @classmethod
     def of_products(
-        cls, moments: Matrix, places: Index, of_squares: Matrix, rows: Sequence[int], *, one_vote: bool
+        cls, moments: Matrix, places: Index, of_squares: Matrix, rows: Sequence[int], *, linear: Mask, one_vote: bool
     ) -> Self:
-        """Mean products of pairs of columns of size 1: around a mean product r they vary by (1 + r^2) / rows.
+        """Mean products of pairs of columns: correlations r, and logarithms of mean squares.
+
+        A record that carries most of a site's mean square moves its logarithm and its correlations, which are at most
+        1: products in units of all sites' sizes, which it moves without bound, would name honest sites of heavy tails.
 
         Parameters
         ----------
         moments
-            (P, K) of the pairs at (K, 2) `places`, in units of the columns' sizes.
+            (P, K) of the pairs at (K, 2) `places`, among them every column that another pair has with itself.
         of_squares
-            (d,) rows times the variance of a column's mean square.
+            (d,) rows times the variance of a column's mean square, in units of its size; of a correlation it is taken
+            to be 1 + r^2, as of a product of Gaussian columns of size 1.
+        linear
+            (d,) columns whose mean squares are compared as they are: a level need not occur at every site.
         """
-        r = np.clip(np.median(moments, axis=0), -1.0, 1.0)
-        spread = np.where(places[:, 0] == places[:, 1], of_squares[places[:, 0]], 1.0 + r * r)
-        return cls(moments, spread * sampling_variance(rows), places, one_vote)
+        i, j = places.T
+        squares = np.zeros((len(moments), len(of_squares)))
+        squares[:, i[i == j]] = moments[:, i == j]
+        typical = np.median(squares, axis=0)
+        with np.errstate(over="ignore"):
+            in_units = squares / np.where(typical > 0.0, typical, 1.0)  # a level that occurs at few sites
+        size = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        values = moments / size[:, i] / size[:, j]
+        logs = np.log(np.maximum(in_units, _LEAST_SQUARE))
+        values[:, i == j] = np.where(linear, in_units, logs)[:, i[i == j]]
+        r = np.clip(np.median(values, axis=0), -1.0, 1.0)
+        spread = np.where(i == j, of_squares[i], 1.0 + r * r)
+        return cls(values, spread * sampling_variance(rows), places, one_vote)
+
+    def between_variables(self) -> Self:
+        """Without the numbers of one variable alone."""
+        kept = self.variables[:, 0] != self.variables[:, 1]
+        variances = np.broadcast_to(self.variances, self.values.shape)[:, kept]
+        return replace(self, values=self.values[:, kept], variances=variances, variables=self.variables[kept])
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Whether sites agree: each site's coefficients with their errors, given the graph, and a test that they are equal.
 
 Let z be what the other parents leave of a parent, and r the residual of the child. At a site of n rows the variance of
-the coefficient is E z^2 r^2 / (n (E z^2)^2). For Gaussian columns E z^2 r^2 = E z^2 E r^2. Second moments do not hold
-it for others, but they bound it: if columns are sums of independent sources s with excess kurtosis k_s,
+the coefficient is E z^2 r^2 / (n (E z^2)^2) (White 1980). For Gaussian columns E z^2 r^2 = E z^2 E r^2. For others
 
-    spread = E z^2 r^2 / (E z^2 E r^2) = 1 + sum over s of cor(z, s)^2 cor(r, s)^2 k_s.
+    spread = E z^2 r^2 / (E z^2 E r^2)
 
-- A column of zeros and ones has k = (1 - 6 v) / v, where v is its variance: 1 / p where a level is rare.
-- Of other columns, k shows in how much their variances differ between sites: n (v_p / v - 1)^2 is 2 + k on average. By
-  Cauchy and Schwarz the sum is at most sqrt(k_z k_r). Sites whose variances differ for another reason look like that,
-  too: then only larger differences of coefficients are noticed. So k counts as MOST_KURTOSIS at most.
+is what the site tells of the squares of its residuals (`squared_residuals`), and at least the mean of all sites. A
+column of zeros and ones that is rare may be in no row of a site that would tell it. If columns are sums of independent
+sources s with excess kurtosis k_s, the spread is 1 + sum over s of cor(z, s)^2 cor(r, s)^2 k_s; a column of zeros and
+ones has k = (1 - 6 v) / v, where v is its variance: 1 / p where a level is rare. The spread is at least that.
 
 A site's residual variance counts as that of all sites at least: it is near zero where a handful of events happen to
 fit. With fewer events than FEWEST_EVENTS the estimate is not normal whatever its variance is: such a site tells nothing
@@ -26,7 +25,6 @@ Where rows depend on others of their group, variances have the factors of `depen
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -50,18 +48,12 @@ FEWEST_EVENTS = 20.0
 FEWEST_IN_A_CELL = 10.0
 """Rows of a site that are expected to have the rarer values of two such columns, if these were independent."""
 
-MOST_KURTOSIS = 30.0
-
 LEVEL = 0.01
 """Chance of a false alarm, over all pairs."""
 
 # A site is named if all sites differ more than this, and the others alone hardly do. Where all coefficients of sites
 # differ a little, one of them is the extreme one: with looser levels it would be named in every fourth run.
 _ODD_LEVEL, _AGREE_LEVEL = 1e-4, 0.2
-# Differences between variances that are larger than chance gives Gaussian columns less often than this count in full.
-_KURTOSIS_LEVEL = 0.01
-# Times the median of 2 + k over the columns; from there on a column tells nothing of the others.
-_STANDS_OUT = 20.0
 # Beyond so many numbers, pairs without an edge are not compared.
 _MOST_COMPARED = 5_000_000
 
@@ -151,10 +143,9 @@ def site_agreement(
     edges, events = edges_of(network.dag), _events(levels, rows)
     i, c = edges.T
     fits = _fits(network, S, sites, events, rare=_excess_of_levels(levels))
-    worth = np.array([_rows_of_squares(network, one.accuracy) for one in sites])
-    kurtosis = _Kurtosis.of(fits.residual, worth, np.isnan(levels))
-    of_columns = kurtosis(fits.residual)
-    spread = 1.0 + np.maximum(np.sqrt(kurtosis(fits.partial, worth[:, i]) * of_columns[c]), fits.shared)
+    A = np.eye(len(S)) - network.weights
+    tails = _at_least_the_mean(_tails(S, sites, fits.partialled, A, (np.arange(len(edges)), c)), rows)
+    spread = np.maximum(tails, 1.0 + fits.shared)
     least = np.fmax(fits.residual, v)
     free = rows[:, None] - network.dag.sum(axis=0)[c]
     enough = (fits.events >= FEWEST_EVENTS) & _cells(events, rows, i, c)
@@ -163,7 +154,8 @@ def site_agreement(
     apart = np.triu(~(network.dag | network.dag.T | columns.within()), k=1)
     if len(sites) * apart.sum() <= _MOST_COMPARED:
         i, j = np.nonzero(apart)
-        spread = 1.0 + np.maximum(np.sqrt(of_columns[i] * of_columns[j]), fits.shared_by_residuals[i, j])
+        tails = _at_least_the_mean(_tails(S, sites, A, A, (i, j)), rows)
+        spread = np.maximum(tails, 1.0 + fits.shared_by_residuals[i, j])
         covariances = np.stack([network.of_residuals(one.moments)[i, j] for one in sites])
         enough = (np.minimum(events[:, i], events[:, j]) >= FEWEST_EVENTS) & _cells(events, rows, i, j)
         varies = np.isfinite(fits.residual[:, i] + fits.residual[:, j])
@@ -175,9 +167,22 @@ def site_agreement(
     return Agreement(pairs, len(edges), np.where(known, told, np.nan), np.where(known, errors, np.nan))
 
 
-def _rows_of_squares(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
-    """(d,) independent rows that tell as much of the residual variances."""
-    return np.asarray(accuracy.n_samples / network.dependence(accuracy.dependent).diagonal())
+def _tails(S: Matrix, sites: Sequence[SiteMoments], left: Matrix, right: Matrix, at: tuple[Index, Index]) -> Matrix:
+    """(P, K) E z^2 r^2 / (E z^2 E r^2) of some left and right combinations of the columns; 1 where a site tells none.
+
+    Moments that a site does not tell are those of all, (d, d) S.
+    """
+    found = np.ones((len(sites), len(at[0])))
+    for p, site in enumerate(sites):
+        if site.squares is not None:
+            own = np.where(np.isnan(site.moments), S, site.moments)
+            found[p] = site.squares.spread(own, left, right, at)
+    return found
+
+
+def _at_least_the_mean(tails: Matrix, rows: Matrix) -> Matrix:
+    """(P, K) each site's, or the mean of all sites by their (P,) rows, whichever is more."""
+    return np.maximum(tails, np.average(tails, axis=0, weights=rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +196,7 @@ class _Fits:
     dependence: Matrix  # (P, E) by what the variances of the coefficients grow where rows depend on each other
     residual: Matrix  # (P, d) residual variances; NaN: the column does not vary
     events: Matrix  # (P, E) the fewest events that are expected of a column of the family
+    partialled: Matrix  # (d, E) what the other parents leave of the parent, as a combination of columns, up to a factor
     shared: Matrix  # (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s
     shared_by_residuals: Matrix  # (d, d) the same sum for residuals
 
@@ -205,12 +211,13 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
     of_residuals = _squared(known @ (np.eye(d) - network.weights), network.residual_variance)
     coefficients, partial = np.full((P, len(edges)), np.nan), np.full((P, len(edges)), np.nan)
     residual, fewest = np.full((P, d), np.nan), np.empty((P, len(edges)))
-    shared, dependence = np.empty(len(edges)), np.ones((P, len(edges)))
+    shared, dependence, partialled = np.empty(len(edges)), np.ones((P, len(edges))), np.zeros((d, len(edges)))
     for c in range(d):
         given = parents.get(c, np.empty(0, dtype=np.int64))
         at, family = [place[i, c] for i in given.tolist()], np.append(given, c)
         inverted = inverse(S[np.ix_(given, given)])
         fewest[:, at] = events[:, family].min(axis=1)[:, None]
+        partialled[np.ix_(given, at)] = inverted
         of_parents = _squared(known[:, given] @ inverted, inverted.diagonal())
         shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
         u = np.column_stack([inverted, np.zeros(len(given))])
@@ -227,52 +234,7 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
             partial[p, at] = 1.0 / np.where(identified, inverted.diagonal(), np.nan)
             residual[p, c] = max(float(own[c, c] - own[given, c] @ b), 0.0) * site.accuracy.n_samples / free
     by_residuals = (of_residuals.T * rare[sources]) @ of_residuals
-    return _Fits(coefficients, partial, dependence, residual, fewest, shared, by_residuals)
-
-
-@dataclass(frozen=True, eq=False)
-class _Kurtosis:
-    """Excess kurtosis of residuals, by how much their variances differ between sites."""
-
-    rows: Matrix  # (P, d) of the sites, as many as are worth as much for a mean square of a residual
-    typical: float  # over the columns that are not zeros and ones, but for those that stand out
-
-    @classmethod
-    def of(cls, variances: Matrix, rows: Matrix, continuous: Mask) -> Self:
-        """From (P, d) residual variances."""
-        own, _ = _excess(variances, rows)
-        own = own[continuous & np.isfinite(own)]
-        if not own.size:
-            return cls(rows, 0.0)
-        # A column in another unit at one site is no sign that others have heavy tails: it would hide differences there.
-        kept = own + 2.0 <= _STANDS_OUT * max(float(np.median(own)) + 2.0, 2.0)
-        return cls(rows, max(float(own[kept].mean()) if kept.any() else 0.0, 0.0))
-
-    def __call__(self, variances: Matrix, rows: Matrix | None = None) -> Matrix:
-        """(K,) from (P, K) variances, and (P, K) rows; None: those of the residuals.
-
-        Two sources that make up z and r half each, with the same kurtosis, have half of it in z and in r.
-        """
-        own, chance = _excess(variances, self.rows if rows is None else rows)
-        own = np.where(own > chance, own, 0.0)
-        return np.minimum(np.maximum(own, 0.5 * self.typical), MOST_KURTOSIS)
-
-
-def _excess(variances: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
-    """(K,) excess kurtosis as sites' variances differ, and how large chance makes it for Gaussian columns.
-
-    NaN, and 0, where fewer than two sites have a variance.
-    """
-    from scipy.special import chdtri  # takes long to load, and few commands need it
-
-    known = np.isfinite(variances)
-    counted, values = np.where(known, rows, 0.0), np.where(known, variances, 0.0)
-    degrees = np.maximum(known.sum(axis=0) - 1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = (counted * values).sum(axis=0) / counted.sum(axis=0)  # by rows, whatever the sites weigh in the graph
-        squares = (counted * (values / mean - 1.0) ** 2).sum(axis=0)
-        largest = 2.0 * np.asarray(chdtri(degrees, _KURTOSIS_LEVEL), dtype=np.float64) / degrees
-        return np.where(degrees > 0, squares / degrees - 2.0, np.nan), np.where(degrees > 0, largest - 2.0, 0.0)
+    return _Fits(coefficients, partial, dependence, residual, fewest, partialled, shared, by_residuals)
 
 
 def _excess_of_levels(levels: Matrix) -> Matrix:

@@ -19,6 +19,7 @@ from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.results.sentences import DATA_QUALITY, Note, note
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import mean_squares
+from fedbnsl_server.rounds.statistics import variances_without_tails
 from fedbnsl_server.search.private.centring import in_one_direction, near_bounds
 from fedbnsl_server.search.private.pooled_moments import mean_over_records, mean_square_noise
 
@@ -78,11 +79,13 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
     if isinstance(asked, statistics.Task):
         numbers = {site: answer.variances for site, answer in answers.items()}
         variances = {site: _of_values(answer) for site, answer in answers.items()}
+        spread = variances_without_tails(np.stack([*variances.values()]), answers, run)
     elif isinstance(asked, moments.Task):
         numbers = {site: answer.moments for site, answer in answers.items()}
         if run.plan.preparation is not None:  # statistics have told it
             return
         variances = {site: mean_squares(answer, asked, run) for site, answer in answers.items()}
+        spread = np.stack([*variances.values()])
     else:
         return
     alone, continuous = run.mask.columns.sizes[run.mask.columns.variable_of] == 1, ~run.indicators
@@ -90,7 +93,7 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
         told = _are_measured(variances[site], run)
         if told and any(np.array_equal(one, other) for name, other in numbers.items() if name != site):
             yield QualityWarning("same_numbers", (), site)
-    for site, one in variances.items():
+    for k, (site, one) in enumerate(variances.items()):
         others = np.array([other for name, other in variances.items() if name != site])
         if not one.size or not len(others):
             continue
@@ -99,6 +102,7 @@ def _beside_each_other(asked: Content, answers: Mapping[str, Any], run: Run) -> 
             yield QualityWarning("constant_at_a_site", tuple(constant), site)
         if len(others) + 1 < FEWEST_SITES:  # of two, nothing tells which one is odd
             continue
+        one, others = spread[k], np.delete(spread, k, axis=0)
         low, high = np.fmin.reduce(others, axis=0), np.fmax.reduce(others, axis=0)
         alike = (low > 0.0) & (high <= _ALIKE**2 * low) & continuous & (one > 0.0)
         odd = np.flatnonzero(alike & ((one >= _APART**2 * high) | (one <= low / _APART**2))).tolist()

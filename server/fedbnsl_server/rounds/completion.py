@@ -9,6 +9,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
+from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Mask, Matrix, symmetric_of, upper
 from fedbnsl.rounds.completion import Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
@@ -16,7 +17,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, completed_by
 from fedbnsl_server.algorithm.completion import Completion, advanced, started
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import spread_of_squares
+from fedbnsl_server.rounds.moments import of_products
 
 # Of eigenvalues of correlations.
 _ROUNDING = 1e-6
@@ -89,15 +90,21 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Completed moments in units of the columns' sizes; those of Gaussian columns vary by (1 + r^2) / rows around r."""
+    """Completed moments, as those of a round of moments."""
     if task.covariances is None:
         return []
-    size = np.sqrt(task.covariances.S.diagonal())
+    found = _beside_each_other(state, answers, task.covariances, run)
+    return [found.between_variables() if run.plan.leaves_out_outlying else found]
+
+
+def _beside_each_other(
+    state: AdmmState, answers: Mapping[str, Answer], completed_by: Covariances, run: Run
+) -> Compared:
+    size = completed_by.S.diagonal()
     of_sizes = upper(np.outer(size, size))
     used, places = of_sizes > 0.0, pairs(np.triu(np.ones((len(size), len(size)), dtype=bool)))
-    values = np.stack([answer.moments[used] for answer in answers.values()]) / of_sizes[used]
-    of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
-    return [Compared.of_products(values, places[used], of_squares, run.rows(answers), one_vote=one_vote)]
+    moments = np.stack([answer.moments[used] for answer in answers.values()])
+    return of_products(moments, places[used], state, answers, run)
 
 
 def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> tuple[str, ...]:
@@ -105,7 +112,7 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     rule = run.rule(answers)
     if rule is None or task.covariances is None:
         return ()
-    kept = rule.nearest(distances(compared(state, answers, task, run)[0]))
+    kept = rule.nearest(distances(_beside_each_other(state, answers, task.covariances, run)))
     return tuple(site for k, site in enumerate(answers) if k not in kept)
 
 

@@ -1,7 +1,7 @@
 """A moments round at the coordinator: ask for second moments of neighbours, and search the best DAG with them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, 
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.score import extended_penalty
 from fedbnsl_server.search.space import Space
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 # A graph is better than another by more than this share of an edge's penalty: less is rounding.
 _BETTER = 1e-3
@@ -42,6 +43,8 @@ _BETTER = 1e-3
 _NEARLY_NOTHING = 1e-3
 # Where rows depend on each other, with fewer that count each time.
 _MORE_SEARCHES = 2
+# Of numbers that were rounded to single precision.
+_ROUNDED_UP = 1.0 + 1e-5
 # Edges that knowledge forbids and the tables show: so many are kept.
 _MOST_AGAINST = 20
 
@@ -55,9 +58,18 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
         near = (state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)).support()
     else:
         near = within_two_steps(state.refitted.support())
-    if stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds:
-        near = near | forbidden_pairs(run.mask)
-    return state, Task(SparseMatrix.on_support(near.astype(np.float64), near))
+    last, residuals = stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds, None
+    if last:
+        near, residuals = near | forbidden_pairs(run.mask), _residuals(state, run)
+    return state, Task(SparseMatrix.on_support(near.astype(np.float64), near), residuals)
+
+
+def _residuals(state: AdmmState, run: Run) -> SparseMatrix:
+    """Weights of the graph so far between the columns that sites work with: the last search changes little of it."""
+    weights = state.refitted or graph_to_search(state, run.plan, run.mask).as_sparse()
+    if state.units is not None:
+        weights = SparseMatrix.from_dense(state.units.weights_of_columns(weights.to_dense()))
+    return weights.as_float32() if run.plan.value_type == "float32" else weights
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -71,6 +83,10 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     S = symmetric(answer.moments, needed)
     if not _are_moments(S, constant_columns=levels, least=least):
         return "has numbers that cannot be second moments"
+    if answer.squares.size != (0 if task.residuals is None else needed.sum()):
+        return f"has {answer.squares.size} products of squares where {needed.sum()} or none were asked for"
+    if not ((answer.squares >= 0.0) & (answer.squares <= _ROUNDED_UP * run.plan.max_rows)).all():
+        return "has products of squares that no rows have"
     if not run.plan.sends_between_rows:
         return "has products between rows; none were asked for" if answer.between.size or answer.n_row_pairs else ""
     if answer.between.size != needed.sum():
@@ -108,6 +124,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
         _dependent_rows({site: answers[site] for site in told}, needed, used, run, state_used.completion),
+        _squares({site: answers[site] for site in told}, needed, used, task),
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
@@ -118,6 +135,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
     state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
     return replace(state, moments=told) if state.counts_follow(run.plan) else state
+
+
+def _squares(answers: Mapping[str, Answer], needed: Mask, used: Index, task: Task) -> dict[str, SquaredResiduals]:
+    """How squares of residuals go together at each site, in the used columns; empty where nothing was asked."""
+    if task.residuals is None:
+        return {}
+    W, both = task.residuals.over(used).to_dense(), np.ix_(used, used)
+    return {site: SquaredResiduals(W, symmetric(answer.squares, needed)[both]) for site, answer in answers.items()}
 
 
 class FoundByCounts(NamedTuple):
@@ -138,7 +163,7 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
     counted = state.moments.keys() if state.counted is None else state.counted.told.keys() & state.moments.keys()
     told = {site: np.nan_to_num(S[np.ix_(used, used)]) for site, S in state.moments.items() if site in counted}
     weights, nothing = np.array(run.rows(told), dtype=np.float64), Task(SparseMatrix.zeros(len(used)))
-    found, variance = _searched(of_used, told, weights, nothing, run, {}, given), np.zeros(d)
+    found, variance = _searched(of_used, told, weights, nothing, run, {}, {}, given), np.zeros(d)
     variance[used] = found.residual_variance
     return replace(
         state,
@@ -183,6 +208,7 @@ def _searched(
     task: Task,
     run: Run,
     dependent: Mapping[str, DependentRows],
+    squares: Mapping[str, SquaredResiduals],
     given: FoundByCounts | None = None,
 ) -> AdmmState:
     """The state between used columns after a search, and in the last round the numbers of confidence in its graph.
@@ -227,7 +253,9 @@ def _searched(
         dependent = {site: one.counting(network.excess(one), run.mask.columns) for site, one in dependent.items()}
         accuracies, accuracy, found, again = searched(dependent)
     best, rivals = found, None
-    several = {site: SiteMoments(S, one) for (site, S), one in zip(told.items(), accuracies, strict=True)}
+    several = {
+        site: SiteMoments(S, one, squares.get(site)) for (site, S), one in zip(told.items(), accuracies, strict=True)
+    }
     is_mean = gaps is None or not gaps.lacks_columns  # whether the pooled moments are a mean of those of `several`
     if gaps is not None:
         several = {
@@ -381,25 +409,21 @@ def _equal_variance(state: AdmmState, matrices: Sequence[Matrix], rows: Matrix, 
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Moments in units of the columns' sizes; those of Gaussian columns vary by (1 + r^2) / rows around r.
+    """Correlations, and mean squares where the statistics have not told those with spreads: they know heavy tails."""
+    found = _beside_each_other(state, answers, task, run)
+    return [found.between_variables() if run.plan.leaves_out_outlying else found]
 
-    Mean squares of zeros and ones vary more where a level is rare.
-    """
+
+def _beside_each_other(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> Compared:
     needed = _needed(task, run)
-    moments = np.stack([answer.moments for answer in answers.values()])
-    places = pairs(needed)
-    of_one = places[:, 0] == places[:, 1]
-    size = np.sqrt(np.median(moments[:, of_one], axis=0))
-    size[size == 0.0] = 1.0  # a level that occurs at few sites
-    values = moments / size[places[:, 0]] / size[places[:, 1]]
-    of_squares, one_vote = spread_of_squares(state, run), not run.plan.weighs_rows
-    found = Compared.of_products(values, places, of_squares, run.rows(answers), one_vote=one_vote)
+    moments, places = np.stack([answer.moments for answer in answers.values()]), pairs(needed)
+    found = of_products(moments, places, state, answers, run)
     if dependent := _dependent_rows(answers, needed, np.arange(len(needed)), run, state.completion):
         pooled = symmetric(np.average(moments, axis=0, weights=run.rows(answers)), needed)
         i, j = places.T
         grows = np.array([1.0 + one.others * one.excess(pooled)[i, j] for one in dependent.values()])
         found = replace(found, variances=found.variances * grows)
-    return [found]
+    return found
 
 
 def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
@@ -410,7 +434,19 @@ def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
     return np.where(run.indicators, squares, np.nan)
 
 
-def spread_of_squares(state: AdmmState, run: Run) -> Matrix:
+def of_products(moments: Matrix, places: Index, state: AdmmState, sites: Iterable[str], run: Run) -> Compared:
+    """(P, K) moments of the pairs of columns at (K, 2) places beside each other."""
+    return Compared.of_products(
+        moments,
+        places,
+        _spread_of_squares(state, run),
+        run.rows(sites),
+        linear=run.indicators,
+        one_vote=not run.plan.weighs_rows,
+    )
+
+
+def _spread_of_squares(state: AdmmState, run: Run) -> Matrix:
     """(d,) n times the variance of a mean square in units of its size."""
     indicators = run.indicators
     if state.units is None or not indicators.any():
@@ -427,7 +463,7 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 def _farthest(
     rule: RobustRule, state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
 ) -> tuple[str, ...]:
-    kept = rule.nearest(distances(compared(state, answers, task, run)[0]))
+    kept = rule.nearest(distances(_beside_each_other(state, answers, task, run)))
     return tuple(site for k, site in enumerate(answers) if k not in kept)
 
 

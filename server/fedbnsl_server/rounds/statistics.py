@@ -5,6 +5,7 @@ first scales of private moments rounds, as those of a round of `scales` do.
 """
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,10 @@ _HIDING = 3.0 * math.sqrt(3.0)
 _LEAST_SHARE_OF_VALUES = 0.01
 # Of the noise of a count: so few values are not told from none, and so many more than rows are no noise.
 _NONE, _TOO_MANY = 3.0, 4.0
+# Rows times the variance of the logarithm of a squared spread (`preparation.NORMAL`) of normal values.
+_SQUARED_SPREAD = 5.44
+# Values so many spreads from the median are far, and so many standard deviations more of them than elsewhere no chance.
+_FAR, _MORE_FAR = 4.0, 5.0
 # Squares are rounded on the fixed-point grid.
 _ROUNDING = 1e-6
 
@@ -250,7 +255,8 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     spread = variance_of_squares(typical, indicators)
     if run.plan.privacy is None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.maximum(np.log(variances), math.log(1 / LARGEST))
+            believed = variances_without_tails(variances, answers, run)
+            logs = np.maximum(np.log(believed), math.log(1 / LARGEST))
             of_levels = np.where(typical > 0.0, variances / typical, 0.0)  # a level need not occur at every site
         values = np.where(indicators, of_levels, logs)
         of_sampling = spread * sampling_variance(run.rows(answers)) / share
@@ -259,6 +265,31 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
     setup = np.array([[float(price.setup_variance)] for price in run.prices(answers).values()])
     noise = 2.0 * setup / (LATTICE * rows) ** 2 * squared**2
     return [Compared(variances, spread * typical**2 / rows + noise, one, one_vote=False)]
+
+
+def variances_without_tails(variances: Matrix, answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(P, d) variances of the sites' columns, but for what a few values in a heavy tail make of them.
+
+    A variance is no farther from the median site's than the site's spread is, and an error of a spread, unless the site
+    has more far values than others. Another unit moves both alike; a code in many rows is many far values. Where a site
+    tells no spread, the variance as it is.
+    """
+    spreads = np.stack([answer.spreads for answer in answers.values()])
+    if not spreads.size or not variances.size:
+        return variances
+    rows = counted_rows(run.rows(answers))
+    with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column without a value at any site
+        logs, own = np.log(variances), 2.0 * np.log(np.where(spreads > 0.0, spreads, np.nan))
+        centre, most = np.nanmedian(logs, axis=0), np.abs(own - np.nanmedian(own, axis=0))
+        most = most + np.sqrt(_SQUARED_SPREAD / rows)
+        limited = np.exp(centre + np.clip(logs - centre, -most, most))
+    far = np.stack(
+        [_beyond(answer.far, np.full(len(one), _FAR)) for answer, one in zip(answers.values(), spreads, strict=True)]
+    )
+    expected = np.median(far / rows, axis=0) * rows
+    is_tail = np.isfinite(limited) & (far <= expected + _MORE_FAR * np.sqrt(expected + 1.0))
+    return np.where(is_tail, limited, variances)
 
 
 def _noise_of_counts(answers: Mapping[str, Answer], run: Run) -> Matrix:

@@ -13,6 +13,7 @@ import numpy as np
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.dependent_rows import DependentRows, excess_of
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 SINGULAR = 1e-6
 """Moments of standardised columns with an eigenvalue nearer zero are singular: float32 leaves up to 1e-7 of an exact
@@ -62,6 +63,7 @@ class SiteMoments:
 
     moments: Matrix
     accuracy: Accuracy
+    squares: SquaredResiduals | None = None  # how squares of residuals go together there; None: not known
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """What each kind of round gives to compare: a site that claims few rows is named all the same."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +9,19 @@ import pytest
 
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import SiteState
+from fedbnsl.protocol.messages import LocalUpdate, SiteState
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
-from fedbnsl.rounds import moments, refit, residual_moments, scales
+from fedbnsl.rounds import moments, refit, residual_moments, scales, statistics
+from fedbnsl_client.data.outlying import tails
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.algorithm.influence import LIMIT, influences
+from fedbnsl_server.results.data_quality import quality_warnings
 from fedbnsl_server.rounds import admm as admm_round
 from fedbnsl_server.rounds import moments as moments_round
 from fedbnsl_server.rounds import refit as refit_round
 from fedbnsl_server.rounds import residual_moments as residual_moments_round
 from fedbnsl_server.rounds import scales as scales_round
+from fedbnsl_server.rounds import statistics as statistics_round
 from fedbnsl_server.rounds.kinds import Run
 
 D = 8
@@ -103,6 +106,64 @@ def test_moments(claimed: int) -> None:
     wrong = np.where(S == 1.0, 1.0, 0.9)
     answers = {site: moments.Answer(wrong if site == "liar" else S) for site in SITES}
     assert named(ratios(moments_round, run_of(PLAN, claimed), answers, task)) == ["liar"]
+
+
+def heavy(X: Matrix) -> None:
+    """One value that carries nearly all of the column's variance."""
+    X[0, 1] = 400.0
+
+
+def in_another_unit(X: Matrix) -> None:
+    X[:, 1] *= 10.0
+
+
+def with_a_code(X: Matrix) -> None:
+    """In one of ten rows."""
+    X[::10, 1] = 99.0
+
+
+def shared(X: Matrix) -> None:
+    """Something that all columns have in common."""
+    X += X[:, :1]
+
+
+def tables_with(wrong: Callable[[Matrix], None]) -> dict[str, Matrix]:
+    """Of normal columns, that of the last site changed."""
+    rng = np.random.default_rng(5)
+    tables = {site: rng.standard_normal((1000, D)) for site in SITES}
+    wrong(tables["liar"])
+    return tables
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [(heavy, []), (in_another_unit, ["liar"]), (with_a_code, ["liar"])])
+def test_a_variance_that_a_few_values_make_names_nobody(wrong: Callable[[Matrix], None], expected: list[str]) -> None:
+    answers: dict[str, statistics.Answer] = {}
+    for site, X in tables_with(wrong).items():
+        spreads, far = tails(X, np.ones(D, dtype=bool))
+        answers[site] = statistics.Answer(np.empty(0), X.var(axis=0), 1000.0, spreads=spreads, far=far)
+    run = run_of(Plan.load("standard"), 1000)
+    assert named(ratios(statistics_round, run, answers)) == expected
+    told = quality_warnings(statistics.Task(), {s: LocalUpdate(s, 1, a) for s, a in answers.items()}, run)
+    assert [(one.code, one.site, one.variables) for one in told] == [("other_spread", site, (1,)) for site in expected]
+    without = {
+        site: replace(one, spreads=np.empty(0), far=np.empty((0, 3), dtype=int)) for site, one in answers.items()
+    }
+    assert named(ratios(statistics_round, run, without)) == ["liar"], "where no site tells spreads"
+
+
+def test_moments_that_one_row_makes_name_nobody_and_pairs_that_differ_do() -> None:
+    task = moments.Task(SparseMatrix.from_dense(np.triu(np.ones((D, D)), 1)))
+
+    def sent(wrong: Callable[[Matrix], None]) -> dict[str, moments.Answer]:
+        return {site: moments.Answer((X.T @ X / 1000)[np.triu_indices(D)]) for site, X in tables_with(wrong).items()}
+
+    standard = Plan.load("standard")
+    for wrong, expected in ((heavy, []), (shared, ["liar"])):
+        assert named(ratios(moments_round, run_of(standard, 1000), sent(wrong), task)) == expected
+    scaled = sent(in_another_unit)
+    assert named(ratios(moments_round, run_of(PLAN, 1000), scaled, task)) == ["liar"], "no statistics have told it"
+    robust = run_of(standard.with_settings(consensus="trimmed-mean"), 1000)
+    assert moments_round.left_out(initial_state(D, SITES), scaled, task, robust) == ("liar",)
 
 
 def test_released_mean_squares_have_no_wider_noise_than_with_a_hundredth_of_the_rows() -> None:

@@ -16,7 +16,7 @@ from plain_sites import PlainSites, states_of_run
 ROWS = {"site-0": 50, "site-1": 60, "site-2": 70, "site-3": 4000}
 NAMES = ("a", "b", "c")
 PLAN = Plan(
-    n_participants=4, rounds=2, refit_rounds=0, moments_rounds=1, graph_class="cpdag", threshold=0.0, l1_weight=0.02
+    n_participants=4, rounds=2, refit_rounds=0, moments_rounds=2, graph_class="cpdag", threshold=0.0, l1_weight=0.02
 ).with_settings(preparation={}, bootstrap=2)
 
 
@@ -40,18 +40,23 @@ def confidence(plan: Plan) -> Confidence:
     return found
 
 
-def t_value(state: AdmmState, n: int) -> float:
-    """Of the first edge at a site, by the textbook, with the residual variance of all sites if that is larger."""
+def t_values(state: AdmmState) -> np.ndarray:
+    """Of the first edge at each site, by White (1980), with residual variance and spread of all sites if larger."""
     found, units = state.confidence, state.units
     assert found is not None
     assert units is not None
     (i, j), *_ = found.edges.tolist()
-    X = table(n) / units.scales
-    x, y = X[:, i] - X[:, i].mean(), X[:, j] - X[:, j].mean()
-    slope = x @ y / (x @ x)
-    left = y - slope * x
-    variance = max(left @ left / (n - 2), found.residual_variance[j])
-    return float(slope / np.sqrt(variance / (x @ x)))
+    slopes, errors, spreads = [], [], []
+    for n in ROWS.values():
+        X = table(n) / units.scales
+        x, y = X[:, i] - X[:, i].mean(), X[:, j] - X[:, j].mean()
+        slopes.append(x @ y / (x @ x))
+        left = y - slopes[-1] * x
+        variance = max(left @ left / (n - 2), found.residual_variance[j])
+        errors.append(np.sqrt(variance / (x @ x)))
+        spreads.append(n * (x**2 @ left**2) / (x @ x) / (left @ left))
+    mean = np.average(spreads, weights=list(ROWS.values()))
+    return np.asarray(slopes) / errors / np.sqrt(np.maximum(spreads, max(mean, 1.0)))
 
 
 def test_a_site_whose_own_mean_is_taken_off_has_one_row_less() -> None:
@@ -59,10 +64,7 @@ def test_a_site_whose_own_mean_is_taken_off_has_one_row_less() -> None:
     found = state.confidence
     assert found is not None
     assert found.n_samples == pytest.approx(4180 - 4, rel=1e-4)
-    expected = [t_value(state, n) for n in ROWS.values()]
-    assert found.site_estimate[:, 0] / found.site_error[:, 0] == pytest.approx(
-        expected, rel=0.03
-    )  # times the root of a spread near 1
+    assert found.site_estimate[:, 0] / found.site_error[:, 0] == pytest.approx(t_values(state), rel=0.03)
 
 
 def test_a_robust_rule_caps_the_weight_of_a_large_site_and_not_what_its_rows_tell() -> None:
@@ -71,7 +73,7 @@ def test_a_robust_rule_caps_the_weight_of_a_large_site_and_not_what_its_rows_tel
     assert found is not None
     large = found.sites.index("site-3")
     told = found.site_estimate[large, 0] / found.site_error[large, 0]
-    assert told == pytest.approx(t_value(state, 4000), rel=0.03)
+    assert told == pytest.approx(t_values(state)[-1], rel=0.03)
     # Each site weighs as 60 rows at most, and is as exact as all of its own.
     weights = np.array([min(ROWS[site], 60) for site in found.sites])
     errors = weights**2 / np.array([ROWS[site] - 1 for site in found.sites])

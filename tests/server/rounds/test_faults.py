@@ -50,6 +50,17 @@ def test_products_between_rows_count_as_those_of_rows_that_are_all_alike_at_most
     assert found["a"].between == pytest.approx(np.eye(D) / 3)
 
 
+def test_products_of_squares_are_refused_where_none_were_asked_for_or_no_rows_can_have_them() -> None:
+    asked, plain = moments.Task(GRAPH, SparseMatrix.zeros(D)), answer_of(np.eye(D))
+    told = replace(plain, squares=np.ones(6))
+    assert not moments_round.fault(told, asked, RUN)
+    assert not moments_round.fault(plain, moments.Task(GRAPH), RUN)
+    assert "has 6 products of squares" in moments_round.fault(told, moments.Task(GRAPH), RUN)
+    assert "has 0 products of squares" in moments_round.fault(plain, asked, RUN)
+    for impossible in (-1e-9, 1.01 * PLAN.max_rows):
+        assert "no rows have" in moments_round.fault(replace(plain, squares=np.full(6, impossible)), asked, RUN)
+
+
 @pytest.mark.parametrize("value", [LARGEST_WEIGHT * 1.01, -1e160])
 def test_a_weight_that_no_site_could_work_with_is_refused(value: float) -> None:
     """A site refuses a W beyond LARGEST, and leaves: one entry of one site would send all others home."""

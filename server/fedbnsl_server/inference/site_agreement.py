@@ -217,7 +217,7 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
         at, family = [place[i, c] for i in given.tolist()], np.append(given, c)
         inverted = inverse(S[np.ix_(given, given)])
         fewest[:, at] = events[:, family].min(axis=1)[:, None]
-        partialled[np.ix_(given, at)] = inverted
+        partialled[given[:, None], at] = inverted
         of_parents = _squared(known[:, given] @ inverted, inverted.diagonal())
         shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
         u = np.column_stack([inverted, np.zeros(len(given))])

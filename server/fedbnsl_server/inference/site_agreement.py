@@ -33,7 +33,6 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, holm
 from fedbnsl_server.search.fitted_network import (
-    Accuracy,
     FittedNetwork,
     SiteMoments,
     edges_of,

@@ -49,7 +49,8 @@ class SquaredResiduals:
         over = np.where(size > 0.0, size, 1.0)
         c = np.where(alone, 0.0, covariance / over / over[:, None])
         M = np.where(np.isnan(self.products), 1.0 + 2.0 * alone, self.products - 2.0 * c**2)
-        Z, R = (_of_length_1(size[:, None] * np.linalg.solve(A, one)) for one in (left, right))
+        back = np.asarray(size[:, None] * np.linalg.inv(A), dtype=np.float64)
+        Z, R = _of_length_1(back @ left), _of_length_1(back @ right)
         found = ((Z**2).T @ M @ R**2)[at]
         common = np.flatnonzero(((Z**2).T @ R**2)[at] > _NOTHING)
         q = (Z[:, at[0][common]] * R[:, at[1][common]]).T

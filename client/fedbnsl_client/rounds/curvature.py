@@ -11,14 +11,15 @@ from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.rounds.curvature import STEPS, Answer, Task, pairs_of
 from fedbnsl_client.data.outlying import some_values
 from fedbnsl_client.losses.curvature import curvature_sums
-from fedbnsl_client.rounds.kinds import LocalRounds
+from fedbnsl_client.rounds.kinds import LocalRounds, check_edges
 
 
 class Rounds(LocalRounds):
     """Sums over the rows, of a large table over 100,000 to 200,000 of them, evenly spread."""
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Refuse a graph with a cycle."""
+        """Refuse a graph with a cycle, or with edges that the plan forbids."""
+        check_edges(task, cast(Task, task.content).graph.support(), self.problem.mask)
         try:
             topological_order(self.problem.mask.columns.joined(cast(Task, task.content).graph.support()))
         except ValueError:

@@ -27,7 +27,7 @@ from fedbnsl.protocol.messages import (
     SiteState,
     Units,
 )
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
@@ -310,6 +310,19 @@ def check_size(task: RoundTask, numbers: Matrix) -> None:
     if not (np.abs(numbers) <= LARGEST).all():  # NaN is not
         raise RemoteProtocolError(
             f"the task of round {task.round} has a number beyond {LARGEST:g}, or NaN: nothing was released"
+        )
+
+
+def check_edges(task: RoundTask, edges: Mask, mask: EdgeMask) -> None:
+    """Refuse sums along edges that no graph of the run has.
+
+    Raises RemoteProtocolError if the plan does not allow one of the (d, d) edges between columns.
+    """
+    if (edges & ~mask.allowed).any():
+        source, target = (mask.columns.names[k] for k in np.argwhere(edges & ~mask.allowed)[0].tolist())
+        raise RemoteProtocolError(
+            f"the task of round {task.round} asks along the edge {source!r} -> {target!r}, which the plan does not "
+            "allow: nothing was released"
         )
 
 

@@ -22,18 +22,21 @@ from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Index, Matrix, upper
 from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, Answer, Family, Task
 from fedbnsl_client.data.mapped_array import RowsElsewhere, lies_in_file, sum_over_rows
-from fedbnsl_client.rounds.kinds import LocalRounds, check_size
+from fedbnsl_client.rounds.kinds import LocalRounds, check_edges, check_size
 
 
 class Rounds(LocalRounds):
     """Answers that follow from the task and the table alone, so that a restarted site gives the same."""
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
-        """Refuse coefficients that nothing can be computed with, and children of another kind."""
+        """Refuse coefficients that nothing can be computed with, children of another kind, and edges that cannot be."""
         content = cast(Task, task.content)
         check_size(task, content.coefficients)
         for family in content.families:
             self._entry(task, family)
+            edges = np.zeros_like(self.problem.mask.allowed)
+            edges[np.ix_(family.parents, family.child)] = True
+            check_edges(task, edges, self.problem.mask)
 
     def answer(self, task: RoundTask) -> Answer:
         """The sums of each family."""

@@ -23,6 +23,7 @@ from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, sca
 from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_client.data.drafts.column_sums import ColumnSums
 from fedbnsl_client.data.drafts.guess import TURNS, Guess, guess
+from fedbnsl_client.data.drafts.levels_of_tables import LevelsOfTables
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
 from fedbnsl_client.data.reading import MISSING
 from fedbnsl_client.data.site_files import column_map_of
@@ -233,14 +234,16 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
         if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
     ]
     relations, gaps = ColumnFunctions(few), {path: Counter[bytes]() for path in headers}
+    met = LevelsOfTables({name: found for name, found in guesses.items() if found.is_used and found.levels})
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
         for row in rows_of(path, header, {name: guesses[name].missing for name in header}):
             values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
             relations.add([values.get(name) for name in few])
+            met.add(path.name, values)
             gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
     measured = {name for name, found in cells.items() if found.n_numbers and not found.whole}
-    guesses = _without_twins(guesses, relations, measured)
+    guesses = _without_twins(met.asked(guesses), relations, measured)
     guesses, rows = _without_empty(guesses, {path: _patterns(one, len(guesses)) for path, one in gaps.items()})
     guesses = _with_sums(guesses, headers)
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}

@@ -626,3 +626,18 @@ def test_names_and_levels_that_need_quotes_survive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["may see", "Never use it on private tables"])
 def test_the_help_says_what_it_is_for(word: str) -> None:
     assert word in " ".join(run("--help").output.split())
+
+
+def test_levels_that_no_two_tables_share_are_asked_about(tmp_path: Path) -> None:
+    measured = [f"{x:.3f}" for x in DRAWN.normal(size=40)]
+    sexes = [["m", "f"] * 20, ["1", "2"] * 20, ["2.0", ""] * 20]
+    wards = [["a", "b"] * 20, ["b", "c"] * 20, ["c", "d"] * 20]
+    tables = [
+        write(tmp_path / f"site-{k}.csv", {"measured": measured, "sex": sex, "ward": ward})
+        for k, (sex, ward) in enumerate(zip(sexes, wards, strict=True), start=1)
+    ]
+    found = draft(tables)
+    asked = [ask for ask in found.guesses["sex"].asks if "no table has levels" in ask]
+    assert len(asked) == 1
+    assert "site-1.csv has 'f', 'm'; site-2.csv, site-3.csv have '1', '2'. If they mean the same" in asked[0]
+    assert not any("no table has levels" in ask for ask in found.guesses["ward"].asks)

@@ -51,6 +51,8 @@ from fedbnsl_client.data.watched import followed
 MIN_ROWS = 20
 _DAY_S = 86400.0  # of times, which are read as seconds
 _ROUNDING = 1e-6  # of a count, by a factor between units or single precision
+# Share of the rows whose values are outside their range, from which another unit is likelier than codes and slips.
+_MOSTLY_OUTSIDE = 0.5
 
 
 @dataclass(frozen=True)
@@ -599,8 +601,11 @@ class TablePass:
                 remedy="Give the variable a range in the data dictionary, outside which values count as missing, or "
                 "say in columns.toml which cells stand for a missing value. Nothing of the table was sent.",
             )
-        outside = [f"{name!r} {k} ({k / (self._n_read or self._n):.1%})" for name, k in self._outside_of().items()]
+        shares = {name: k / (self._n_read or self._n) for name, k in self._outside_of().items()}
+        outside = [f"{name!r} {k} ({shares[name]:.1%})" for name, k in self._outside_of().items()]
         text = f"value(s) outside the range of the data dictionary count as missing: {first_few(outside)}"
+        if units := [name for name, share in shares.items() if share >= _MOSTLY_OUTSIDE]:
+            text += f"; is {first_few(map(repr, units))} in another unit here? Then say so in columns.toml (`factor`)"
         try:
             odd = self._checks.require(self._min_rows)
         except DataError as refusal:

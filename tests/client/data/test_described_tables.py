@@ -225,7 +225,8 @@ def test_what_ranges_leave_empty_is_told_and_a_table_without_any_value_is_refuse
     assert [text for text in data.remarks() if "'age'" in text] == [
         f"{N} row(s) lack a value: 'age' {N}",
         "column 'age': no value in any row",
-        f"value(s) outside the range of the data dictionary count as missing: 'age' {N} (100.0%)",
+        f"value(s) outside the range of the data dictionary count as missing: 'age' {N} (100.0%); is 'age' in another "
+        "unit here? Then say so in columns.toml (`factor`)",
     ]
     both = Dictionary.model_validate({"age": {"range": [0, 110]}, "dose": {"range": [0, 9]}})
     with pytest.raises(

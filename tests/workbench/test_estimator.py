@@ -22,10 +22,12 @@ from fedbnsl.errors import DataError, PlanError, ResultError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_workbench import estimator
-from fedbnsl_workbench.estimator import FedSparseBNSL, SimulationWarning
+from fedbnsl_workbench.estimator import FedSparseBNSL, ResultWarning, SimulationWarning
 from fedbnsl_workbench.tables.synthetic import synthesise
 
 FEDERATION = synthesise(5, 5, 3, 200, 100)
+# Tests of the tables and settings, for which it does not matter what a run says of itself.
+pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_workbench.estimator.ResultWarning")
 FAST = {"plan": "lean", "rounds": 8}
 
 
@@ -355,11 +357,12 @@ def test_settings_may_be_numbers_of_numpy_as_in_grids(tmp_path, monkeypatch):
 
 def test_under_standard_no_table_is_said_to_lack_an_intercept():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", DataWarning)
         FedSparseBNSL(plan="standard").fit([X + 100.0 for X in FEDERATION.tables])
     with pytest.warns(DataWarning) as caught:
         FedSparseBNSL(**FAST).fit([X + 100.0 for X in FEDERATION.tables])
-    assert [str(one.message).partition(":")[0] for one in caught] == ["every site"]
+    about_tables = [str(one.message) for one in caught if one.category is DataWarning]
+    assert [text.partition(":")[0] for text in about_tables] == ["every site"]
 
 
 def test_under_privacy_rows_without_a_value_are_said_to_count_for_those_that_they_have():
@@ -371,3 +374,22 @@ def test_under_privacy_rows_without_a_value_are_said_to_count_for_those_that_the
     texts = [str(one.message) for one in caught]
     assert any("site-1: 1 row(s) lack a value, and count for those that they have" in text for text in texts)
     assert not any("left out" in text for text in texts)
+
+
+def test_what_the_summary_says_in_red_is_a_warning_in_a_notebook():
+    rng = np.random.default_rng(1)
+
+    def table(slope):
+        X = rng.standard_normal((400, 3))
+        X[:, 1] += slope * X[:, 0]
+        return X
+
+    plan = {"plan": "standard", "settings": {"bootstrap": 0}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResultWarning)
+        FedSparseBNSL(**plan).fit([table(1.0), table(1.0), table(1.0)])
+    with pytest.warns(ResultWarning) as caught:
+        FedSparseBNSL(**plan).fit([table(1.0), table(1.0), table(-0.5)])
+    stands_out, differ = (str(one.message) for one in caught)
+    assert stands_out.startswith("Site-3 stands out")
+    assert differ.startswith("the data contradict what was assumed: Sites differ more than chance gives")

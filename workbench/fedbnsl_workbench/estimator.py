@@ -31,6 +31,7 @@ from fedbnsl_server.algorithm.consensus_graph import consensus_graph, raw_weight
 from fedbnsl_server.observe.terminal import RunDisplay
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.plan_settings import for_tables, with_dotted
+from fedbnsl_workbench.report.summary import in_red
 from fedbnsl_workbench.scoring.evaluation import columns_of, learned_graph, scales_of
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import by_site
@@ -49,6 +50,10 @@ check_is_fitted: Callable[[object], None] = cast(Any, validation).check_is_fitte
 
 class SimulationWarning(UserWarning):
     """What a private plan promises does not hold for a simulation."""
+
+
+class ResultWarning(UserWarning):
+    """What the summary of a run says in red: the result may be wrong, or lacks something."""
 
 
 _DEFAULT = "standard"  # for tables of your own, which a notebook has
@@ -182,6 +187,9 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         The first Ctrl-C (or interrupt of the notebook's kernel) while it searches ends the search with the best graph
         so far, and `warnings_` says so; a second one interrupts.
 
+        A `ResultWarning` tells each finding that the summary of `fedbnsl simulate` has in red at its head, such as a
+        test that contradicts an assumption. All tests are in ``result_["verdict"]``.
+
         Parameters
         ----------
         tables
@@ -239,6 +247,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
                 say = partial(print, file=sys.stderr)
                 result = simulate(plan, datasets, out, noise_seed=seed, follow=follow, on_enough=say)
         self._keep(plan, result, states[0], about_tables)
+        for text in in_red(result):
+            warnings.warn(text, ResultWarning, stacklevel=2)
         return self
 
     def _plan(self) -> Plan:

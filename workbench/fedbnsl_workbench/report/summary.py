@@ -37,6 +37,14 @@ def at_the_head(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def in_red(result: Mapping[str, Any]) -> list[str]:
+    """What stands at the head of the summary in red, one finding each: also what contradicts the assumptions."""
+    contradicted = [
+        f"the data contradict what was assumed: {whole(text)}" for text in result["verdict"]["contradicted"]
+    ]
+    return [*map(whole, at_the_head(result)), *contradicted]
+
+
 def print_summary(
     result: Mapping[str, Any],
     folder: Path,

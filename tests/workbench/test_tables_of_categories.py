@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedbnsl.errors import PlanError
+from fedbnsl.errors import PlanError, RemoteProtocolError
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -274,3 +274,15 @@ def test_a_site_that_misses_a_round_of_counts_is_in_no_table(tmp_path: Path) -> 
         assert told is not None
         for name in NAMES:
             assert sum(row["records"] for row in told[name]["rows"]) == 1200
+
+
+def test_a_site_cannot_count_more_records_than_its_own_rows() -> None:
+    described, X = dictionary(LEVELS), [table(700, seed) for seed in range(2)]
+    plan = Plan.load("standard").with_dictionary(described, origin="here").with_settings(n_participants=2, bootstrap=0)
+    tables = {
+        f"site-{k}": Dataset.of_values(NAMES, one, origin="here", dictionary=described, warn=False)
+        for k, one in enumerate(X, start=1)
+    }
+    rows, columns = {"site-1": 700, "site-2": 600}, tables["site-1"].variables
+    with pytest.raises(RemoteProtocolError, match=r"site-2: .* more records than the site has"):
+        round_loop.run(plan, columns, rows, FreshSites(plan, tables, {}), on_round=lambda state, record: None)

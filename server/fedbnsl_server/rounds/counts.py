@@ -52,7 +52,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     totals = np.bincount(of_set, answer.counts, sizes.size)
     if (totals != totals[:1]).any():
         return "has tables of different numbers of records"
-    return "has tables of more records than a site has" if (totals > max(run.n_samples.values())).any() else ""
+    return "has tables of more records than the site has" if (totals > max(run.n_samples.values())).any() else ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

@@ -41,6 +41,10 @@ class Run:
         """The run as it looks where only sums over all sites are known: they count as one, under this name."""
         return replace(self, n_samples={name: sum(self.n_samples.values())}, summed=self.n_samples)
 
+    def of_site(self, name: str) -> Self:
+        """The run as the answer of one site is checked: with this site's rows alone."""
+        return replace(self, n_samples={name: self.n_samples[name]})
+
     def class_of(self, dag: Mask) -> Mask:
         """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""
         if self.plan.graph_class != "cpdag":

@@ -184,6 +184,6 @@ def _check(update: LocalUpdate, *, asked: Content, units: Units | None, run: Run
     elif secure_aggregation.is_summed(asked, run):
         fault = secure_aggregation.fault(update.content, asked, units, run)
     else:
-        fault = kind_of(asked.kind).fault(update.content, asked, run)
+        fault = kind_of(asked.kind).fault(update.content, asked, run.of_site(update.site))
     if fault:
         raise RemoteProtocolError(f"{update.site}: update {update.round} {fault}")

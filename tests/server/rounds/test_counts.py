@@ -48,7 +48,7 @@ def test_an_answer_of_possible_tables_is_taken() -> None:
         ({"cells": np.array([0, 4, 5, 0, 2])}, "cells that its tables do not have"),
         ({"counts": np.array([4, 1, 5, 3, 6])}, "different numbers of records"),
         ({"n_cells": np.array([0, 2]), "cells": np.array([0, 1]), "counts": np.array([3, 7])}, "different numbers"),
-        ({"counts": np.array([4, 1, 6, 3, 8])}, "more records than a site has"),
+        ({"counts": np.array([4, 1, 6, 3, 8])}, "more records than the site has"),
     ],
 )
 def test_an_impossible_answer_is_refused(changed: dict[str, object], reason: str) -> None:

@@ -21,7 +21,7 @@ from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments
 from fedbnsl_server.search.counts.climb import parents_of
 from fedbnsl_server.search.counts.redrawn import Redrawn
-from fedbnsl_server.search.counts.search import CountSearch, first_sets
+from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
 from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
 
 # Passes over all variables without a better graph, after which a search ends: between rounds, and after the last.
@@ -81,8 +81,10 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
                 "no site has answered all rounds of moments and of counts",
                 remedy="Resume the run when all sites are there.",
             )
-    state = replace(state, counted=replace(before, dag=dag, wanted=() if last else search.wanted(dag)))
-    return _with_confidence(state, search, run) if last else state
+        run.progress.begin("searching with arrows reversed")
+        dag, rivals = search.rivals(dag, rng, progress=run.progress)
+        return _with_confidence(replace(state, counted=replace(before, dag=dag, wanted=())), search, rivals, run)
+    return replace(state, counted=replace(before, dag=dag, wanted=search.wanted(dag)))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
@@ -116,7 +118,7 @@ def _require_tables(search: CountSearch, dag: Mask) -> None:
         )
 
 
-def _with_confidence(state: AdmmState, search: CountSearch, run: Run) -> AdmmState:
+def _with_confidence(state: AdmmState, search: CountSearch, rivals: Rivals, run: Run) -> AdmmState:
     dag = search.required if state.counted is None else state.counted.dag
     draws = run.plan.bootstrap
     redrawn = Redrawn(search.source, search.levels, dag, search.allowed, search.required)
@@ -126,7 +128,7 @@ def _with_confidence(state: AdmmState, search: CountSearch, run: Run) -> AdmmSta
     def marks(k: int) -> Mask | None:
         if run.progress.is_enough:
             return None
-        found = run.class_of(redrawn.best(generators[k], run.progress))
+        found = rivals.instead(run.class_of(redrawn.best(generators[k], run.progress)), generators[k])
         run.progress.at(k / draws)
         return None if run.progress.is_enough else found
 

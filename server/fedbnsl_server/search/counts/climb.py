@@ -4,7 +4,7 @@ A move adds, deletes or reverses an edge. The search ends after some moves witho
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,12 @@ class Moves:
     gain: Callable[[int, VariableSet], float]  # of a child by its parents; see `Gains`
     allowed: Mask  # (V, V) edges that may be tried
     required: Mask  # (V, V) edges that stay
+
+    def with_reversed(self, source: int, target: int) -> "Moves":
+        """The moves among graphs that have the edge from target to source."""
+        allowed, required = self.allowed.copy(), self.required.copy()
+        allowed[source, target], required[target, source] = False, True
+        return replace(self, allowed=allowed, required=required)
 
     def score(self, dag: Mask) -> float:
         """Sum of the gains of a DAG; NaN or -inf where one of its tables is not known, or cannot be."""

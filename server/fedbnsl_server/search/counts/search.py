@@ -14,17 +14,18 @@ order of columns, levels or sites, unless two variables have the same counts in 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
-from fedbnsl.graphs.class_members import consistent_extension
+from fedbnsl.graphs.class_members import arrows_lead, consistent_extension
 from fedbnsl.graphs.contingency import MOST_CELLS_A_ROUND, VariableSet, cells_of, is_too_large
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.family_moments import within_two_steps
+from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.counts.climb import BETTER, Moves, climb, parents_of
 from fedbnsl_server.search.counts.score import Gains
@@ -37,6 +38,8 @@ _NEAREST = 8
 _PATIENCE, _PATIENCE_OF_FREE = 15, 3
 # Variables that are set free together, at most.
 _MOST_FREED = 5
+# Of scores: a graph this much lower is no rival.
+_CERTAIN = 50.0
 # So many variables may all be adjacent.
 _FEW_VARIABLES = 40
 # Sets of a round, and cells of all sets of three together up to which they are asked for with the pairs.
@@ -56,6 +59,26 @@ def first_sets(levels: Index, start: Mask, required: Mask) -> tuple[VariableSet,
     few = triples if sum(cells_of(one, levels) for one in triples) <= _FEW_CELLS else []
     alone: list[VariableSet] = [(v,) for v in range(V)]
     return _within_limits([*alone, *families, *pairs, *few], levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Of each arrow of a class, the best graph in which the edge has the other direction.
+
+    A search in draws of the learned network starts at it, and does not come to graphs as good that are far from it.
+    The draws would direct an edge each time, and the tables hardly tell how.
+    """
+
+    lower: Matrix  # (V, V) by how much its score is lower; inf where there is none
+    leaves_open: Mask  # (V, V) whether its class does not tell the direction
+
+    def instead(self, marks: Mask, rng: np.random.Generator) -> Mask:
+        """The (V, V) marks of a draw, each arrow as its rival has it as often as scores, as likelihoods, tell."""
+        chance = 1.0 / (1.0 + np.exp(np.minimum(self.lower, _CERTAIN)))
+        taken = marks & ~marks.T & (self.lower < _CERTAIN) & (rng.random(marks.shape) < chance)
+        found = np.asarray((marks & ~(taken & ~self.leaves_open)) | taken.T)
+        # Several rivals may fit together in no graph.
+        return found if is_acyclic(found & ~found.T) else marks | taken.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,28 +108,75 @@ class CountSearch:
 
         `passes`: how often all variables are set free without a better graph, before the search ends.
         """
-        back, V = np.argsort(self._canonical), len(self.levels)
-        moves, dag, score, vain = self._moves, self._required, -math.inf, 0
+        starts = (self._start(start), self._start(self.required))
+        dag, _ = self._best(self._moves, starts, range(len(self.levels)), rng, passes=passes, progress=progress)
+        return np.asarray(dag[self._back])
+
+    def rivals(self, dag: Mask, rng: np.random.Generator, *, progress: Progress = UNWATCHED) -> tuple[Mask, Rivals]:
+        """The best graphs with an arrow of this one's class reversed; if one is better, it takes its place.
+
+        Graphs with tables that are not known are none of them.
+
+        Parameters
+        ----------
+        dag
+            (V, V) DAG whose tables are known.
+        """
+        order, back, moves = self._canonical, self._back, self._moves
+        best, V = dag[np.ix_(order, order)], len(dag)
+        while True:
+            marks = class_of(best, moves.allowed | best, moves.required)
+            score, lower, leaves_open = moves.score(best), np.full((V, V), np.inf), np.zeros((V, V), dtype=bool)
+            for source, target in np.argwhere(marks & ~marks.T & moves.allowed.T & ~moves.required).tolist():
+                turned = moves.with_reversed(source, target)
+                near = np.flatnonzero(within_two_steps(best)[[source, target]].any(axis=0)).tolist()
+                starts = (_reversed(best, source, target, moves.required), turned.required)
+                found, reached = self._best(turned, starts, near, rng, passes=1, progress=progress)
+                if reached > score + BETTER:
+                    best = found
+                    break
+                lower[source, target] = score - reached
+                marks_there = class_of(found, moves.allowed | found, moves.required)
+                leaves_open[source, target] = marks_there[source, target]
+            else:
+                return np.asarray(best[back]), Rivals(np.asarray(lower[back]), np.asarray(leaves_open[back]))
+
+    def _best(
+        self,
+        moves: Moves,
+        starts: Iterable[Mask],
+        free: Sequence[int],
+        rng: np.random.Generator,
+        *,
+        passes: int,
+        progress: Progress,
+    ) -> tuple[Mask, float]:
+        """The best canonical DAG from these starts, and its score; -inf if no start has known tables.
+
+        `free`: the variables that are set free in turn.
+        """
+        dag, score, vain = moves.required, -math.inf, 0
 
         def climbed(start: Mask, patience: int) -> bool:
             nonlocal dag, score
+            if not np.isfinite(moves.score(start)):
+                return False
             found, gained = climb(moves, start, patience=patience, enough=lambda: progress.is_enough)
             is_better = gained > score + BETTER
             if is_better:
                 dag, score = found, gained
             return is_better
 
-        for one in (self._start(start), self._start(self.required)):
-            climbed(one, _PATIENCE)
-        while vain < passes * V and not progress.is_enough:
-            progress.at(vain / (passes * V))
-            group = _connected(dag, vain % V, int(rng.integers(1, _MOST_FREED, endpoint=True)), rng)
-            free = dag.copy()
-            free[group] &= moves.required[group]
-            free[:, group] &= moves.required[:, group]
-            known = bool(np.isfinite(moves.score(free)))
-            vain = 0 if known and climbed(free, _PATIENCE_OF_FREE) else vain + 1
-        return np.asarray(dag[np.ix_(back, back)])
+        for start in starts:
+            climbed(start, _PATIENCE)
+        while vain < passes * len(free) and np.isfinite(score) and not progress.is_enough:
+            progress.at(vain / (passes * len(free)))
+            group = _connected(dag, free[vain % len(free)], int(rng.integers(1, _MOST_FREED, endpoint=True)), rng)
+            freed = dag.copy()
+            freed[group] &= moves.required[group]
+            freed[:, group] &= moves.required[:, group]
+            vain = 0 if climbed(freed, _PATIENCE_OF_FREE) else vain + 1
+        return dag, score
 
     def wanted(self, dag: Mask) -> tuple[VariableSet, ...]:
         """Sets whose tables could lead to a better graph than this one, the most promising ones."""
@@ -132,6 +202,12 @@ class CountSearch:
         for x in range(V):
             for y, z in combinations([v for v in range(V) if near[v, x]], 2):
                 yield from _if_unknown(gains, x, (y, z), sorted((P[x, y], P[x, z], P[y, z]))[1])
+
+    @property
+    def _back(self) -> tuple[Index, ...]:
+        """The places of a canonical matrix in the order of the variables as given."""
+        back = np.argsort(self._canonical)
+        return np.ix_(back, back)
 
     @cached_property
     def _moves(self) -> Moves:
@@ -214,6 +290,15 @@ def _if_unknown(gains: Gains, x: int, parents: Iterable[int], promise: float) ->
     parents = tuple(sorted(parents))
     if np.isnan(gains(x, parents)):
         yield tuple(sorted((x, *parents))), promise
+
+
+def _reversed(dag: Mask, source: int, target: int, required: Mask) -> Mask:
+    """A DAG with one edge reversed, without edges that would close a cycle then, if none of them is required."""
+    turned = dag.copy()
+    turned[source, target] = False
+    turned[arrows_lead(turned)[source], target] &= required[arrows_lead(turned)[source], target]
+    turned[target, source] = True
+    return turned if is_acyclic(turned) else required
 
 
 def _connected(dag: Mask, first: int, size: int, rng: np.random.Generator) -> list[int]:

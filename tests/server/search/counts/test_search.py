@@ -13,7 +13,7 @@ from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.search.counts.climb import Moves
 from fedbnsl_server.search.counts.redrawn import Records
 from fedbnsl_server.search.counts.score import Gains
-from fedbnsl_server.search.counts.search import CountSearch, first_sets
+from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
 
 
 def drawn(seed: int, n: int, levels: list[int]) -> np.ndarray:
@@ -63,6 +63,44 @@ def test_the_search_finds_the_best_of_all_graphs(seed: int) -> None:
     moves = Moves(Gains(search.source, search.levels), search.allowed, search.required)
     scores = [moves.score(dag) for dag in every_dag(4)]
     assert moves.score(best(search)) == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_a_rival_is_the_best_graph_with_an_arrow_reversed() -> None:
+    levels, dags, compared = [2, 3, 2, 3], every_dag(4), 0
+    for seed in range(8):
+        search = search_of(drawn(seed, 300, levels), levels)
+        moves = Moves(Gains(search.source, search.levels), search.allowed, search.required)
+        dag, rivals = search.rivals(best(search), np.random.default_rng(0))
+        scores = np.array([moves.score(one) for one in dags])
+        for source, target in np.argwhere(cpdag(dag) & ~cpdag(dag).T).tolist():
+            reversed_too = scores[[one[target, source] for one in dags]].max()
+            assert rivals.lower[source, target] == pytest.approx(moves.score(dag) - reversed_too, abs=1e-6)
+            compared += 1
+    assert compared >= 4
+
+
+def test_where_a_graph_with_an_arrow_reversed_is_better_it_takes_its_place() -> None:
+    rng = np.random.default_rng(3)
+    first = rng.integers(0, 2, 300)
+    second = first ^ (rng.random(300) < 0.1)
+    third = second ^ (rng.random(300) < 0.1)
+    chain, collider = np.zeros((2, 3, 3), dtype=bool)
+    chain[0, 1] = chain[1, 2] = collider[0, 1] = collider[2, 1] = True
+    found, _ = search_of(np.stack([first, second, third]), [2, 2, 2]).rivals(collider, rng)
+    assert (cpdag(found) == cpdag(chain)).all()
+
+
+def test_draws_have_an_arrow_as_its_rival_has_it_as_often_as_the_scores_tell() -> None:
+    arrow, back = np.array([[False, True], [False, False]]), np.array([[False, False], [True, False]])
+    rng = np.random.default_rng(1)
+
+    def share(lower: float, *, leaves_open: bool, of: Mask) -> float:
+        rivals = Rivals(np.where(arrow, lower, np.inf), arrow & leaves_open)
+        return sum((rivals.instead(arrow, rng) == of).all() for _ in range(1000)) / 1000
+
+    assert share(np.inf, leaves_open=False, of=arrow) == 1.0
+    assert share(0.0, leaves_open=False, of=back) == pytest.approx(0.5, abs=0.08)
+    assert share(np.log(3.0), leaves_open=True, of=arrow | back) == pytest.approx(0.25, abs=0.08)
 
 
 @settings(max_examples=25, deadline=None)

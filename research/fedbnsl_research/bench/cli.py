@@ -58,7 +58,7 @@ def bench(
         try:
             with _watched(name, progress) as follow:
                 of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
-                of_discrete = {"cases": cases, "seeds": seeds}
+                of_discrete = {"cases": cases, "seeds": seeds, "follow": follow}
                 chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "missing": {"seeds": seeds}}
                 chosen["discrete"] = of_discrete
                 for row in FIGURES[name](**chosen.get(name, {})):
@@ -86,7 +86,7 @@ def _watched(name: str, console: Console) -> Generator[Callable[[int, int, str],
 
     times = TimeElapsedColumn(), TimeRemainingColumn()
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times
-    if name != "networks":
+    if name not in ("networks", "discrete"):
         with working(f"measuring {name}"):
             yield lambda done, total, what: None
         return

@@ -1,5 +1,6 @@
-"""Tables of categories: what counts add to moments, beside hill climbing that sees all rows in one place."""
+"""Tables of categories: what counts add to moments, beside searches that see all rows in one place."""
 
+import multiprocessing
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,8 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_research.comparators.pgmpy_adapter import DiscreteScore, hill_climbing, pgmpy_installed
+from fedbnsl_research.comparators.causal_learn_adapter import boss_of_categories, causal_learn_installed
+from fedbnsl_research.comparators.pgmpy_adapter import hill_climbing, pgmpy_installed
 from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
 from fedbnsl_research.trials.harness import Row, timed
 from fedbnsl_server.store.result_file import learned_class
@@ -24,13 +26,28 @@ _NETWORKS = ("child", "sachs", "alarm", "hailfinder")
 _SIZES = {"8x5000": (8, 5000), "8x1000": (8, 1000), "5x100": (5, 100)}
 _USUAL = ("child-8x5000", "child-5x100", "sachs-8x5000", "sachs-5x100")
 _SEEDS = range(3)
+# A search on pooled rows is given up after so many seconds.
+_LIMIT_S = 300.0
+
+_PEERS = {
+    "hill climbing, BIC": ("pgmpy", partial(hill_climbing, score="bic-d")),
+    "hill climbing, BDeu": ("pgmpy", partial(hill_climbing, score="bdeu")),
+    "BOSS, BIC": ("causal-learn", partial(boss_of_categories, score="bic-d")),
+    "BOSS, BDeu": ("causal-learn", partial(boss_of_categories, score="bdeu")),
+}
+"""Searches on pooled rows, and the packages that they need."""
+
+Follow = Callable[[int, int, str], None]
+"""Takes how many cells are done, of how many, and what is measured now."""
 
 CASES = {f"{name}-{label}": (name, size) for name in _NETWORKS for label, size in _SIZES.items()}
 """Networks with the number of sites and rows of a site, by name."""
 
 
-def discrete(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Iterator[Row]:
-    """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, and of hill climbing.
+def discrete(
+    cases: Sequence[str] = (), seeds: Sequence[int] | None = None, follow: Follow = lambda done, total, what: None
+) -> Iterator[Row]:
+    """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, and of its peers.
 
     Parameters
     ----------
@@ -45,16 +62,24 @@ def discrete(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> I
     chosen = [name for name in CASES if any(fnmatch(name, pattern) for pattern in cases or _USUAL)]
     if not chosen:
         raise ResultError(f"no case is called {', '.join(cases)}", remedy=f"Choose from {', '.join(CASES)}.")
-    for case in chosen:
+    for done, case in enumerate(chosen):
         name, size = CASES[case]
-        yield _row(read_discrete(name), name, size, list(seeds or _SEEDS))
+        now = partial(_of_case, follow, done, len(chosen), case)
+        yield _row(read_discrete(name), name, size, list(seeds or _SEEDS), now)
 
 
-def _row(network: DiscreteNetwork, name: str, size: tuple[int, int], seeds: Sequence[int]) -> Row:
+def _of_case(follow: Follow, done: int, total: int, case: str, method: str) -> None:
+    follow(done, total, f"{case}, {method}")
+
+
+def _row(
+    network: DiscreteNetwork, name: str, size: tuple[int, int], seeds: Sequence[int], now: Callable[[str], None]
+) -> Row:
     n_sites, n_rows = size
     drawn = [network.tables([n_rows] * n_sites, np.random.default_rng(seed)) for seed in seeds]
     row: Row = {"figure": f"{name}, P={n_sites}, {n_rows} rows a site, seeds {' '.join(map(str, seeds))}"}
     for label, rounds in (("standard", None), ("standard without counts", 0)):
+        now(label)
         kilobytes: list[float] = []
 
         def found(tables: list[Matrix], rounds: int | None = rounds, sent: list[float] = kilobytes) -> Mask:
@@ -62,26 +87,38 @@ def _row(network: DiscreteNetwork, name: str, size: tuple[int, int], seeds: Sequ
             sent.append(up)
             return marks
 
-        row |= _scores(label, network, drawn, found)
+        row |= _scores(label, network, [timed(partial(found, tables)) for tables in drawn])
         row[f"kB up a site, {label}"] = round(statistics.mean(kilobytes), 1)
-    scores: dict[str, DiscreteScore] = {"hill climbing, BIC": "bic-d", "hill climbing, BDeu": "bdeu"}
-    for label, score in scores.items():
-        if pgmpy_installed():
-            row |= _scores(label, network, drawn, partial(_pooled, score=score))
-        else:
-            row[label] = "not run (pgmpy is not installed)"
+    there = {"pgmpy": pgmpy_installed(), "causal-learn": causal_learn_installed()}
+    for label, (package, search) in _PEERS.items():
+        if not there[package]:
+            row[label] = f"not run ({package} is not installed)"
+            continue
+        now(label)
+        ended = [_within(_LIMIT_S, partial(search, np.concatenate(tables))) for tables in drawn]
+        row |= _scores(label, network, [one for one in ended if one is not None])
+        if None in ended:
+            row[f"not ended in {_LIMIT_S:.0f} s, {label}"] = ended.count(None)
     return row
 
 
-def _scores(
-    label: str, network: DiscreteNetwork, drawn: Sequence[list[Matrix]], search: Callable[[list[Matrix]], Mask]
-) -> Row:
+def _within(limit_s: float, search: Callable[[], Mask]) -> tuple[float, Mask] | None:
+    """`timed`, in a process that is ended after so many seconds; None: it was ended."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        try:
+            return pool.apply_async(timed, (search,)).get(limit_s)
+        except multiprocessing.TimeoutError:
+            return None
+
+
+def _scores(label: str, network: DiscreteNetwork, timings: Sequence[tuple[float, Mask]]) -> Row:
+    """What searches found, and in how many seconds."""
     truth = cpdag(network.graph)
-    timings = [timed(partial(search, tables)) for tables in drawn]
-    marks = [found for _, found in timings]
+    if not timings:
+        return {}
     return {
-        f"class SHD, {label}": " ".join(str(class_distance(one, truth)) for one in marks),
-        f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(one, truth) for one in marks), 3),
+        f"class SHD, {label}": " ".join(str(class_distance(found, truth)) for _, found in timings),
+        f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(found, truth) for _, found in timings), 3),
         f"seconds, {label}": round(statistics.mean(seconds for seconds, _ in timings), 1),
     }
 
@@ -90,10 +127,6 @@ def _skeleton_f1(found: Mask, truth: Mask) -> float:
     """Twice the pairs that both have, by the pairs of both."""
     pairs, true = np.triu(found | found.T), np.triu(truth | truth.T)
     return 2.0 * float((pairs & true).sum()) / max(float(pairs.sum() + true.sum()), 1.0)
-
-
-def _pooled(tables: list[Matrix], *, score: DiscreteScore) -> Mask:
-    return hill_climbing(np.concatenate(tables), score)
 
 
 def _run(network: DiscreteNetwork, tables: Sequence[Matrix], rounds: int | None) -> tuple[Mask, float]:

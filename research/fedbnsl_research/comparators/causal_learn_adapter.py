@@ -13,18 +13,25 @@ import importlib.util
 import math
 import random
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
 from fedbnsl.errors import SetupError
-from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_research.comparators.pgmpy_adapter import DiscreteScore
 
 BOSS_LAMBDA = 2.0
 """The package's own value: four times the penalty of BIC."""
 
 GES_LAMBDA = 0.5
 """The package's own value: that of BIC."""
+
+_SAMPLE_SIZE = 10.0  # of BDeu, as in `pgmpy`
 
 
 def causal_learn_installed() -> bool:
@@ -57,6 +64,58 @@ def boss(X: Matrix, *, penalty: float | None = None, seed: int = 0) -> Mask:
     finally:
         random.setstate(state)
     return _marks(found)
+
+
+def boss_of_categories(codes: Matrix, score: DiscreteScore, *, seed: int = 0) -> Mask:
+    """As `boss`, of an (n, V) table of positions of levels, by the score that `discrete_score` has of its counts."""
+    trees: Any = _module("search.PermutationBased.gst")
+    moves: Any = _module("search.PermutationBased.BOSS")
+    V = codes.shape[1]
+    scored = _OfCounts(codes.astype(np.int64), score)
+    grown, order = [trees.GST(v, scored) for v in range(V)], list(range(V))
+    rng = np.random.default_rng(seed)
+    while True:
+        if not sum(moves.better_mutation(v, order, grown) for v in rng.permutation(V).tolist()):
+            break
+    dag = np.zeros((V, V), dtype=bool)
+    for k, v in enumerate(order):
+        parents: list[int] = []
+        grown[v].trace(order[:k], parents)
+        dag[parents, v] = True
+    return cpdag(dag)
+
+
+@dataclass(frozen=True)
+class _OfCounts:
+    """What the package's trees ask for the score of a variable given its parents."""
+
+    data: Index
+    score: DiscreteScore
+
+    def score_nocache(self, vertex: int, parents: list[int]) -> float:
+        """Larger is better."""
+        return discrete_score(self.data, vertex, parents, self.score)
+
+
+def discrete_score(codes: Index, child: int, parents: Sequence[int], score: DiscreteScore) -> float:
+    """BIC, or BDeu with an equivalent sample size of 10, of a column of positions of levels given others."""
+    sizes, n = codes.max(axis=0) + 1, len(codes)
+    r, q, row = int(sizes[child]), 1, np.zeros(n, dtype=np.int64)
+    for p in parents:
+        row, q = row * int(sizes[p]) + codes[:, p], q * int(sizes[p])
+    if q > n:  # most combinations do not occur
+        row = np.unique(row, return_inverse=True)[1].ravel()
+    counts = np.bincount(row * r + codes[:, child])
+    counts = np.append(counts, np.zeros(-len(counts) % r, dtype=np.int64)).reshape(-1, r)
+    of_rows = counts.sum(axis=1)
+    if score == "bic-d":
+        return _sum(xlogy(counts, counts)) - _sum(xlogy(of_rows, of_rows)) - 0.5 * math.log(n) * q * (r - 1)
+    a = _SAMPLE_SIZE / q  # combinations without records add nothing
+    return _sum(gammaln(a) - gammaln(a + of_rows)) + _sum(gammaln(a / r + counts) - gammaln(a / r))
+
+
+def _sum(terms: Any) -> float:
+    return float(np.asarray(terms, dtype=np.float64).sum())
 
 
 def ges(X: Matrix, *, penalty: float | None = None) -> Mask:

@@ -1,6 +1,8 @@
 """The figures of tables of categories: what is drawn, and what a row holds."""
 
 import json
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +52,24 @@ def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.
     monkeypatch.setitem(bench._SIZES, "8x5000", (2, 2000))
     monkeypatch.setitem(bench.CASES, "child-8x5000", ("child", (2, 2000)))
     monkeypatch.setattr(bench, "pgmpy_installed", lambda: False)
-    (row,) = bench.discrete(["child-8x5000"], [4])
+    monkeypatch.setattr(bench, "causal_learn_installed", lambda: False)
+    told: list[str] = []
+    (row,) = bench.discrete(["child-8x5000"], [4], follow=lambda done, total, what: told.append(what))
+    assert told == ["child-8x5000, standard", "child-8x5000, standard without counts"]
     assert row["figure"] == "child, P=2, 2000 rows a site, seeds 4"
     assert row["class SHD, standard"] == "0"
     assert row["skeleton F1, standard"] == 1.0
     assert row["kB up a site, standard"] > row["kB up a site, standard without counts"]
     assert row["hill climbing, BIC"] == "not run (pgmpy is not installed)"
+    assert row["BOSS, BIC"] == "not run (causal-learn is not installed)"
     assert json.dumps(row, allow_nan=False)
+
+
+def test_a_search_that_takes_too_long_is_ended() -> None:
+    assert bench._within(0.5, partial(time.sleep, 60.0)) is None
+    ended = bench._within(60.0, partial(pow, 2, 10))
+    assert ended is not None
+    assert ended[1] == 1024
 
 
 def test_the_skeleton_counts_pairs() -> None:

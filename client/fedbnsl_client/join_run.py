@@ -172,6 +172,7 @@ def take_part(
                     journal=journal,
                     run=reply.run,
                     attestation=admission.attestation(credentials),
+                    least_cell=admission.least_cell,
                 )
 
             releases = _Releases(admission, reply.run, emit, is_heard=is_heard)

@@ -64,6 +64,7 @@ class Participant:
         run: int = 0,
         randbelow: Randbelow = randomness.system,
         attestation: Attestation | None = None,
+        least_cell: int = 0,
     ) -> None:
         zero = SparseMatrix.zeros(len(dataset.variables))
         self.site = site
@@ -94,6 +95,7 @@ class Participant:
             randbelow,
             member=member,
             group_sizes=dataset.group_sizes,
+            least_cell=least_cell,
         )
         self._take_units(self._snapshot.units)
         self._take_memberships(self._snapshot.memberships)

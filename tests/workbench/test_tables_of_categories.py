@@ -22,6 +22,7 @@ from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.result_file import learned_class
+from fedbnsl_workbench import simulate as simulate_module
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
@@ -195,6 +196,74 @@ def test_required_parents_whose_table_is_too_large_are_refused_by_name() -> None
 def test_counts_are_refused_with_privacy() -> None:
     with pytest.raises(PlanError, match="counts_rounds = 5: must be 0 with"):
         Plan.load("private", ["counts_rounds=5"], epsilon=1.0)
+
+
+def with_a_withholding_site(
+    tables: list[np.ndarray], out: Path, least_cell: int, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> dict[str, Any]:
+    """A run whose site-1 tells no count below `least_cell` in tables and regressions."""
+
+    def participant(site: str, *rest: Any, **named: Any) -> Participant:
+        return Participant(site, *rest, **named, least_cell=least_cell if site == "site-1" else 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(simulate_module, "Participant", participant)
+        return run(tables, out, **settings)
+
+
+def test_where_a_site_withholds_tables_of_the_graph_that_of_the_moments_stays_and_the_head_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [table(600, seed) for seed in range(3)]
+    by_moments = run(tables, tmp_path / "moments", counts_rounds=0, bootstrap=10)
+    result = with_a_withholding_site(tables, tmp_path / "kept", 400, monkeypatch, bootstrap=10)
+    for key in ("source", "target", "directed", "weight", "bootstrap"):
+        assert [one[key] for one in result["edges"]] == [one[key] for one in by_moments["edges"]], key
+    assert result["categories"] is None
+    (said,) = result["verdict"]["withheld"]
+    assert said.startswith("categories were not searched by counts: site-1 sends no counts below a limit of its own")
+    assert said in result["warnings"]
+    assert "sites withhold the counts" in " ".join(result["verdict"]["assumed"])
+    assert not [text for text in result["warnings"] if "missed a round of counts" in text]
+    assert "Categories were not searched by counts: site-1" in write_report(tmp_path / "kept").read_text(
+        encoding="utf-8"
+    )
+    console = Console(width=200, record=True, file=None, quiet=False)
+    with console.capture() as shown:
+        print_summary(result, tmp_path / "kept", console, seconds=1.0)
+    assert "Categories were not searched by counts: site-1" in " ".join(shown.get().split())
+
+
+def test_tables_that_are_withheld_beside_the_graph_are_said_and_never_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Families of the graph have large cells; larger sets of variables have small ones."""
+    rng = np.random.default_rng(5)
+    tables = []
+    for _ in range(3):
+        a, d = rng.integers(0, 2, (2, 1000))
+        b = (a + (rng.random(1000) < 0.2)) % 2
+        c = (b + (rng.random(1000) < 0.2)) % 2
+        e = (d + (rng.random(1000) < 0.05)) % 2
+        tables.append(np.column_stack([a, b, c, d, e]).astype(float))
+    levels = dict.fromkeys("abcde", 2)
+    whole = run(tables, tmp_path / "whole", levels=levels)
+    result = with_a_withholding_site(tables, tmp_path / "kept", 20, monkeypatch, levels=levels)
+    assert len(whole["edges"]) >= 3
+    assert result["edges"] == whole["edges"]
+    assert result["categories"] == whole["categories"]
+    (said,) = result["verdict"]["withheld"]
+    assert "edges that only these would show were not tried" in said
+    assert not whole["verdict"]["withheld"]
+
+
+def test_sums_of_a_regression_are_withheld_with_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [table(600, seed) for seed in range(3)]
+    result = with_a_withholding_site(tables, tmp_path / "kept", 400, monkeypatch)
+    assert result["ratios"]
+    for one in result["ratios"]:
+        assert one["rows"] == 1200
+        assert any("rests on the 1,200 of 1,800 rows" in text for text in one["notes"])
 
 
 class StoppedError(Exception):

@@ -92,6 +92,8 @@ class Policy(BaseModel):
     auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
     min_participants: Count = 2
     min_rows: Count = 100
+    least_cell: Count = 0
+    allow_small_pairs: bool = Field(default=False, strict=True)
     datasets: tuple[DatasetPolicy, ...] = ()
 
     @model_validator(mode="after")
@@ -109,6 +111,11 @@ class Policy(BaseModel):
         if not isinstance(self.auto_approve, bool) and not all(map(_DIGEST.fullmatch, self.auto_approve)):
             raise ValueError("auto_approve: a list must hold whole digests of plans, 64 hexadecimal digits each")
         return self
+
+    @property
+    def least_pair(self) -> int:
+        """Counts of single levels and of pairs of fewer records are told by no plan without privacy."""
+        return 0 if self.allow_small_pairs else self.least_cell
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -209,6 +216,11 @@ class Policy(BaseModel):
             (
                 plan.local_solver in self.allowed_solvers,
                 f"`allowed_solvers` = {list(self.allowed_solvers)}: the plan has local_solver = '{plan.local_solver}'",
+            ),
+            (
+                plan.privacy is not None or not self.least_pair or bool(plan.dictionary),
+                f"`least_cell` = {self.least_cell}: the plan has neither [privacy] nor a data dictionary, so that "
+                "nobody knows of which columns it would tell counts",
             ),
             (
                 not exact or dataset.public,

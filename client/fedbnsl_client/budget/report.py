@@ -63,6 +63,22 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
+def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
+    """What the policy's rule `least_cell` holds back of a plan without privacy."""
+    if plan.privacy is not None or policy.least_cell < 2:
+        return []
+    pairs = (
+        "what sums tell of single levels and of pairs may be fewer, by the rule `allow_small_pairs` = true"
+        if policy.allow_small_pairs
+        else "a plan whose sums would tell fewer of a level or of a pair is refused"
+    )
+    return [
+        f"rule `least_cell` = {policy.least_cell}: a contingency table with a combination of levels of fewer records, "
+        "and sums of a regression between such variables, are withheld; which ones are is told",
+        f"rule `least_cell` = {policy.least_cell}: {pairs}",
+    ]
+
+
 def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
     """What a run without privacy tells of the table, a clause for each kind of release."""
     yield "the weights that it sends are exact functions of the table"
@@ -71,6 +87,11 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
     if plan.preparation is not None:
         used = "have a value, in each column too" if plan.completes else "are complete"
         yield f"it tells how many rows {used}, and the exact variance of every column"
+    if any(one.has_levels for one in plan.dictionary.root.values()):
+        yield (
+            "means and products of columns tell how many rows have each level, and each pair of levels of two "
+            "variables, also where it is one row"
+        )
     if plan.leaves_out_outlying:
         yield (
             "it tells the median distance of every number's values from their median, and how many of them lie "

@@ -30,7 +30,7 @@ class Rounds(LocalRounds):
             )
 
     def answer(self, task: RoundTask) -> Answer:
-        """The cells that have records.
+        """The cells that have records; none of a table that has one with fewer than the site's `least_cell`.
 
         Raises RemoteProtocolError if a value is missing: then no table has all records, and none is to be asked for.
         """
@@ -48,7 +48,9 @@ class Rounds(LocalRounds):
             )
         ends = np.cumsum([cells_of(one, levels) for one in asked.sets], dtype=np.int64)
         tables = np.split(totals[1:].astype(np.int64), ends[:-1]) if asked.sets else []
-        there = [np.flatnonzero(table) for table in tables]
+        least = self.problem.least_cell
+        told = [table * (not ((table > 0) & (table < least)).any()) for table in tables]
+        there = [np.flatnonzero(table) for table in told]
         nothing = np.empty(0, dtype=np.int64)
         return Answer(
             n_cells=np.array([len(one) for one in there], dtype=np.int64),

@@ -92,6 +92,7 @@ class LocalProblem:
     grouped: list[Patterns] = field(default_factory=list[Patterns])
     # (G,) rows of each group, in the order of the table, where rows of a group stay rows; otherwise empty
     group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    least_cell: int = 0  # counts of fewer records are not told; see the rule of the site's policy
 
     def in_units(self, units: Units) -> Self:
         """The problem in these units, without values beyond their limits."""

@@ -41,7 +41,14 @@ class Rounds(LocalRounds):
         return replace(told, between=as_sent(between.products[asked], value_type), n_row_pairs=between.n_pairs)
 
     def _squares(self, weights: SparseMatrix) -> Matrix:
-        """Of a large table, those of 100,000 to 200,000 rows, evenly spread."""
+        """Of a large table, those of 100,000 to 200,000 rows, evenly spread.
+
+        Zeros beside levels where the site keeps counts of few rows to itself: weights can be such that one product
+        tells the counts of all combinations of the levels in it.
+        """
+        dictionary = self.problem.plan.dictionary
+        if self.problem.least_cell > 1 and any(one.has_levels for one in dictionary.root.values()):
+            return np.zeros((weights.n_variables, weights.n_variables))
         X, units = some_values(self.problem.X), self.problem.units
         preparation = self.problem.plan.preparation
         if preparation is not None and preparation.intercept != "none":

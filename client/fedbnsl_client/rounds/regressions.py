@@ -18,15 +18,20 @@ from fedbnsl.families.profile import Profile, best_intercepts, profile
 from fedbnsl.families.regression import Family as FamilyOfChild
 from fedbnsl.families.regression import Sums
 from fedbnsl.plan.dictionary import Entry
-from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import Index, Matrix, upper
 from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, Answer, Family, Task
 from fedbnsl_client.data.mapped_array import RowsElsewhere, lies_in_file, sum_over_rows
-from fedbnsl_client.rounds.kinds import LocalRounds, check_edges, check_size
+from fedbnsl_client.data.small_cells import has_small_cell
+from fedbnsl_client.rounds.kinds import LocalProblem, LocalRounds, check_edges, check_size
 
 
 class Rounds(LocalRounds):
     """Answers that follow from the task and the table alone, so that a restarted site gives the same."""
+
+    def __init__(self, problem: LocalProblem, snapshot: SiteState) -> None:
+        super().__init__(problem, snapshot)
+        self._kept: dict[Family, bool] = {}
 
     def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
         """Refuse coefficients that nothing can be computed with, children of another kind, and edges that cannot be."""
@@ -39,12 +44,15 @@ class Rounds(LocalRounds):
             check_edges(task, edges, self.problem.mask)
 
     def answer(self, task: RoundTask) -> Answer:
-        """The sums of each family."""
+        """The sums of each family; zeros of one with a combination of levels of fewer records than `least_cell`."""
         content, first = cast(Task, task.content), 0
         found: list[tuple[int, Profile]] = []
         for family in content.families:
             last = first + family.n_coefficients
-            found.append(_profile(self.problem.X, family, self._entry(task, family), content.coefficients[first:last]))
+            beta, entry = content.coefficients[first:last], self._entry(task, family)
+            found.append(
+                (0, _nothing(beta)) if self._is_kept(family) else _profile(self.problem.X, family, entry, beta)
+            )
             first = last
         profiles = [one for _, one in found]
         return Answer(
@@ -54,6 +62,16 @@ class Rounds(LocalRounds):
             np.concatenate([upper(one.information) for one in profiles]),
             np.array([one.dispersion for one in profiles]),
         )
+
+    def _is_kept(self, family: Family) -> bool:
+        """Whether its sums could tell a count that the site does not."""
+        if family not in self._kept:
+            problem, columns = self.problem, self.problem.mask.columns
+            variables = np.unique(columns.variable_of[[*family.child, *family.parents]]).tolist()
+            self._kept[family] = problem.least_cell > 1 and has_small_cell(
+                problem.X, columns, problem.plan.dictionary, variables, problem.least_cell
+            )
+        return self._kept[family]
 
     def _entry(self, task: RoundTask, family: Family) -> Entry:
         """What the dictionary says of the child. Raises RemoteProtocolError if it has no regression here."""
@@ -108,7 +126,7 @@ def _profile(X: Matrix, family: Family, entry: Entry, beta: Matrix) -> tuple[int
     p, totals = len(family.parents), sum_over_rows(X, partial(_totals, records=records))
     n, about, of_site = totals[0], totals[1 : 1 + p] / max(totals[0], 1.0), records.of_kind(totals[1 + p :])
     if not of_site.varies:
-        return int(n), Profile(0.0, 0.0, np.zeros(len(beta)), np.zeros((len(beta), len(beta))))
+        return int(n), _nothing(beta)
 
     def sums(alpha: Matrix, *, whole: bool = False) -> Sums:
         f = partial(_sums, records=records, of_site=of_site, about=about, alpha=alpha, beta=beta, whole=whole)
@@ -116,6 +134,10 @@ def _profile(X: Matrix, family: Family, entry: Entry, beta: Matrix) -> tuple[int
 
     alpha = best_intercepts(of_site, sums)
     return int(n), profile(sums(alpha, whole=True), len(alpha))
+
+
+def _nothing(beta: Matrix) -> Profile:
+    return Profile(0.0, 0.0, np.zeros(len(beta)), np.zeros((len(beta), len(beta))))
 
 
 def _totals(block: Matrix, *, records: _Records) -> Matrix:

@@ -27,6 +27,7 @@ from fedbnsl_client.data.plan_fit import (
     require_some_complete,
     rows_for,
 )
+from fedbnsl_client.data.small_cells import refuse_small_cells
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import Journal
 from fedbnsl_client.secure_aggregation import peers
@@ -60,6 +61,11 @@ class Admission(ABC):
     def ledger_head(self) -> LedgerHead | None:
         """Where its ledger stands, if it has one."""
         return None
+
+    @property
+    def least_cell(self) -> int:
+        """Counts of fewer records are not told; 0: all are."""
+        return 0
 
     @property
     def dataset_id(self) -> str:
@@ -170,6 +176,11 @@ class GuardedTable(Admission):
         return self._ledger.payments.head(self._dataset.id, self._authority)
 
     @property
+    def least_cell(self) -> int:
+        """See `Admission.least_cell`."""
+        return self._policy.least_cell
+
+    @property
     def dataset_id(self) -> str:
         """See `Admission.dataset_id`."""
         return self._dataset.id
@@ -230,6 +241,7 @@ class GuardedTable(Admission):
         table = table.reordered(variables)
         require_some_complete(table, plan)
         table = rows_for(table, plan)
+        refuse_small_cells(table.X, table.columns, plan, self._policy.least_pair)
         if plan.privacy is None and not self._dataset.public:
             # Before anything is sent, for the privacy loss of this run has no bound; not for a table that is refused.
             self._ledger.payments.note_unprotected(self._dataset.id, run, plan.digest())

@@ -61,15 +61,17 @@ def approve(
     that.
     """
     from fedbnsl_client.budget.approvals import Terms
-    from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run
+    from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run, small_cell_lines
     from fedbnsl_client.data.plan_fit import (
         fit_of,
         refuse_beyond_bounds,
         refuse_other_absent,
         refuse_other_dictionary,
         require_some_complete,
+        rows_for,
         site_lines,
     )
+    from fedbnsl_client.data.small_cells import refuse_small_cells
     from fedbnsl_client.site import folder as site_folder
 
     def show(text: str) -> None:
@@ -80,7 +82,7 @@ def approve(
     plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
-        for line in approval_lines(plan, dataset, ledger, every=every):
+        for line in (*small_cell_lines(plan, policy), *approval_lines(plan, dataset, ledger, every=every)):
             show(line)
         refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
         dictionary, mapping = site_folder.described(folder)
@@ -88,6 +90,9 @@ def approve(
         refuse_other_absent(plan, policy.site, mapping.absent)
         table = site_folder.read_table(folder, policy, dataset.id)
         require_some_complete(table.reordered(plan.column_names or table.variables), plan)
+        if plan.privacy is None and policy.least_pair:
+            used = rows_for(table.reordered(plan.column_names or table.variables), plan)
+            refuse_small_cells(used.X, used.columns, plan, policy.least_pair)
         fit = fit_of(table, plan)
         for line in site_lines(table, plan, fit):
             show(line)

@@ -55,6 +55,14 @@ auto_approve = false
 min_participants = 2
 min_rows = 100
 
+# plans without [privacy]: counts of fewer records that have some levels are not told. Which tables are withheld for
+# that is told. 0: all are told
+least_cell = 0
+
+# true: means and products of columns, which tell how many records have each level and each pair of levels, may tell
+# fewer than least_cell. false: a plan whose sums would do so is refused
+allow_small_pairs = false
+
 [[datasets]]
 # the name under which the ledger counts what this table has lost; one table has one id
 id = {dataset}

@@ -58,7 +58,7 @@ class Answer(Content):
     """One site's tables: of each set, the cells that have records."""
 
     n_cells: Index
-    """(S,) how many such cells each set has."""
+    """(S,) how many such cells each set has; 0: the site keeps its table to itself."""
     cells: Index
     """Their numbers in the table of the set, ascending, one set after the other."""
     counts: Index

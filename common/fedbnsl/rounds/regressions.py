@@ -59,7 +59,10 @@ class Task(Content):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Content):
-    """The sums of one site, of F families one after another; all 0 where its records tell nothing of a family."""
+    """The sums of one site, of F families one after another; all 0 where its records tell nothing of a family.
+
+    Also of one with a combination of levels of so few records that the site does not tell of it.
+    """
 
     rows: Index
     """(F,) records without a gap in the family."""

@@ -1071,7 +1071,7 @@ class Counts(_message.Message):
     """The first bytes of a SHA-256 of the sets: a stored answer to other sets would be misread."""
     @_builtins.property
     def n_cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Cells of each set that have records."""
+        """Cells of each set that have records; 0: the site keeps the table to itself, as one has fewer than it tells."""
 
     @_builtins.property
     def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

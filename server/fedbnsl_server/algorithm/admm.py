@@ -106,8 +106,11 @@ class AdmmState:
         return {kind: n + goes_on[kind] for kind, n in self.iterations.items()}
 
     def counts_follow(self, plan: Plan) -> bool:
-        """Whether counts decide about the graph of a run of the plan: only where no value is missing."""
-        return plan.counted and self.completion is None
+        """Whether counts decide about the graph of a run of the plan: only where no value is missing.
+
+        Nor where sites withhold tables of the families that moments have given.
+        """
+        return plan.counted and self.completion is None and not (self.counted and self.counted.given_up)
 
     @property
     def completed_by(self) -> Covariances | None:

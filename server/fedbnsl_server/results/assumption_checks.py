@@ -43,6 +43,7 @@ def assumption_checks(
     completion: Completion | None = None,
     ratios: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
+    withheld: bool = False,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -63,13 +64,15 @@ def assumption_checks(
         linear coefficients: straight lines for probabilities differ where shares of levels do.
     curvature
         What a test of straight lines says; None: there was none.
+    withheld
+        Whether categories were not counted since sites keep tables to themselves.
     """
     by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in ratios if one["agreement"]}
     contradicted: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
     functions: list[list[str]] = []
-    by_counts = plan.counted and completion is None
+    by_counts = plan.counted and completion is None and not withheld
     if confidence is not None:
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
@@ -95,7 +98,7 @@ def assumption_checks(
         ]
     return {
         "assumed": [
-            *_assumed(plan, by_counts=by_counts),
+            *_assumed(plan, by_counts=by_counts, withheld=withheld),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
         "tested": tested,
@@ -109,10 +112,10 @@ def assumption_checks(
     }
 
 
-def _assumed(plan: Plan, *, by_counts: bool) -> Iterator[Note]:
+def _assumed(plan: Plan, *, by_counts: bool, withheld: bool) -> Iterator[Note]:
     yield note("by_counts" if by_counts else "linear_gaussian")
     if plan.counted and not by_counts:
-        yield note("gaps_not_counted")
+        yield note("withheld_not_counted" if withheld else "gaps_not_counted")
     if plan.not_counted:
         yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
     if plan.preparation is None:

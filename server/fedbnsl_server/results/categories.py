@@ -25,7 +25,7 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
     columns
         d names, of all columns of the run.
     """
-    if state is None or state.counted is None or state.confidence is None:
+    if state is None or state.counted is None or state.counted.given_up or state.confidence is None:
         return None
     of_run, counted = plan.columns(columns), state.counted
     levels, names = levels_of(of_run), of_run.variables

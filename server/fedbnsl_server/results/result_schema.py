@@ -206,6 +206,7 @@ class Verdict(_Part):
     not_testable: Texts = ["common causes that no table has"]
     few_rows: Texts = []
     outlying: Texts = []
+    withheld: Texts = []
     complete_cases: Texts = []
 
 

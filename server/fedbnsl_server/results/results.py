@@ -334,10 +334,12 @@ class RunRecorder:
                     completion=None if state is None else state.completion,
                     ratios=ratios,
                     curvature=None if state is None else state.curvature,
+                    withheld=state is not None and state.counted is not None and state.counted.given_up,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
                 "outlying": list(outlying_notes(outlying_of(state, names))),
+                "withheld": list(warnings.of_withheld_tables(state)),
                 "complete_cases": complete_cases(state, self._plan, columns),
             },
             "edges": edges,
@@ -465,6 +467,7 @@ class RunRecorder:
             if site not in gone and site in contributed
         ]
         found += warnings.of_sites_not_counted(self._state)
+        found += warnings.of_withheld_tables(self._state)
         found += warnings.of_too_much_noise(plan, rows, len(self._variables))
         found += data_quality(self._rounds)
         found += warnings.of_other_versions(self._site_versions)

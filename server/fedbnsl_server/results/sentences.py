@@ -70,6 +70,11 @@ _WARNINGS: Mapping[str, str] = {
     "from the other sites'",
     "sites_not_counted": "{sites:few 8} missed a round of counts: graph, weights and intervals come from the other "
     "sites alone",
+    "tables_withheld": "categories were not searched by counts: {sites:few 8} {one:?sends|send} no counts below a "
+    "limit of {one:?its|their} own, and {n} of {asked} tables of counts were withheld, families of the graph among "
+    "them; the graph is that of straight lines between levels",
+    "some_tables_withheld": "{sites:few 8} {one:?sends|send} no counts below a limit of {one:?its|their} own: {n} of "
+    "{asked} tables of counts were withheld, and edges that only these would show were not tried",
     "ejected": "{site} was ejected{round:? after round {round}: later rounds went on without it, from what it had "
     "helped to find|: nothing of it is in the result}",
     "enrolment_ended": "{site} lost its enrolment after round {round}: what it had contributed stays in the result",
@@ -168,6 +173,8 @@ _CHECKS: Mapping[str, str] = {
     "{one:?category|categories} of at most 70 levels, and records are counted only where all variables are",
     "gaps_not_counted": "straight lines describe how categories depend on each other: records of each combination of "
     "levels are counted only where no value is missing, and here some are",
+    "withheld_not_counted": "straight lines describe how categories depend on each other: sites withhold the counts of "
+    "some combinations of levels",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
     "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "
@@ -279,7 +286,8 @@ _RATIOS: Mapping[str, str] = {
     "ratios_inconsistent": "no ratios: the numbers of {site} contradict each other; look at what it runs",
     "ratios_unsettled": "no ratios: the estimates had not settled after {rounds:counted round|rounds} "
     "(`regressions_rounds`)",
-    "ratios_no_rows": "no ratios: at no site does {child!r} vary among rows without a gap in it and its parents",
+    "ratios_no_rows": "no ratios: at no site that tells of it does {child!r} vary among rows without a gap in it and "
+    "its parents",
     "ratios_ordinal": "of a level above any given one, against the levels up to it (proportional odds)",
     "ratios_ridge": "with a ridge: levels are completely or nearly separated, so that these rows bound some ratio on "
     "one side only; a normal prior (standard deviation {deviation:g} of the logarithm, by a level or by one "
@@ -288,7 +296,8 @@ _RATIOS: Mapping[str, str] = {
     "possible graphs",
     "ratios_not_identified": "some are not told: their columns are functions of others, or do not vary where {child!r} "
     "does",
-    "ratios_of_rows": "rests on the {rows:,} of {of:,} rows that have no gap in this family, at sites where it varies",
+    "ratios_of_rows": "rests on the {rows:,} of {of:,} rows that have no gap in this family, at sites where it varies "
+    "and that tell of it",
     "ratios_of_sites": "rests on {sites:few 8} alone",
     "ratios_overdispersed": "counts vary {times:.3g} times as much as Poisson's: intervals are widened by the root of "
     "that (quasi-Poisson)",

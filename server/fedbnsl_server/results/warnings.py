@@ -49,10 +49,19 @@ def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: in
 
 def of_sites_not_counted(state: AdmmState | None) -> Iterator[Note]:
     """Sites that are in no table of categories, as they missed a round of counts."""
-    if state is None or state.counted is None or not state.counted.told:
+    if state is None or state.counted is None or not state.counted.told or state.counted.given_up:
         return
     if missed := [site for site in state.sites if site not in state.counted.told]:
         yield note("sites_not_counted", sites=missed)
+
+
+def of_withheld_tables(state: AdmmState | None) -> Iterator[Note]:
+    """Sites that keep tables of counts to themselves, and what the result lacks therefore."""
+    if state is None or state.counted is None or not (withheld := state.counted.withheld):
+        return
+    n, asked = len({one for sets in withheld.values() for one in sets}), len(state.counted.sets)
+    code = "tables_withheld" if state.counted.given_up else "some_tables_withheld"
+    yield note(code, sites=sorted(withheld), one=len(withheld) == 1, n=n, asked=asked)
 
 
 def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> Iterator[Note]:

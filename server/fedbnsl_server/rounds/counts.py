@@ -4,13 +4,13 @@ Rounds follow until the plan's last one; once no table could make the graph bett
 fits the weights of the graph, by the moments of the rounds before, and draws the bootstrap.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
-from fedbnsl.graphs.contingency import cells_of, levels_of
+from fedbnsl.graphs.contingency import VariableSet, cells_of, levels_of
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl.rounds.counts import Answer, Task
 from fedbnsl.rounds.kinds import stage
@@ -18,7 +18,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments
+from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments, found_by_moments
 from fedbnsl_server.search.counts.climb import parents_of
 from fedbnsl_server.search.counts.redrawn import Redrawn
 from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
@@ -50,16 +50,18 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if (answer.cells >= sizes[of_set]).any() or not ascending.all():
         return "has counts of cells that its tables do not have"
     totals = np.bincount(of_set, answer.counts, sizes.size)
-    if (totals != totals[:1]).any():
+    told = totals[answer.n_cells > 0]
+    if (told != told[:1]).any():
         return "has tables of different numbers of records"
-    return "has tables of more records than the site has" if (totals > max(run.n_samples.values())).any() else ""
+    return "has tables of more records than the site has" if (told > max(run.n_samples.values())).any() else ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph by all tables so far, and what to ask for next; in the last round also confidence in it.
 
     Where values are missing the graph of the moments stays. Records with gaps, completed by straight lines between
-    levels, give false edges, and so do tables of other records than each other's, where sites lack variables.
+    levels, give false edges, and so do tables of other records than each other's, where sites lack variables. It also
+    stays where sites withhold tables of its families: nothing else could stand for an edge of theirs.
     """
     if not state.counts_follow(run.plan):
         return state
@@ -70,6 +72,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         before = before.with_answers(task.sets, told)
     elif not last:
         return replace(state, counted=before)
+    if _withheld(tables_of(replace(state, counted=before), run), _of_moments(state, run)):
+        return found_by_moments(replace(state, counted=replace(before, wanted=(), given_up=True)), run)
     search = _search(replace(state, counted=before), run)
     run.progress.begin("searching by counts")
     rng = np.random.default_rng(run.plan.search_seed)
@@ -109,9 +113,19 @@ def _search(state: AdmmState, run: Run) -> CountSearch:
     return CountSearch(tables_of(state, run), levels, _of_moments(state, run), allowed, known.required)
 
 
+def _families(dag: Mask) -> Iterator[VariableSet]:
+    for x in range(len(dag)):
+        yield tuple(sorted((x, *parents_of(dag, x))))
+
+
+def _withheld(tables: PooledTables, dag: Mask) -> bool:
+    """Whether a site keeps the table of a family to itself."""
+    return any(map(tables.is_withheld, _families(dag)))
+
+
 def _require_tables(search: CountSearch, dag: Mask) -> None:
     """Raise RemoteProtocolError if the table of a family is not known, as each site missed a round."""
-    if any(search.source.table(tuple(sorted((x, *parents_of(dag, x))))) is None for x in range(len(dag))):
+    if any(search.source.table(one) is None for one in _families(dag)):
         raise RemoteProtocolError(
             "each site has missed a round of counts, so that tables of the same records lack",
             remedy="Resume the run when all sites are there.",

@@ -103,6 +103,31 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     a matrix that may have negative eigenvalues: with it, a graph of 20 edges had up to 18 wrong. Applied to the scores
     of families, it would prefer one direction by chance where the moments leave both open.
     """
+    last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds
+    if not state.counts_follow(run.plan):
+        return _advanced(state, answers, task, run, gives_the_result=last)
+    needed = _needed(task, run)
+    told = {site: symmetric(answer.moments, needed) for site, answer in answers.items()}
+    after = _advanced(state, answers, task, run, gives_the_result=False)
+    return replace(after, moments=told, neighbours=task.neighbours)
+
+
+def found_by_moments(state: AdmmState, run: Run) -> AdmmState:
+    """The state with the graph of the last round of moments and confidence in it, where counts turn out not to follow.
+
+    `state.neighbours` are those that this round had asked for. How squares of residuals go together is not kept.
+    """
+    near = state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
+    task = Task(near)
+    needed = _needed(task, run)
+    answers = {site: Answer(S[needed]) for site, S in state.moments.items()}
+    return _advanced(state, answers, task, run, gives_the_result=True)
+
+
+def _advanced(
+    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, gives_the_result: bool
+) -> AdmmState:
+    """The state after a search with these answers; with confidence in its graph if this one is the result."""
     rows, rule, out = run.rows(answers), run.rule(answers), left_out(state, answers, task, run)
     needed, kept = _needed(task, run), [k for k, site in enumerate(answers) if site not in out]
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items() if site not in out}
@@ -125,6 +150,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
         _dependent_rows({site: answers[site] for site in told}, needed, used, run, state_used.completion),
         _squares({site: answers[site] for site in told}, needed, used, task),
+        gives_the_result=gives_the_result,
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
     variance[used] = found.residual_variance
@@ -133,16 +159,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if confidence is not None and confidence.odd_site:
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
-    state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
-    return replace(state, moments=told) if state.counts_follow(run.plan) else state
+    return replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
 
 
 def _squares(answers: Mapping[str, Answer], needed: Mask, used: Index, task: Task) -> dict[str, SquaredResiduals]:
-    """How squares of residuals go together at each site, in the used columns; empty where nothing was asked."""
+    """How squares of residuals go together at each site, in the used columns; empty where nothing was asked.
+
+    A site that keeps counts of few rows to itself sends zeros.
+    """
     if task.residuals is None:
         return {}
     W, both = task.residuals.over(used).to_dense(), np.ix_(used, used)
-    return {site: SquaredResiduals(W, symmetric(answer.squares, needed)[both]) for site, answer in answers.items()}
+    told = {site: answer for site, answer in answers.items() if answer.squares.any()}
+    return {site: SquaredResiduals(W, symmetric(answer.squares, needed)[both]) for site, answer in told.items()}
 
 
 class FoundByCounts(NamedTuple):
@@ -210,14 +239,14 @@ def _searched(
     dependent: Mapping[str, DependentRows],
     squares: Mapping[str, SquaredResiduals],
     given: FoundByCounts | None = None,
+    *,
+    gives_the_result: bool = True,
 ) -> AdmmState:
-    """The state between used columns after a search, and in the last round the numbers of confidence in its graph.
+    """The state between used columns after a search, and the numbers of confidence in its graph if it is the result.
 
-    `given`: the graph that counts have given; None: it is searched.
+    `given`: the graph that counts have given; None: it is searched. Other rounds only tell the next what to ask for.
     """
     plan = run.plan
-    # Rounds before the last only tell the next what to ask for.
-    last = stage(plan, state.round + 1, state.iterations).step == plan.moments_rounds
     pooling = weights if plan.weighs_rows else np.ones(len(weights))
     pooled = np.average(list(told.values()), axis=0, weights=pooling)
     # Not the weights, which a robust rule may have capped.
@@ -262,12 +291,12 @@ def _searched(
             site: replace(one, moments=np.where(gaps.has(site), one.moments, np.nan)) for site, one in several.items()
         }
     if again is not None:
-        if last and plan.bootstrap and not state.counts_follow(plan):
+        if gives_the_result and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
         found = _in_units(best, state)
     if given is not None:
         found = _in_units(found, state)
-    elif not last or state.counts_follow(plan):  # counts go on from here
+    elif not gives_the_result:
         return _with_graph(state, found, run)
     rng = np.random.default_rng(plan.search_seed)
     confidence = confidence_of(

@@ -61,6 +61,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "completion": _head_of(state.completion),
         "moments": list(state.moments),
         "counted": None if state.counted is None else list(state.counted.told),
+        "given_up": state.counted is not None and state.counted.given_up,
         "regressions": [_head_of_regression(one) for one in state.regressions],
     }
 
@@ -153,7 +154,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         steps=_steps(head.get("steps", {}), arrays),  # as above
         completion=completion,
         moments=dict(zip(head.get("moments", ()), arrays.get("moments", ()), strict=True)),  # as above
-        counted=_counted(head.get("counted"), arrays),  # as above
+        counted=_counted(head, arrays),  # as above
         regressions=_regressions(head.get("regressions", []), arrays),  # as above
     )
 
@@ -227,7 +228,8 @@ def _arrays_of_counts(state: AdmmState) -> dict[str, Any]:
     return arrays
 
 
-def _counted(sites: Sequence[str] | None, arrays: Mapping[str, Any]) -> Counted | None:
+def _counted(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Counted | None:
+    sites = head.get("counted")
     if sites is None:
         return None
 
@@ -241,7 +243,7 @@ def _counted(sites: Sequence[str] | None, arrays: Mapping[str, Any]) -> Counted 
         site: SiteTables(*(arrays[f"{_COUNTED}{k}_{name}"] for name in SiteTables._fields))
         for k, site in enumerate(sites)
     }
-    return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"))
+    return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"), head["given_up"])
 
 
 def _head_of_regression(one: Regression) -> dict[str, Any]:

@@ -41,6 +41,14 @@ def allow(policy: Policy, plan: Plan, *, n_samples: int = 100, approved: bool = 
     policy.check_plan(plan, policy.datasets[0], n_samples=n_samples, approved=approved)
 
 
+def test_with_a_least_cell_a_plan_without_privacy_needs_a_data_dictionary() -> None:
+    exact = policy(allow_non_private=True, min_participants=0, least_cell=5)
+    assert "rule `least_cell` = 5: the plan has neither [privacy] nor a data dictionary" in refusal(exact, Plan())
+    allow(policy(allow_non_private=True, min_participants=0, least_cell=5, allow_small_pairs=True), Plan())
+    allow(policy(allow_non_private=True, min_participants=0), Plan())
+    allow(policy(least_cell=5), private_plan())
+
+
 # ---- deny by default -----------------------------------------------------------------------------------------------
 
 

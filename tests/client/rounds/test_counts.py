@@ -22,9 +22,9 @@ PLAN = Plan.load("standard").with_dictionary(DICTIONARY, origin="here")
 X = np.repeat([[0.0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 0, 1]], [5, 1, 4, 7], axis=0)
 
 
-def rounds(X: np.ndarray) -> Rounds:
-    zero = SparseMatrix.zeros(3)
-    problem = LocalProblem(PLAN, X, PLAN.edge_mask(("x", "y=v", "y=w")), Unaccounted(), lambda n: 0)
+def rounds(X: np.ndarray, least_cell: int = 0) -> Rounds:
+    zero, mask = SparseMatrix.zeros(3), PLAN.edge_mask(("x", "y=v", "y=w"))
+    problem = LocalProblem(PLAN, X, mask, Unaccounted(), lambda n: 0, least_cell=least_cell)
     return Rounds(problem, SiteState(zero, zero))
 
 
@@ -41,6 +41,16 @@ def test_a_site_sends_the_cells_that_have_records() -> None:
 
 def test_a_site_that_is_asked_for_nothing_sends_nothing() -> None:
     assert rounds(X).answer(task()).counts.size == 0
+
+
+@pytest.mark.parametrize(
+    ("least_cell", "sent"), [(0, [4, 2, 3]), (1, [4, 2, 3]), (2, [0, 2, 0]), (6, [0, 2, 0]), (7, [0, 0, 0])]
+)
+def test_a_table_with_a_count_below_the_least_one_is_withheld_whole(least_cell: int, sent: list[int]) -> None:
+    """y = v occurs once; x = a six times."""
+    answer = rounds(X, least_cell).answer(task((0, 1), (0,), (1,)))
+    assert answer.n_cells.tolist() == sent
+    assert not answer.counts.size or answer.counts.min() >= least_cell
 
 
 def test_records_with_gaps_are_never_counted() -> None:

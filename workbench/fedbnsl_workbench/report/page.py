@@ -204,7 +204,9 @@ def _checks(verdict: Mapping[str, Any]) -> dict[str, Any]:
     for written, sign in signs.items():
         contradicted = [text.replace(written, sign) for text in contradicted]
     return {
-        **{key: list(map(whole, verdict[key])) for key in ("assumed", "incomplete", "few_rows", "outlying")},
+        **{
+            key: list(map(whole, verdict[key])) for key in ("assumed", "incomplete", "few_rows", "outlying", "withheld")
+        },
         "contradicted": contradicted,
         "held": checks_in_words(verdict) if verdict["assumed"] else "",
         "in_words": directions_in_words(verdict),

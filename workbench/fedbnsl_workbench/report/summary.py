@@ -34,6 +34,7 @@ def at_the_head(result: Mapping[str, Any]) -> list[str]:
         *verdict["incomplete"],
         *verdict["few_rows"],
         *verdict["outlying"],
+        *verdict["withheld"],
     ]
 
 
@@ -139,7 +140,7 @@ def print_summary(
 
 
 def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
-    for text in (*verdict["incomplete"], *verdict["few_rows"], *verdict["outlying"]):
+    for text in (*verdict["incomplete"], *verdict["few_rows"], *verdict["outlying"], *verdict["withheld"]):
         console.print(Text(whole(text), style="bold red"), soft_wrap=True)
     if verdict["contradicted"]:
         told = " ".join(map(whole, verdict["contradicted"]))

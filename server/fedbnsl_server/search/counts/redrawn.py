@@ -38,6 +38,10 @@ class Records:
         """See `TableSource`."""
         return float(len(self.of[0]))
 
+    def is_withheld(self, variables: VariableSet) -> bool:
+        """See `TableSource.is_withheld`."""
+        return False
+
     def table(self, variables: VariableSet) -> Matrix:
         """See `TableSource.table`."""
         cell = self.of[variables[0]]

@@ -79,7 +79,7 @@ class Gains:
 
     def _gain(self, child: int, parents: VariableSet) -> float:
         family = tuple(sorted((child, *parents)))
-        if is_too_large(family, self.levels):
+        if is_too_large(family, self.levels) or self.source.is_withheld(family):
             return -math.inf
         table = self.source.table(family)
         if table is None:
@@ -102,9 +102,9 @@ class Gains:
         )
 
     def entropy(self, variable: int) -> float:
-        """Of a variable alone, in nats; NaN where no table has it."""
+        """Of a variable alone, in nats; infinite where no table has it."""
         table = self.source.table((variable,))
-        return math.nan if table is None or not table.any() else -_likelihood(table, float(table.sum())) / table.sum()
+        return math.inf if table is None or not table.any() else -_likelihood(table, float(table.sum())) / table.sum()
 
 
 def _occurring(table: Matrix, axis: int) -> int:

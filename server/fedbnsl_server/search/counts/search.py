@@ -279,6 +279,10 @@ class _Renumbered:
         """See `TableSource`."""
         return self.source.n_samples
 
+    def is_withheld(self, variables: VariableSet) -> bool:
+        """See `TableSource.is_withheld`."""
+        return self.source.is_withheld(tuple(sorted(int(self.order[v]) for v in variables)))
+
     def table(self, variables: VariableSet) -> Matrix | None:
         """See `TableSource.table`."""
         there = [int(self.order[v]) for v in variables]

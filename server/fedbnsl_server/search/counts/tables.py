@@ -3,11 +3,16 @@
 Tables of all sets are over the same sites: those that have answered every round so far. A site that missed a round is
 left out of all of them, for tables over different records cannot be compared. Where every site was missed once, only
 the last round counts.
+
+A site may withhold the table of a set, as the rule `least_cell` of its policy says. Then no table of this set counts,
+nor of one that holds it: a cell of a table is the sum of cells of a larger one, so that the larger one has a cell below
+the limit, too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -39,6 +44,16 @@ class Counted:
     sets: tuple[VariableSet, ...] = ()  # whose tables are here
     told: Mapping[str, SiteTables] = field(default_factory=dict[str, SiteTables])  # of all these sets, by site
     wanted: tuple[VariableSet, ...] = ()  # what the next round asks for
+    given_up: bool = False  # as sites withhold tables of the graph of moments, which stays
+
+    @cached_property
+    def withheld(self) -> Mapping[str, frozenset[VariableSet]]:
+        """By site the sets whose tables it keeps to itself; without those that keep none."""
+        found = {
+            site: frozenset(self.sets[k] for k in np.flatnonzero(one.n_cells == 0).tolist())
+            for site, one in self.told.items()
+        }
+        return {site: sets for site, sets in found.items() if sets}
 
     def with_answers(self, sets: tuple[VariableSet, ...], answers: Mapping[str, SiteTables]) -> Self:
         """After a round that asked for these sets."""
@@ -63,6 +78,10 @@ class TableSource(Protocol):
 
     def table(self, variables: VariableSet) -> Matrix | None:
         """The table of a set, one axis a variable; None: it is not known."""
+        ...
+
+    def is_withheld(self, variables: VariableSet) -> bool:
+        """Whether it never will be known, as a site keeps it to itself."""
         ...
 
 
@@ -94,6 +113,15 @@ class PooledTables:
         )
         return float(sum(totals.max(initial=0.0) for totals in of_sets))
 
+    def is_withheld(self, variables: VariableSet) -> bool:
+        """See `TableSource.is_withheld`."""
+        within = (one for size in range(1, len(variables) + 1) for one in combinations(variables, size))
+        return bool(self._withheld) and not self._withheld.isdisjoint(within)
+
+    @cached_property
+    def _withheld(self) -> frozenset[VariableSet]:
+        return frozenset[VariableSet]().union(*self.counted.withheld.values())
+
     def table(self, variables: VariableSet) -> Matrix | None:
         """The table of a set that was asked for, or of one within such a set; None: it is not known."""
         if variables in self._place:
@@ -107,13 +135,13 @@ class PooledTables:
 
     @cached_property
     def _place(self) -> dict[VariableSet, int]:
-        return {one: k for k, one in enumerate(self.counted.sets)}
+        return {one: k for k, one in enumerate(self.counted.sets) if one not in self._withheld}
 
     @cached_property
     def _having(self) -> dict[int, set[int]]:
         """The sets that have a variable."""
         found: dict[int, set[int]] = {}
-        for k, one in enumerate(self.counted.sets):
+        for one, k in self._place.items():
             for v in one:
                 found.setdefault(v, set()).add(k)
         return found

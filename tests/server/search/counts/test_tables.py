@@ -52,6 +52,26 @@ def test_where_every_site_missed_a_round_only_the_last_one_counts() -> None:
     assert (found.sets, list(found.told)) == (((0,),), ["b"])
 
 
+def test_a_set_that_one_site_withholds_is_not_known_nor_is_one_that_holds_it() -> None:
+    """Nor does a withheld table give margins, of the sites that sent it alone."""
+    levels, sets = np.array([2, 3, 2]), ((1,), (0, 1), (2,), (0, 2))
+    nothing = np.empty(0, dtype=np.int64)
+    one = SiteTables(np.array([1, 1, 1, 1]), np.zeros(4, np.int64), np.full(4, 9))
+    other = SiteTables(np.array([1, 0, 1, 0]), np.zeros(2, np.int64), np.full(2, 5))
+    counted = Counted(NONE).with_answers(sets, {"a": one, "b": other})
+    tables = PooledTables(counted, levels)
+    assert [tables.is_withheld(s) for s in [(0, 1), (0, 1, 2), (1,), (0,), (1, 2)]] == [True, True, False, False, False]
+    assert tables.table((0, 1)) is None
+    assert tables.table((0,)) is None
+    found = tables.table((1,))
+    assert found is not None
+    assert found.tolist() == [14, 0, 0]
+    assert tables.n_samples == 14
+    assert counted.withheld == {"b": {(0, 1), (0, 2)}}
+    silent = SiteTables(np.zeros(4, np.int64), nothing, nothing)
+    assert PooledTables(Counted(NONE).with_answers(sets, {"a": one, "b": silent}), levels).n_samples == 9
+
+
 def test_draws_have_the_conditional_probabilities_of_the_tables() -> None:
     rng = np.random.default_rng(1)
     x = rng.integers(0, 2, 4000)

@@ -150,6 +150,7 @@ def site_agreement(
     enough = (fits.events >= FEWEST_EVENTS) & _cells(events, rows, i, c)
     pairs, told = edges, np.where(enough, fits.coefficients, np.nan)
     errors = np.sqrt(spread * fits.dependence * least[:, c] / fits.partial / np.maximum(free, 1.0))
+    errors = errors / _left_of_residuals(S, sites, fits.partialled)
     apart = np.triu(~(network.dag | network.dag.T | columns.within()), k=1)
     if len(sites) * apart.sum() <= _MOST_COMPARED:
         i, j = np.nonzero(apart)
@@ -177,6 +178,19 @@ def _tails(S: Matrix, sites: Sequence[SiteMoments], left: Matrix, right: Matrix,
             own = np.where(np.isnan(site.moments), S, site.moments)
             found[p] = site.squares.spread(own, left, right, at)
     return found
+
+
+def _left_of_residuals(S: Matrix, sites: Sequence[SiteMoments], partialled: Matrix) -> Matrix:
+    """(P, E) 1 - h, where h is how much larger the mean leverage z^2 / sum z^2 of a site is than that of normal rows.
+
+    Weighted by z^2, their mean is E z^4 / (n (E z^2)^2). Of a row of leverage h a regression leaves 1 - h of the
+    residual (MacKinnon and White 1985): where one row carries nearly all of z, the site's regression goes through it,
+    and no residual shows how wrong it may be.
+    """
+    own = np.arange(partialled.shape[1])
+    excess = np.maximum(_tails(S, sites, partialled, partialled, (own, own)) - 1.0, 0.0)
+    rows = np.array([[one.accuracy.n_samples] for one in sites])
+    return np.maximum(1.0 - excess / rows, 1.0 / rows)
 
 
 def _at_least_the_mean(tails: Matrix, rows: Matrix) -> Matrix:

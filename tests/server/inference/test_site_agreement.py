@@ -270,6 +270,16 @@ def test_errors_are_those_of_white_also_under_weights_that_a_search_has_left_sin
         assert errors[apart] > 1.2 * a.std() * d.std() / len(X) ** 0.5, "as if rows were normal"
 
 
+def test_a_row_that_a_site_s_regression_goes_through_does_not_make_it_sure() -> None:
+    rng = np.random.default_rng(9)
+    tables = [gaussian(rng, 500) for _ in range(3)]
+    tables[2][0, 1:3] = 3000.0, 500.0
+    found = agreement(tables, [False] * 4)
+    edge = found.pairs.tolist().index([1, 2])
+    assert found.estimates[2, edge] == pytest.approx(1 / 6, rel=0.01)
+    assert found.p()[edge] > 0.01
+
+
 def test_a_covariance_of_rare_twins_without_an_edge_is_as_inexact_as_it_is() -> None:
     """Of columns a = b that are 1 with chance p, z^2 r^2 has the mean p (1 - p) ((1 - p)^3 + p^3)."""
     p = 0.02

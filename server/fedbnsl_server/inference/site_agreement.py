@@ -190,7 +190,7 @@ def _left_of_residuals(S: Matrix, sites: Sequence[SiteMoments], partialled: Matr
     own = np.arange(partialled.shape[1])
     excess = np.maximum(_tails(S, sites, partialled, partialled, (own, own)) - 1.0, 0.0)
     rows = np.array([[one.accuracy.n_samples] for one in sites])
-    return np.maximum(1.0 - excess / rows, 1.0 / rows)
+    return np.asarray(np.maximum(1.0 - excess / rows, 1.0 / rows))
 
 
 def _at_least_the_mean(tails: Matrix, rows: Matrix) -> Matrix:

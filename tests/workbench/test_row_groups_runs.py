@@ -161,6 +161,14 @@ def test_rows_of_a_group_count_as_what_they_are(tmp_path: Path) -> None:
     assert "rows of a group depend on each other" in " ".join(str(Network.read(tmp_path / "run")).split())
 
 
+def test_where_no_group_has_two_rows_nothing_is_assumed_of_two_rows(tmp_path: Path) -> None:
+    def once(site: int) -> tuple[list[str], list[list[object]]]:
+        return lasting(site, patients=300, visits=1)
+
+    result = run(folder(tmp_path / "data", once, {**ROWS, **VARIABLES}), tmp_path / "run")
+    assert not any("any two rows" in text for text in result["verdict"]["assumed"])
+
+
 def test_rows_count_by_what_parents_leave_of_a_variable(tmp_path: Path) -> None:
     """Little of y lasts, but most of what x leaves of it; and most of z."""
 
@@ -305,6 +313,21 @@ def test_what_all_patients_do_alike_as_time_goes_by_makes_no_edges(tmp_path: Pat
     model = FedSparseBNSL(plan=FAST, dictionary={**ROWS, **trend, **VARIABLES}).fit(frames(drifting))
     assert model.result_["edges"] == result["edges"]
     Network.read(tmp_path / "run").report()
+
+
+@pytest.mark.parametrize(("unit", "dates_at"), [("", (1, 2)), ("days", (1,)), ("days", (1, 2, 3))])
+def test_a_time_with_a_trend_is_a_date_at_all_sites_or_a_number_at_all(
+    unit: str, dates_at: tuple[int, ...], tmp_path: Path
+) -> None:
+    def made(site: int) -> tuple[list[str], list[list[object]]]:
+        header, rows = drifting(site)
+        times = [row[1] if site in dates_at else str(row[1])[-2:] for row in rows]
+        return header, [[row[0], time, *row[2:]] for row, time in zip(rows, times, strict=True)]
+
+    visit = {"visit": {"kind": "time", "trend": True, **({"unit": unit} if unit else {})}}
+    odd, has = ("site-1", "dates or times") if unit else ("site-3", "numbers")
+    with pytest.raises(DataError, match=f"{odd}.* column 'visit' holds {has}; by the data dictionary"):
+        run(folder(tmp_path / "data", made, {**ROWS, **visit, **VARIABLES}), tmp_path / "run")
 
 
 def test_a_trend_is_nothing_for_a_private_plan(tmp_path: Path) -> None:

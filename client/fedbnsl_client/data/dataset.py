@@ -484,6 +484,8 @@ class TablePass:
                 f"{self._origin}: column {self._rows.time!r} holds {' and '.join(sorted(times.forms))}, whose order is "
                 "not known: write all of them in one way"
             )
+        if times is not None and self._rows.time in self._in_table:
+            self._refuse_another_time(times)
         lags = {
             own: before
             for name in self._in_table
@@ -501,6 +503,18 @@ class TablePass:
         if self._rows.time in place and times is not None and "numbers" not in times.forms:
             unit[order.index(place[self._rows.time])] = _DAY_S
         return gathered((self._noted(block[:, order] / unit) for block in row_blocks(made)), len(order))
+
+    def _refuse_another_time(self, times: TimeReading) -> None:
+        """Raise DataError if a time with a trend is a number here and a date at other sites, or the other way round."""
+        name, unit = self._rows.time, self.dictionary[self._rows.time].unit
+        if times.forms and ("numbers" in times.forms) != bool(unit):
+            here, there = ("dates or times", f"numbers ({unit})") if unit else ("numbers", "dates or times")
+            raise DataError(
+                f"{self._origin}: column {name!r} holds {here}; by the data dictionary, a time with trend and "
+                f"{'a' if unit else 'no'} unit, all sites have {there}",
+                remedy="Write them so, or let all sites agree on the other way: with numbers the dictionary has a unit "
+                "for them, with dates none. Nothing of the table was sent.",
+            )
 
     @property
     def _own_columns(self) -> list[str]:

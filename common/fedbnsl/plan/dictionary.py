@@ -135,7 +135,7 @@ class Entry(BaseModel):
     trend: bool = Field(
         default=False,
         description="of a time: it is a variable, too, which nothing causes, for what all groups do alike as time goes "
-        "by; a date or time counts in days",
+        "by; with a unit it is a number, without one a date or time, which counts in days",
     )
     fixed: bool = Field(
         default=False, description="the same in all rows of a group and known before the first: it has no lag"

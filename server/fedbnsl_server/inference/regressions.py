@@ -35,6 +35,8 @@ _UNIMPORTANT, _ROUNDS_WITHOUT = 0.1, 5
 # After so many rounds, steps that are still this long, and this share of the last ones, show that levels are separated.
 _ROUNDS_BEFORE, _LONG, _SHARE = 5, 0.5, 0.5
 _LONGEST = 4.0
+# Over a step of less than this, in standard deviations of a column, information changes by less than this factor.
+_SHORT, _MOST_BENT = 0.3, 10.0
 # Shares of a step that went too far.
 _SHORTEST, _HALF = 0.1, 0.5
 # Of log-likelihoods: less is rounding; of a site's, more contradicts its gradients.
@@ -136,6 +138,8 @@ def advanced(before: Regression, told: Mapping[str, SiteSums], *, rounds_left: i
     if not after.penalty and after.rounds > _ROUNDS_BEFORE and grows:
         after = replace(after, penalty=RIDGE)
         step, _ = _newton(after)
+    if last and (odd := _bends_otherwise(before, told)):
+        return replace(after, odd=odd, standing="inconsistent")
     return replace(after, step=_not_too_long(step, after), standing="unsettled" if last else "goes on")
 
 
@@ -221,6 +225,22 @@ def _contradicts(before: Regression, told: Mapping[str, SiteSums]) -> str:
         room = _CONTRADICTION * (1.0 + abs(old) + abs(one.log_likelihood) + abs(rise))
         above = one.log_likelihood - old > rise + room
         if above or old - one.log_likelihood > room - float(one.gradient @ before.step):
+            return site
+    return ""
+
+
+def _bends_otherwise(before: Regression, told: Mapping[str, SiteSums]) -> str:
+    """The first site whose gradient has changed over a short step unlike its information tells; empty: none.
+
+    Too much information makes all steps too short, so that nothing ever settles.
+    """
+    if before.sites != tuple(told) or not 0.0 < _size(before.step, before) <= _SHORT:
+        return ""
+    for k, (site, one) in enumerate(told.items()):
+        bend = float((before.gradients[k] - one.gradient) @ before.step)
+        expected = float(before.step @ one.information @ before.step)
+        room = _CONTRADICTION * float(np.abs(before.gradients[k]) @ np.abs(before.step))
+        if max(bend, expected) > room and not expected / _MOST_BENT <= bend <= expected * _MOST_BENT:
             return site
     return ""
 

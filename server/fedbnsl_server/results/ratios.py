@@ -141,7 +141,7 @@ class _Ratios:
             yield note("ratios_not_identified", child=child)
         if one.rows < self._rows:
             yield note("ratios_of_rows", rows=one.rows, of=self._rows)
-        if set(one.sites) < set(self._sites):
+        if set(one.sites) != set(self._sites):  # also one that has left the run since
             yield note("ratios_of_sites", sites=list(one.sites))
         if kind == "count" and one.overdispersion > _OVERDISPERSED:
             yield note("ratios_overdispersed", times=one.overdispersion)

@@ -55,6 +55,7 @@ def test_ratios_of_all_rows_and_sites_need_no_words() -> None:
         ({"identified": np.array([False])}, "binary", "ratios_not_identified", "where 'y' does", True),
         ({"rows": 60}, "binary", "ratios_of_rows", "60 of 100", True),
         ({"sites": ("a",)}, "binary", "ratios_of_sites", "a alone", True),
+        ({"sites": ("a", "b", "c")}, "binary", "ratios_of_sites", "b, c alone", True),
         ({"dispersion": 300.0, "free": 100.0}, "count", "ratios_overdispersed", "3 times", True),
     ],
 )

@@ -144,6 +144,11 @@ def test_a_site_that_leaves_for_good_is_in_nothing_that_is_told() -> None:
         lambda one, beta: one._replace(log_likelihood=min(one.log_likelihood + 90 * (beta > 0), 0.0)),
         lambda one, beta: one._replace(gradient=-one.gradient),
         lambda one, beta: one._replace(gradient=one.gradient * 1e9),
+        # So that every step is next to nothing.
+        lambda one, beta: one._replace(information=one.information * 100),
+        lambda one, beta: one._replace(
+            log_likelihood=5 * beta - 500, gradient=np.full(1, 5.0), information=1e6 * np.eye(1)
+        ),
     ],
 )
 def test_a_site_whose_numbers_contradict_each_other_is_named(lie: Callable[[SiteSums, float], SiteSums]) -> None:

@@ -148,6 +148,9 @@ def test_a_plan_is_simulated_by_name_with_its_budget(fedbnsl, tmp_path):
     assert outcome.code == 0, outcome.err
     ran = Plan.load(tmp_path / "run" / "plan.toml")
     assert ran == Plan.load("private-steps", ["rounds=2", "n_participants=2"], epsilon=2.0, delta=1e-5)
+    assert "as the plan says" not in outcome.err
+    unsaid = fedbnsl("simulate", "private-steps", "--data", "data", "--public-data", "--set=rounds=2", "--out", "other")
+    assert f"epsilon {Plan.load('private-steps').privacy.epsilon:g}, as the plan says" in unsaid.err
 
 
 def test_a_site_approves_by_name_what_a_coordinator_serves_with_the_same_options(fedbnsl, tmp_path):

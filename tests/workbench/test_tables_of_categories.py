@@ -106,6 +106,7 @@ def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -
         assert row["probabilities"] == pytest.approx([np.mean(of_row == k) for k in range(4)], abs=1e-6)
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "Categories given their parents" in page
+    assert "Whether sites differ in these tables was not tested" in page
     console = Console(width=200, record=True, file=None, quiet=False)
     with console.capture() as shown:
         print_summary(result, tmp_path / "run", console, seconds=1.0)

@@ -210,6 +210,8 @@ def simulate(
         )
     if plan.privacy is None and noise_seed is not None:
         raise SetupError("--noise-seed: the plan has no [privacy], and so no noise")
+    if plan.privacy is not None and choice.epsilon is None:
+        click.echo(f"epsilon {plan.privacy.epsilon:g}, as the plan says: --epsilon takes another budget", err=True)
     out = out or default_folder(plan.name)
     refuse_existing_run(out)
     files = site_files(folder)

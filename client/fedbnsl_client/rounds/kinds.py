@@ -320,7 +320,8 @@ def check_edges(task: RoundTask, edges: Mask, mask: EdgeMask) -> None:
     Raises RemoteProtocolError if the plan does not allow one of the (d, d) edges between columns.
     """
     if (edges & ~mask.allowed).any():
-        source, target = (mask.columns.names[k] for k in np.argwhere(edges & ~mask.allowed)[0].tolist())
+        i, j = (int(k) for k in np.argwhere(edges & ~mask.allowed)[0])
+        source, target = mask.columns.names[i], mask.columns.names[j]
         raise RemoteProtocolError(
             f"the task of round {task.round} asks along the edge {source!r} -> {target!r}, which the plan does not "
             "allow: nothing was released"

@@ -98,7 +98,7 @@ def assumption_checks(
         ]
     return {
         "assumed": [
-            *_assumed(plan, by_counts=by_counts, withheld=withheld),
+            *_assumed(plan, confidence, by_counts=by_counts, withheld=withheld),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
         "tested": tested,
@@ -112,7 +112,7 @@ def assumption_checks(
     }
 
 
-def _assumed(plan: Plan, *, by_counts: bool, withheld: bool) -> Iterator[Note]:
+def _assumed(plan: Plan, confidence: Confidence | None, *, by_counts: bool, withheld: bool) -> Iterator[Note]:
     yield note("by_counts" if by_counts else "linear_gaussian")
     if plan.counted and not by_counts:
         yield note("withheld_not_counted" if withheld else "gaps_not_counted")
@@ -127,7 +127,7 @@ def _assumed(plan: Plan, *, by_counts: bool, withheld: bool) -> Iterator[Note]:
         yield note("no_variances")
         yield note("no_cancelling")
     rows = plan.dictionary.rows
-    if plan.sends_between_rows:
+    if plan.sends_between_rows and (confidence is None or confidence.others):
         yield note("rows_alike", group=rows.group)
     if rows.lags:
         yield note("nothing_lasts", group=rows.group)

@@ -136,7 +136,10 @@ def estimation_words(run: ReportedRun) -> str:
         draws = f" {told['draws']:,}" if told["draws"] else ""
         drawn = "moments drawn again"
         if run.result["categories"]:
-            drawn = "records drawn from the learned network (so that shares are too sure, and near ties do not show)"
+            drawn = (
+                "records drawn from the learned network (with each arrow reversed as often as scores tell; shares are "
+                "still too sure)"
+            )
         words.append(
             f"Bootstrap shares say in which part of{draws} graphs, each searched from {drawn}, the pair is "
             "linked, and which way it points there."

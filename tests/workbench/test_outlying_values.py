@@ -15,7 +15,7 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import initial_state, without
 from fedbnsl_server.rounds import statistics
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_workbench.estimator import FedSparseBNSL
+from fedbnsl_workbench.estimator import FedSparseBNSL, ResultWarning
 from fedbnsl_workbench.simulate import simulate
 from workbench.test_runs_with_gaps import FEDERATION, PLAN, SITES, played
 
@@ -81,7 +81,8 @@ def test_a_notebook_refits_without_these_values(tables) -> None:
     import pandas as pd
 
     frames = [pd.DataFrame(X, columns=list(FEDERATION.variables)) for X in tables[0].values()]
-    model = FedSparseBNSL(plan="standard").fit(frames)
+    with pytest.warns(ResultWarning, match="values of 'X2'"):
+        model = FedSparseBNSL(plan="standard").fit(frames)
     own = model.personalised(frames[0])
     empty = pd.DataFrame(tables[1]["site-1"], columns=list(FEDERATION.variables))
     np.testing.assert_allclose(own.weights, model.personalised(empty).weights, rtol=1e-12)

@@ -187,7 +187,7 @@ def _left_of_residuals(S: Matrix, sites: Sequence[SiteMoments], partialled: Matr
     residual (MacKinnon and White 1985): where one row carries nearly all of z, the site's regression goes through it,
     and no residual shows how wrong it may be.
     """
-    own: Index = np.arange(partialled.shape[1])
+    own: Index = np.arange(len(partialled.T), dtype=np.int64)
     excess = np.maximum(_tails(S, sites, partialled, partialled, (own, own)) - 1.0, 0.0)
     rows = np.array([[one.accuracy.n_samples] for one in sites])
     return np.asarray(np.maximum(1.0 - excess / rows, 1.0 / rows))

@@ -95,7 +95,7 @@ def test_no_more_rounds_of_a_kind_are_answered_than_the_plan_has():
     X = np.column_stack([rng.normal(size=(50, 2)), rng.integers(0, 2, 50)])
     site = Participant("site-1", Dataset(("a", "b", "sick"), X), plan)
     family = regressions_rounds.Task((regressions_rounds.Family((2,), (0,)),), np.zeros(1))
-    curves = curvature_rounds.Task(SparseMatrix.zeros(3))
+    curves = curvature_rounds.Task(SparseMatrix.zeros(3), np.empty(0, dtype=np.int64))
     for first, most, content in ((30, 1, curves), (40, 3, family)):
         for t in range(first, first + most):
             told = site.handle(RoundTask(t, content, contributed=False))

@@ -1,5 +1,6 @@
 """Runs over tables in which effects are curved: the result says so, and is silent where lines are straight."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
+from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
-from fedbnsl_server.rounds import curvature
+from fedbnsl_server.rounds import curvature, hinges
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("a", "b", "c", "d")
 PLAN = Plan.load("standard").with_settings(bootstrap=0, n_participants=3)
-ROUND = 14
+ROUND = 15
 
 
 def tables(curve: Any, n: int = 600, gaps: float = 0.0) -> dict[str, Dataset]:
@@ -38,9 +40,57 @@ def run(data: dict[str, Dataset], out: Path, plan: Plan = PLAN) -> dict[str, Any
     return simulate(plan, data, out)["verdict"]
 
 
-@pytest.mark.parametrize("gaps", [0.0, 0.2])
-def test_a_curve_that_no_line_shows_contradicts_the_result(tmp_path: Path, gaps: float) -> None:
-    result = simulate(PLAN, tables(np.square, gaps=gaps), tmp_path / "run")
+def test_a_curve_that_no_line_shows_is_found_and_told(tmp_path: Path) -> None:
+    data = tables(np.square)
+    result = simulate(PLAN, data, tmp_path / "run")
+    assert {frozenset((one["source"], one["target"])) for one in result["edges"]} == {
+        frozenset(pair) for pair in ("ab", "bc", "cd")
+    }
+    assert result["verdict"]["contradicted"] == []
+    assert "effects of 'a' bend" in result["verdict"]["assumed"][0]
+    assert result["curves"]["variables"] == ["a"]
+    assert result["curves"]["rows"] == sum(len(one.X) for one in data.values())
+    effect = next(one for one in result["curves"]["effects"] if (one["source"], one["target"]) == ("a", "b"))
+    at, change, error = (np.array(effect[key]) for key in ("at", "change", "error"))
+    middle = np.abs(at) < 2.0  # beyond, few rows
+    assert (np.abs(change - 10.0 * at**2)[middle] < 5.0 * error[middle] + 1.5).all(), "a line between knots is near"
+    assert error[at == 0.0] == 0.0
+    assert ((error > 0.0) & (error < 2.0))[middle & (at != 0.0)].all()
+
+
+def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -> None:
+    data = tables(lambda a: np.where(a > 0.5, 2.0, 0.0) + np.sin(2.0 * a))
+    other = {
+        site: Dataset(NAMES[::-1], (one.X * [-3.0, 0.1, 1.0, 7.0] + 2.0)[::-1, ::-1]) for site, one in data.items()
+    }
+    graphs = []
+    for name, tables_of_sites in (("one", data), ("other", dict(reversed(other.items())))):
+        edges = simulate(PLAN, tables_of_sites, tmp_path / name)["edges"]
+        graphs.append({(one["source"], one["target"], one["directed"]) for one in edges if one["directed"]})
+        graphs.append({frozenset((one["source"], one["target"])) for one in edges})
+    assert graphs[:2] == graphs[2:]
+
+
+def test_where_lines_are_straight_nothing_changes(tmp_path: Path) -> None:
+    data = tables(lambda a: 2.0 * a)
+    with_hinges, without = (
+        simulate(PLAN.with_settings(look_for_curves=look), data, tmp_path / str(look)) for look in (True, False)
+    )
+    assert with_hinges["curves"] == {"rows": sum(len(one.X) for one in data.values()), "variables": [], "effects": []}
+    assert with_hinges["edges"] == without["edges"]
+    assert with_hinges["fit"] == without["fit"]
+
+
+def test_a_few_gaps_leave_rows_enough(tmp_path: Path) -> None:
+    result = simulate(PLAN, tables(np.square, gaps=0.02), tmp_path / "run")
+    assert result["curves"]["variables"] == ["a"]
+    assert result["curves"]["rows"] == result["gaps"]["complete_rows"]
+
+
+def test_a_curve_that_no_line_shows_contradicts_a_result_of_lines(tmp_path: Path) -> None:
+    result = simulate(PLAN, tables(np.square, gaps=0.2), tmp_path / "run")
+    assert result["curves"] is None
+    assert any("a graph with curved effects" in text for text in result["verdict"]["not_tested"])
     assert ("a", "b") not in {(one["source"], one["target"]) for one in result["edges"]}, "no line tells it"
     (said,) = (text for text in result["verdict"]["contradicted"] if "straight lines" in text)
     assert "how b depends on a (a curve explains" in said
@@ -104,7 +154,7 @@ def test_an_answer_fits_into_the_largest_update(d: int) -> None:
 
 def chain() -> Task:
     dag = np.eye(4, k=1)
-    return Task(SparseMatrix.on_support(dag, dag != 0))
+    return Task(SparseMatrix.on_support(dag, dag != 0), np.empty(0, dtype=np.int64))
 
 
 def answer(sums: Matrix) -> str:
@@ -126,8 +176,35 @@ def test_impossible_sums_of_a_site_are_refused() -> None:
 def test_a_site_refuses_a_graph_with_a_cycle() -> None:
     dag = np.zeros((4, 4))
     dag[0, 1] = dag[1, 2] = dag[2, 0] = 1.0
-    asked = Task(SparseMatrix.on_support(dag, dag != 0))
+    asked = replace(chain(), graph=SparseMatrix.on_support(dag, dag != 0))
     site = Participant("x", tables(np.square)["x"], PLAN)
     with pytest.raises(RemoteProtocolError, match="graph with a cycle"):
         site.handle(RoundTask(ROUND, asked, contributed=True))
     site.handle(RoundTask(ROUND, chain(), contributed=True))
+
+
+def test_hinges_of_levels_are_refused() -> None:
+    plan = PLAN.with_settings(dictionary={"a": {}, "b": {}, "c": {}, "d": {"kind": "binary", "levels": ["0", "1"]}})
+    X = tables(np.square)["x"].X
+    X[:, 3] = X[:, 3] > 5.0
+    site = Participant("x", Dataset(NAMES, X), plan)
+    with pytest.raises(RemoteProtocolError, match="hinges of columns that hold levels"):
+        site.handle(RoundTask(14, hinges_rounds.Task(np.array([0, 3])), contributed=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda answer: replace(answer, moments=answer.moments[1:]), "were asked for"),
+        (lambda answer: replace(answer, n_rows=10**13), "more rows"),
+        (lambda answer: replace(answer, moments=answer.moments * np.where(np.arange(45) == 1, 9.0, 1.0)), "cannot be"),
+        (lambda answer: replace(answer, moments=-answer.moments), "cannot be"),
+    ],
+)
+def test_moments_of_hinges_that_no_rows_have_are_refused(change: Any, words: str) -> None:
+    columns = PLAN.columns(NAMES)
+    task, S = hinges_rounds.Task(np.array([0])), np.eye(9) + 0.5
+    context = Run(PLAN, PLAN.edge_mask(columns.names), dict.fromkeys("xyz", 600))
+    answer = hinges_rounds.Answer(600, S[np.triu_indices(9)])
+    assert hinges.fault(answer, task, context) == ""
+    assert words in hinges.fault(change(answer), task, context)

@@ -14,6 +14,7 @@ from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
+from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
@@ -132,6 +133,11 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
             f"in {counted(plan.counts_rounds, 'round')} it sends exact contingency tables: how many records have each "
             f"combination of levels, of all pairs of variables and of sets of up to {MOST_IN_TABLE}, also where it is "
             "one record"
+        )
+    if plan.searches_curves:
+        yield (
+            "after the search it sends exact mean products of all columns and of how far numbers lie above "
+            f"{len(KNOTS)} fixed values, over its rows without a missing value, along with how many rows these are"
         )
     if plan.looks_for_curves:
         yield (

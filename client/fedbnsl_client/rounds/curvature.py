@@ -9,8 +9,9 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.protocol.matrix_codec import as_sent
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.rounds.curvature import STEPS, Answer, Task, pairs_of
+from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl_client.data.outlying import some_values
-from fedbnsl_client.losses.curvature import curvature_sums
+from fedbnsl_client.losses.curvature import Hinged, curvature_sums
 from fedbnsl_client.rounds.kinds import LocalRounds, check_edges
 
 
@@ -27,7 +28,8 @@ class Rounds(LocalRounds):
 
     def answer(self, task: RoundTask) -> Answer:
         """Those of all pairs that the graph asks for."""
-        problem, dag = self.problem, cast(Task, task.content).graph.support()
+        content = cast(Task, task.content)
+        problem, dag = self.problem, content.graph.support()
         columns = problem.mask.columns
         pairs = pairs_of(dag, columns, problem.plan.numbers(columns))
         X = some_values(problem.X)
@@ -38,5 +40,6 @@ class Rounds(LocalRounds):
         if problem.plan.preparation is None or problem.plan.preparation.scale == "none":
             own = np.sqrt(np.square(np.where(there, X, 0.0)).sum(axis=0) / n)
             scale = np.where(own > 0.0, own, 1.0)
-        sums = curvature_sums(X / scale, dag, pairs, np.array(STEPS))
+        columns = Hinged.of(X / scale, content.hinged, np.array(KNOTS))
+        sums = curvature_sums(columns, dag, pairs, np.array(STEPS))
         return Answer(as_sent(sums.ravel(), problem.plan.value_type).reshape(sums.shape))

@@ -13,6 +13,9 @@ LEAST_SPREAD = 1e-13
 MOST_REGRESSION_NUMBERS = 250_000
 """Of an answer in a round of regressions: 2 MB."""
 
+MOST_HINGE_NUMBERS = 180_300
+"""Of an answer in a round of hinges: 600 columns, hinges included."""
+
 MOST_CURVATURE_NUMBERS = 30_000
 """Of an answer in a round that looks for curves: ten a pair."""
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge, VariableName
-from fedbnsl.plan.limits import MOST_CELLS_A_ROUND, MOST_CURVATURE_NUMBERS, MOST_REGRESSION_NUMBERS
+from fedbnsl.plan.limits import MOST_CELLS_A_ROUND, MOST_CURVATURE_NUMBERS, MOST_HINGE_NUMBERS, MOST_REGRESSION_NUMBERS
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 
@@ -316,6 +316,17 @@ class Settings(BaseModel):
         return self.look_for_curves and searches and not self.no_curves_because
 
     @property
+    def searches_curves(self) -> bool:
+        """Whether a round asks for hinges, to search the graph again with effects that bend."""
+        by = self.preparation
+        return (
+            self.looks_for_curves
+            and self.graph_class == "cpdag"
+            and by is not None
+            and (by.intercept, by.scale, by.weighting) == ("site", "pooled", "rows")
+        )
+
+    @property
     def no_curves_because(self) -> Literal["", "levels", "consensus", "groups"]:
         """Why a run that is to test straight lines does not; empty: it does.
 
@@ -352,6 +363,7 @@ class Settings(BaseModel):
     def further_bytes(self) -> int:
         """Bytes that an answer may have beside those that follow from the number of variables."""
         numbers = MOST_REGRESSION_NUMBERS * self.has_ratios + MOST_CURVATURE_NUMBERS * self.looks_for_curves
+        numbers += MOST_HINGE_NUMBERS * self.searches_curves
         return 32 * self.steps_sent + 9 * numbers + _BYTES_A_CELL * MOST_CELLS_A_ROUND * self.counted
 
     @property

@@ -1,6 +1,6 @@
 """Matrices and numbers to protobuf and back. Decoded values are valid; anything else raises MalformedMessageError."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -170,6 +170,13 @@ def decode_numbers(wire: values.Numbers, *, most: int) -> Matrix:
     if numbers.size > most:
         raise MalformedMessageError(f"{numbers.size} numbers; expected at most {most}")
     return numbers
+
+
+def decode_columns(wire: Sequence[int], n_variables: int) -> Index:
+    """Ascending columns from their wire form."""
+    if list(wire) != sorted(set(wire)) or max(wire, default=0) >= n_variables:
+        raise MalformedMessageError("columns that are out of range or not ascending")
+    return np.array(wire, dtype=np.int64)
 
 
 def finite(numbers: Iterable[float]) -> Matrix:

@@ -14,7 +14,7 @@ from fedbnsl import __version__
 from fedbnsl.console.shown import steers_terminal
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 KEY_BYTES = 32
 """Of an X25519 public key."""

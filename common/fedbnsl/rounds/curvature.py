@@ -1,4 +1,4 @@
-"""After the search: whether straight lines describe how numbers depend on each other.
+"""After the search: whether straight lines, or hinges, describe how numbers depend on each other.
 
 For each pair of a child and another number that is not below it in the learned graph, a site tells how its child's
 residuals vary with three steps of the other number: sums that have mean 0 where effects are straight lines.
@@ -13,7 +13,14 @@ from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.limits import MOST_CURVATURE_NUMBERS
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.matrix_codec import Encoding, decode_numbers, decode_pairs, encode_numbers, encode_pairs
+from fedbnsl.protocol.matrix_codec import (
+    Encoding,
+    decode_columns,
+    decode_numbers,
+    decode_pairs,
+    encode_numbers,
+    encode_pairs,
+)
 from fedbnsl.protocol.messages import Content, Yields
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -35,9 +42,10 @@ MOST_PAIRS = MOST_CURVATURE_NUMBERS // NUMBERS_A_PAIR
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """The learned graph: where a (d, d) matrix has ones, between columns."""
+    """The learned graph: where a (d, d) matrix has ones, between columns; and the columns that have hinges in it."""
 
     graph: SparseMatrix
+    hinged: Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +86,13 @@ def n_rounds(plan: Plan) -> int:
 
 
 def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
-    wire.curvature.CopyFrom(encode_pairs(task.graph))
+    wire.curvature.graph.CopyFrom(encode_pairs(task.graph))
+    wire.curvature.column.extend(task.hinged.tolist())
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    return Task(decode_pairs(wire.curvature, n_variables=n_variables))
+    told = wire.curvature
+    return Task(decode_pairs(told.graph, n_variables=n_variables), decode_columns(told.column, n_variables))
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:

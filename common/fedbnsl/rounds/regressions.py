@@ -5,7 +5,6 @@ the information (`fedbnsl.families.regression`). Its intercepts stay with it. Th
 have settled; there are none where the graph has no such family.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.limits import MOST_REGRESSION_NUMBERS
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.matrix_codec import Encoding, finite
+from fedbnsl.protocol.matrix_codec import Encoding, decode_columns, finite
 from fedbnsl.protocol.messages import Content, Yields
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl.wire import federation_pb2 as federation
@@ -94,8 +93,8 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
     told = wire.regressions
     families = tuple(Family(tuple(one.child), tuple(one.parent)) for one in told.family)
     for family in families:
-        _check_columns(family.child, n_variables)
-        _check_columns(family.parents, n_variables)
+        if not (decode_columns(family.child, n_variables).size and decode_columns(family.parents, n_variables).size):
+            raise MalformedMessageError("a regression without columns")
         if set(family.child) & set(family.parents) or family.n_coefficients > MOST_COEFFICIENTS:
             raise MalformedMessageError(
                 f"a regression of {len(family.child)} columns on {len(family.parents)}, or of some on themselves"
@@ -108,11 +107,6 @@ def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> 
             f"whose answer has at most {MOST_REGRESSION_NUMBERS} numbers"
         )
     return Task(families, finite(told.coefficient))
-
-
-def _check_columns(columns: Sequence[int], n_variables: int) -> None:
-    if not columns or list(columns) != sorted(set(columns)) or columns[-1] >= n_variables:
-        raise MalformedMessageError("a regression whose columns are missing, out of range or not ascending")
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:

@@ -20,6 +20,7 @@ from fedbnsl_server.algorithm.consensus import RobustRule
 from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
+from fedbnsl_server.inference.curves import Curves
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
@@ -72,7 +73,8 @@ class AdmmState:
     # (d,) of each site, values of each column that lie far apart from all others, and count as missing; empty: none
     outlying: Mapping[str, list[int]] = field(default_factory=dict[str, list[int]])
     completion: Completion | None = None  # of rows with gaps; None: no row has one, or the plan does not use them
-    curvature: Curvature | None = None  # whether straight lines describe the graph; None: not tested
+    curves: Curves | None = None  # which numbers have effects that bend; None: not looked for
+    curvature: Curvature | None = None  # whether lines and hinges describe the graph; None: not tested
     # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow
     moments: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
     counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none

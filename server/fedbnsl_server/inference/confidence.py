@@ -149,6 +149,40 @@ class Confidence:
             differ_apart=_NO_PAIRS,
         )
 
+    def over(self, kept: Index) -> "Confidence":
+        """Of some columns, ascending, of which every variable has at least one, as if the others had no numbers."""
+        d, place = len(self.variance), np.full(len(self.variance), -1)
+        place[kept] = np.arange(len(kept))
+        left = np.ones(d, dtype=bool)
+        left[kept] = False
+        told = self.without_edges_at(left)
+
+        def among(pairs: Index) -> Index:
+            return np.asarray(place[pairs[(place[pairs] >= 0).all(axis=1)]]).reshape(-1, 2)
+
+        both, odd_in = np.ix_(kept, kept), among(self.odd_in)
+        known = (place[self.unexplained] >= 0).all(axis=1)
+        return replace(
+            told,
+            edges=place[told.edges],
+            variance=self.variance[kept],
+            residual_variance=self.residual_variance[kept],
+            residual_correlation=self.residual_correlation[both]
+            if self.residual_correlation.size
+            else np.empty((0, 0)),
+            log_variance_error=self.log_variance_error[kept],
+            unexplained=among(self.unexplained),
+            unexplained_correlation=self.unexplained_correlation[known],
+            n_unexplained=int(known.sum()),
+            related=self.related[~self.related[:, left].any(axis=1)][:, kept],
+            exact=self.exact[~self.related[:, left].any(axis=1)],
+            differ_apart=among(self.differ_apart),
+            odd_site=self.odd_site if len(odd_in) else "",
+            odd_in=odd_in,
+            widening=self.widening[both] if self.widening.size else self.widening,
+            icc=self.icc[:, kept] if self.icc.size else self.icc,
+        )
+
     def without_edges_at(self, apart: Mask) -> "Confidence":
         """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
         told = ~apart[self.edges].any(axis=1)

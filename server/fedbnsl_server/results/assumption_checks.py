@@ -44,6 +44,7 @@ def assumption_checks(
     ratios: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
     withheld: bool = False,
+    curves: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -66,6 +67,8 @@ def assumption_checks(
         What a test of straight lines says; None: there was none.
     withheld
         Whether categories were not counted since sites keep tables to themselves.
+    curves
+        As result.json has them.
     """
     by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in ratios if one["agreement"]}
     contradicted: list[Note] = []
@@ -83,6 +86,8 @@ def assumption_checks(
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
+            *[(False, note("curves_not_searched", gaps=completion is not None))]
+            * (plan.searches_curves and curves is None),
         ):
             (tested if is_tested else not_tested).append(one)
         contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
@@ -98,7 +103,13 @@ def assumption_checks(
         ]
     return {
         "assumed": [
-            *_assumed(plan, confidence, by_counts=by_counts, withheld=withheld),
+            *_assumed(
+                plan,
+                confidence,
+                by_counts=by_counts,
+                withheld=withheld,
+                bent=[] if curves is None else curves["variables"],
+            ),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
         "tested": tested,
@@ -112,8 +123,10 @@ def assumption_checks(
     }
 
 
-def _assumed(plan: Plan, confidence: Confidence | None, *, by_counts: bool, withheld: bool) -> Iterator[Note]:
-    yield note("by_counts" if by_counts else "linear_gaussian")
+def _assumed(
+    plan: Plan, confidence: Confidence | None, *, by_counts: bool, withheld: bool, bent: Sequence[str]
+) -> Iterator[Note]:
+    yield note("by_counts") if by_counts else note("bent", names=bent) if bent else note("linear_gaussian")
     if plan.counted and not by_counts:
         yield note("withheld_not_counted" if withheld else "gaps_not_counted")
     if plan.not_counted:

@@ -238,6 +238,24 @@ class Category(_Part):
     rows: list[GivenParents]
 
 
+class CurvedEffect(_Part):
+    """How a variable changes with a parent, from its value at a parent at the site's mean; a line between points."""
+
+    source: str
+    target: str
+    at: list[float]
+    change: list[float]
+    error: list[float]
+
+
+class Curves(_Part):
+    """Numbers whose effects bend."""
+
+    rows: Count
+    variables: Texts
+    effects: list[CurvedEffect]
+
+
 class Outlying(_Part):
     """Values of a column that lie far apart from all others, and count as missing."""
 
@@ -424,6 +442,7 @@ class Result(_Part):
     preparation: Preparation | None = None
     gaps: Gaps | None = None
     categories: dict[str, Category] | None = None
+    curves: Curves | None = None
     outlying: dict[str, Outlying] = {}
     warnings: Texts
     warning_codes: Texts = []
@@ -471,6 +490,8 @@ class Result(_Part):
             yield "preparation and columns do not belong together"
         if self.outlying.keys() - columns.keys():
             yield "outlying values and columns do not belong together"
+        if self.curves and {*self.curves.variables, *(one.source for one in self.curves.effects)} - columns.keys():
+            yield "curves and columns do not belong together"
         parents = {name for one in (self.categories or {}).values() for name in one.parents}
         if {*(self.categories or {}), *parents} - variables:
             yield "categories and variables do not belong together"

@@ -44,6 +44,7 @@ from fedbnsl_server.results.confidence import (
     unsure,
     with_confidence,
 )
+from fedbnsl_server.results.curves import curves_of
 from fedbnsl_server.results.data_quality import data_quality
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
@@ -335,6 +336,7 @@ class RunRecorder:
                     ratios=ratios,
                     curvature=None if state is None else state.curvature,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
+                    curves=curves_of(self._state, self._variables),
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
@@ -354,6 +356,7 @@ class RunRecorder:
             "preparation": preparation_of(state, self._plan, names),
             "gaps": gaps_of(state, self._plan, columns),
             "categories": categories_of(self._state, self._plan, self._variables),
+            "curves": curves_of(self._state, self._variables),
             "outlying": outlying_of(state, names),
             "warnings": told,
             "warning_codes": [one.code for one in told],

@@ -166,6 +166,9 @@ UNUSED: Mapping[str, str] = {
 
 _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
+    "bent": "effects of {names:quoted 8} bend (`curves` in result.json), so that their weights and effects are those "
+    "of straight lines through curves; all other effects are linear, effects add up, noise is Gaussian, and no common "
+    "cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "
     "counted, so that probabilities are in tables (`categories` in result.json), and weights, intervals and effects "
     "are those of straight lines between levels; no common cause of two variables is missing",
@@ -221,6 +224,8 @@ _CHECKS: Mapping[str, str] = {
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
+    "curves_not_searched": "whether a graph with curved effects is better: {gaps:?more than a fifth of the rows have a "
+    "missing value|there are too many numbers}",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "

@@ -18,10 +18,11 @@ _ROUNDED_UP = 1.0 + 1e-5
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """The graph that the search found."""
+    """The graph that the search found, and what has hinges in it."""
     found = state.refitted or SparseMatrix.zeros(len(run.mask.allowed))
     support = found.support()
-    return state, Task(SparseMatrix.on_support(support.astype(np.float64), support))
+    hinged = np.empty(0, dtype=np.int64) if state.curves is None else state.curves.columns
+    return state, Task(SparseMatrix.on_support(support.astype(np.float64), support), hinged)
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:

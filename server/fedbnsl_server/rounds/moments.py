@@ -269,7 +269,7 @@ def _searched(
         if plan.graph_class != "cpdag":
             found = _equal_variance(state, list(told.values()), counted, task, run)
             return _Searched(accuracies, accuracy, found, None)
-        again = _class_search(told if gaps is None else {}, counted, accuracy, task, run)
+        again = class_search(told if gaps is None else {}, counted, accuracy, task, run)
         return _Searched(accuracies, accuracy, again.found(pooled, progress=run.progress), again)
 
     dependent = {site: one.counting(one.excess(pooled), run.mask.columns) for site, one in dependent.items()}
@@ -293,11 +293,11 @@ def _searched(
     if again is not None:
         if gives_the_result and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
-        found = _in_units(best, state)
+        found = in_units(best, state)
     if given is not None:
-        found = _in_units(found, state)
+        found = in_units(found, state)
     elif not gives_the_result:
-        return _with_graph(state, found, run)
+        return with_graph(state, found, run)
     rng = np.random.default_rng(plan.search_seed)
     confidence = confidence_of(
         found.dag,
@@ -306,7 +306,7 @@ def _searched(
             accuracy,
             sites=several,
             weights=pooling.tolist() if is_mean else (),
-            level_variance=_level_variance(pooled, state, run),
+            level_variance=level_variance(pooled, state, run),
         ),
         run.mask.columns,
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
@@ -315,7 +315,7 @@ def _searched(
     )
     if again is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
-    return replace(_with_graph(state, found, run), confidence=confidence)
+    return replace(with_graph(state, found, run), confidence=confidence)
 
 
 def _without_search(dag: Mask, pooled: Matrix, run: Run) -> FoundGraph:
@@ -323,7 +323,8 @@ def _without_search(dag: Mask, pooled: Matrix, run: Run) -> FoundGraph:
     return FoundGraph(dag, network.weights, network.residual_variance, math.nan)
 
 
-def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
+def with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
+    """The state with weights and residual variances, as the plan rounds them."""
     refitted = SparseMatrix.on_support(found.weights, run.mask.columns.spread(found.dag))
     return replace(
         state,
@@ -332,7 +333,7 @@ def _with_graph(state: AdmmState, found: FoundGraph, run: Run) -> AdmmState:
     )
 
 
-def _class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, task: Task, run: Run) -> ClassSearch:
+def class_search(told: Mapping[str, Matrix], rows: Matrix, accuracy: Accuracy, task: Task, run: Run) -> ClassSearch:
     """A search among the neighbours, with the penalty that the sites choose where rows are few.
 
     Of each site no more rows count than a robust rule believes. Moments as exact as `accuracy` have the same penalty.
@@ -406,7 +407,7 @@ def cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, tas
     }
 
 
-def _in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:
+def in_units(found: FoundGraph, state: AdmmState) -> FoundGraph:
     """Weights and variances in the tables' own units."""
     units = state.units
     if units is None:
@@ -455,7 +456,7 @@ def _beside_each_other(state: AdmmState, answers: Mapping[str, Answer], task: Ta
     return found
 
 
-def _level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
+def level_variance(S: Matrix, state: AdmmState, run: Run) -> Matrix:
     """(d,) variances of the columns of zeros and ones, in squared units of the tables; NaN: another column."""
     squares, preparation = S.diagonal() * (1.0 if state.units is None else state.units.scales**2), run.plan.preparation
     if preparation is None or preparation.intercept == "none":  # mean squares of zeros and ones are their means

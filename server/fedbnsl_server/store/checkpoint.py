@@ -17,6 +17,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature, Curve
+from fedbnsl_server.inference.curves import Curves, Effect
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
@@ -52,6 +53,9 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "outlying": dict(state.outlying),
+        "curves": None
+        if state.curves is None
+        else [state.curves.n_rows, state.curves.columns.tolist(), *state.curves.effects],
         "curvature": _head_of_curvature(state.curvature),
         "unused": asdict(state.unused),
         "memberships": [
@@ -147,6 +151,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         outlying=head.get("outlying", {}),  # as above
+        curves=_curves(head.get("curves")),  # as above
         curvature=_curvature(head.get("curvature")),  # as above
         unused=Unused(**{name: tuple(columns) for name, columns in head.get("unused", {}).items()}),
         confidence=_confidence(arrays),
@@ -165,6 +170,14 @@ def _bytes_of(membership: Membership) -> tuple[bytes, bytes, bytes]:
 
 def _head_of_curvature(told: Curvature | None) -> list[Any] | None:
     return None if told is None else [told.n_tested, told.n_possible, *told.curves]
+
+
+def _curves(told: list[Any] | None) -> Curves | None:
+    if told is None:
+        return None
+    n_rows, columns, *effects = told
+    of_pairs = (Effect(source, target, *map(tuple, numbers)) for source, target, *numbers in effects)
+    return Curves(n_rows, np.array(columns, dtype=np.int64), tuple(of_pairs))
 
 
 def _curvature(told: list[Any] | None) -> Curvature | None:

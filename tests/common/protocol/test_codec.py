@@ -24,6 +24,7 @@ from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl.rounds import completion as completion_rounds
 from fedbnsl.rounds import counts as counts_rounds
 from fedbnsl.rounds import curvature as curvature_rounds
+from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
 from fedbnsl.rounds import refit as refit_rounds
@@ -155,7 +156,8 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         keys_rounds.Task(MEMBERSHIPS),
         completion_rounds.Task(None),
         completion_rounds.Task(Covariances(np.diag(scales), scales)),
-        curvature_rounds.Task(replace(matrix, value=np.ones(matrix.nnz))),
+        hinges_rounds.Task(np.arange(5 * (5 < matrix.n_variables < 500))),
+        curvature_rounds.Task(replace(matrix, value=np.ones(matrix.nnz)), np.arange(1, matrix.n_variables)),
         counts_rounds.Task.of(((0, 1), (1,))),
         counts_rounds.Task.of(()),
         regression_rounds.Task((regression_rounds.Family((0,), (1,)),), scales[:1]),
@@ -176,6 +178,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         keys_rounds.Answer(bytes(range(32)), b"signature", b"8 digits"),
         completion_rounds.Answer(np.sqrt(whole), whole, np.empty(0), 0.0, np.tile(-numbers, (len(numbers), 1)), 7),
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
+        hinges_rounds.Answer(7, numbers),
         curvature_rounds.Answer(np.tile(np.abs(numbers), 10).reshape(-1, 10)),
         counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), b"8 digits"),
         counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), b"8 digits"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedbnsl.rounds.curvature import STEPS
-from fedbnsl_client.losses.curvature import curvature_sums
+from fedbnsl.rounds.hinges import KNOTS
+from fedbnsl_client.losses.curvature import Hinged, curvature_sums
 from fedbnsl_server.inference.curvature import LEAST_SHARE, curvature_of
 
 NAMES = ("a", "b", "c")
@@ -20,7 +21,8 @@ NOISES = {
 
 def found(X, sites=2):
     parts = [(x - x.mean(axis=0)) / X.std(axis=0) for x in np.array_split(X, sites)]
-    return curvature_of(sum(curvature_sums(Z, EDGE, PAIRS, np.array(STEPS)) for Z in parts), PAIRS, NAMES)
+    straight = [Hinged.of(Z, np.empty(0, dtype=np.int64), np.array(KNOTS)) for Z in parts]
+    return curvature_of(sum(curvature_sums(one, EDGE, PAIRS, np.array(STEPS)) for one in straight), PAIRS, NAMES)
 
 
 def drawn(rng, n, noise, f):

@@ -17,12 +17,35 @@ _MOST_NUMBERED = 25
 _MOST_LABELLED = 60
 _SITES_AS_LINES = 6
 _NAME = 16
+_MOST_CURVES, _CURVES_ACROSS = 24, 4
+_BAND = 1.96  # standard errors on either side
 # Below this ratio powers of ten alone would leave an axis with a label or none.
 _FEW_DECADES = 50.0
 _POSITIVE, _NEGATIVE = "#0072B2", "#D55E00"
 
 _NEEDLESS = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _GROUP_ID = re.compile(r'<g id="[A-Za-z]+[\w.]*_\d+"')
+
+
+def curved_effects(effects: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+    """How variables change with a parent, each a line between points in a band of 95 %; empty: there are none."""
+    shown = effects[:_MOST_CURVES]
+    if not shown:
+        return ""
+    across = min(len(shown), _CURVES_ACROSS)
+    down = -(-len(shown) // across)
+    figure, axes = new_figure(2.6 * across, 2.3 * down, rows=down, columns=across)
+    for one, panel in zip(shown, axes, strict=False):
+        at, change, error = (np.array(one[key]) for key in ("at", "change", "error"))
+        panel.fill_between(at, change - _BAND * error, change + _BAND * error, color=_POSITIVE, alpha=0.25, linewidth=0)
+        panel.plot(at, change, color=_POSITIVE)
+        for name, label in ((one["source"], panel.set_xlabel), (one["target"], panel.set_ylabel)):
+            unit = f" ({units[name]})" if name in units else ""
+            label(shortened(name, _NAME) + unit, parse_math=False, fontsize=8)
+        panel.tick_params(labelsize=7)
+    for panel in axes[len(shown) :]:
+        panel.set_axis_off()
+    return _as_element(figure, "; ".join(f"{one['target']} by {one['source']}" for one in shown))
 
 
 def weight_map(W: Matrix, names: Sequence[str]) -> str:

@@ -1,0 +1,33 @@
+"""A round of hinges at a site: exact second moments of its columns and of the hinges that are asked for."""
+
+from typing import cast
+
+import numpy as np
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.protocol.matrix_codec import as_sent
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.sparse import upper
+from fedbnsl.rounds.hinges import KNOTS, Answer, Task
+from fedbnsl_client.data.preparation import prepared
+from fedbnsl_client.losses.hinges import hinge_moments
+from fedbnsl_client.rounds.kinds import LocalRounds
+
+
+class Rounds(LocalRounds):
+    """Sums over all rows without a missing value, for plans without privacy."""
+
+    def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
+        """Refuse hinges of levels."""
+        columns, problem = cast(Task, task.content).columns, self.problem
+        if not problem.plan.numbers(problem.mask.columns)[columns].all():
+            raise RemoteProtocolError(f"the task of round {task.round} asks for hinges of columns that hold levels")
+
+    def answer(self, task: RoundTask) -> Answer:
+        """Those of the columns that the task names."""
+        problem, columns = self.problem, cast(Task, task.content).columns
+        if not columns.size or problem.plan.preparation is None:
+            return Answer(0, np.empty(0))
+        by = prepared(problem.X, problem.plan.preparation, problem.units)
+        n_rows, found = hinge_moments(problem.X, by.centre, by.scale, columns, np.array(KNOTS))
+        return Answer(n_rows, as_sent(upper(found), problem.plan.value_type))

@@ -1,0 +1,195 @@
+"""A round of hinges at the coordinator: search again with the hinges of those numbers whose effects bend.
+
+Where none bends, the graph of straight lines stays as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
+from fedbnsl.rounds.hinges import KNOTS, Answer, Task, n_columns, n_moments, with_hinges
+from fedbnsl.rounds.kinds import LARGEST
+from fedbnsl.rounds.moments import Task as Pairs
+from fedbnsl_server.algorithm.admm import AdmmState, over_columns
+from fedbnsl_server.algorithm.consensus_graph import present_weights
+from fedbnsl_server.algorithm.influence import Compared
+from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
+from fedbnsl_server.inference.curves import Curves, effects_of
+from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.rounds.moments import (
+    among_rivals,
+    class_search,
+    cost_of_knowledge,
+    in_units,
+    level_variance,
+    with_graph,
+)
+from fedbnsl_server.search.class_search import ClassSearch
+from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.hinges import HingeMoments
+
+# With hinges a search may find an edge along which another number bends, and so on.
+_MOST_SEARCHES = 3
+# Rows without a missing value, of all rows: with fewer, these rows may be unlike the others.
+_LEAST_COMPLETE = 0.8
+
+
+def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
+    """Hinges of all numbers that the result is about; none where they are too many, or too few rows are complete."""
+    used = np.zeros(len(run.mask.allowed), dtype=bool)
+    used[state.unused.kept(run.mask.columns)] = True
+    numbers = np.flatnonzero(used & run.plan.numbers(run.mask.columns) & ~run.indicators)
+    gaps, rows = state.completion, sum(run.n_samples.values())
+    complete = gaps is None or (not gaps.lacks_columns and gaps.complete_rows >= _LEAST_COMPLETE * rows)
+    few = n_moments(Task(numbers), len(used)) <= MOST_HINGE_NUMBERS
+    return state, Task(numbers if complete and few else np.empty(0, dtype=np.int64))
+
+
+def fault(answer: Answer, task: Task, run: Run) -> str:
+    """Report moments that were not asked for, or that no records have."""
+    d = len(run.mask.allowed)
+    if answer.moments.size != n_moments(task, d):
+        return f"has {answer.moments.size} moments of hinges; {n_moments(task, d)} were asked for"
+    if answer.n_rows > run.plan.max_rows:
+        return "has moments of more rows than a site may have"
+    size = np.sqrt(np.maximum(symmetric_of(answer.moments, n_columns(task, d)).diagonal(), 0.0))
+    possible = np.abs(symmetric_of(answer.moments, len(size))) <= 1e-12 + (1.0 + 1e-5) * size[:, None] * size
+    return (
+        "" if possible.all() and (size**2 <= LARGEST).all() else "has numbers that cannot be second moments of hinges"
+    )
+
+
+def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
+    """The best graph with hinges, if a number bends."""
+    if not task.columns.size:
+        return state
+    d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
+    base = np.append(np.arange(d), np.repeat(task.columns, len(KNOTS)))
+    kept = np.flatnonzero(np.isin(base, used))
+    rows = {site: answer.n_rows for site, answer in answers.items() if answer.n_rows > 1}
+    told = {site: symmetric_of(answers[site].moments, len(base))[np.ix_(kept, kept)] for site in rows}
+    pooled = np.average(list(told.values()), axis=0, weights=list(rows.values()))
+    columns = with_hinges(run.mask.columns, task.columns).over(kept)
+    moments = HingeMoments.of(pooled, columns, np.searchsorted(used, base[kept]))
+    everything = _Search(moments, {site: moments.of_site(S) for site, S in told.items()}, rows, run)
+    of_used, lines = over_columns(state, used), columns.over(np.arange(len(used)))
+    bent, search = _bent(everything, lines.joined(present_weights(of_used) != 0.0))
+    curves = Curves(sum(rows.values()), used[bent])
+    return replace(state, curves=curves) if search is None else _with_graph(state, of_used, search, curves, used)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A search with hinges."""
+
+    moments: HingeMoments
+    told: Mapping[str, Matrix]  # (D, D) of the sites, likewise
+    rows: Mapping[str, int]  # of the sites, without a missing value
+    run: Run
+
+    def over(self, kept: Index) -> "_Search":
+        """With some of the columns and parts of hinges."""
+        told = {site: S[np.ix_(kept, kept)] for site, S in self.told.items()}
+        return replace(self, moments=self.moments.over(kept), told=told)
+
+    @property
+    def accuracies(self) -> dict[str, Accuracy]:
+        """Of the sites' moments, which are about their own means."""
+        return {site: Accuracy(rows - 1.0) for site, rows in self.rows.items()}
+
+    @cached_property
+    def accuracy(self) -> Accuracy:
+        """Of the pooled moments."""
+        return Accuracy(sum(one.n_samples for one in self.accuracies.values()))
+
+    @cached_property
+    def here(self) -> Run:
+        """The run, between these columns."""
+        return replace(self.run, mask=EdgeMask(self.run.plan.knowledge, self.moments.columns))
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """All pairs of columns."""
+        near = ~self.moments.columns.within()
+        return Pairs(SparseMatrix.on_support(near.astype(np.float64), near))
+
+    @cached_property
+    def again(self) -> ClassSearch:
+        """With the penalty that fits the rows."""
+        rows = np.array(list(self.rows.values()), dtype=np.float64)
+        return class_search(self.told, rows, self.accuracy, self.pairs, self.here)
+
+    @cached_property
+    def found(self) -> FoundGraph:
+        """The best graph."""
+        return self.again.found(self.moments.S, progress=self.run.progress)
+
+    def confident(self, of_used: AdmmState) -> tuple[FoundGraph, Confidence]:
+        """The best graph also among its rivals, and how sure it is, between the columns and parts of hinges."""
+        best, rivals, S, plan = self.found, None, self.moments.S, self.run.plan
+        if plan.bootstrap:
+            best, rivals = among_rivals(best, self.again, S, self.accuracy, self.here)
+        n_parts, u = len(S), len(of_used.residual_variance)
+        level_variance = np.full(n_parts, np.nan)
+        level_variance[:u] = self.level_variance(of_used, u)
+        sites = {site: SiteMoments(one, self.accuracies[site]) for site, one in self.told.items()}
+        evidence = Evidence(
+            S, self.accuracy, sites=sites, weights=list(self.rows.values()), level_variance=level_variance
+        )
+        again = Again(self.again, self.here.class_of, plan.bootstrap, np.random.default_rng(plan.search_seed), rivals)
+        found = confidence_of(best.dag, evidence, self.moments.columns, again, progress=self.run.progress)
+        costs = cost_of_knowledge(best, self.again, S, self.pairs, self.here)
+        return best, replace(found, **costs)
+
+    def level_variance(self, of_used: AdmmState, u: int) -> Matrix:
+        """(u,) as `moments.level_variance`."""
+        lines = EdgeMask(self.run.plan.knowledge, self.moments.columns.over(np.arange(u)))
+        return level_variance(self.moments.S[:u, :u], of_used, replace(self.run, mask=lines))
+
+
+def _bent(everything: _Search, dag: Mask) -> tuple[Mask, _Search | None]:
+    """Columns that bend, by the graph of straight lines and then by those with hinges; and the last search with these.
+
+    None where nothing bends.
+    """
+    bent, search = np.zeros(int(everything.moments.is_column.sum()), dtype=bool), None
+    for _ in range(_MOST_SEARCHES):
+        before, bent = bent, everything.moments.bent(dag, bent, everything.accuracy.counted)
+        if (bent == before).all() or everything.run.progress.is_enough:
+            break
+        search = everything.over(everything.moments.with_hinges_of(bent))
+        dag = search.found.dag
+    return bent, search
+
+
+def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: Curves, used: Index) -> AdmmState:
+    """The state with what a search with hinges has found."""
+    u, run = len(used), search.run
+    best, confidence = search.confident(of_used)
+    scales = np.ones(u) if of_used.units is None else of_used.units.scales
+    effects = tuple(
+        effects_of(search.moments, best.dag, search.here.class_of(best.dag), search.accuracy.n_samples, scales)
+    )
+    lines = replace(best, weights=best.weights[:u, :u], residual_variance=best.residual_variance[:u])
+    mask = EdgeMask(run.plan.knowledge, search.moments.columns.over(np.arange(u)))
+    found = with_graph(of_used, in_units(lines, of_used), replace(run, mask=mask))
+    variance = np.zeros(len(run.mask.allowed))
+    variance[used] = found.residual_variance
+    return replace(
+        state,
+        refitted=None if found.refitted is None else found.refitted.among(used, len(variance)),
+        residual_variance=variance,
+        confidence=confidence.over(np.arange(u)),
+        curves=replace(curves, effects=effects),
+    )
+
+
+def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
+    """Nothing: the moments before were compared."""
+    return []

@@ -31,7 +31,7 @@ class Hinged:
     @classmethod
     def of(cls, Z: Matrix, hinged: Index, knots: Matrix) -> Self:
         """With hinges of some columns."""
-        owner = np.append(np.arange(Z.shape[1]), np.repeat(hinged, len(knots)))
+        owner = np.concatenate([np.arange(Z.shape[1]), *([c] * len(knots) for c in hinged.tolist())]).astype(np.int64)
         return cls(Z, with_hinges(Z, hinged, knots), owner)
 
     def over(self, kept: Mask, columns: Index) -> Matrix:

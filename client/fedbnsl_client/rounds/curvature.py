@@ -40,6 +40,6 @@ class Rounds(LocalRounds):
         if problem.plan.preparation is None or problem.plan.preparation.scale == "none":
             own = np.sqrt(np.square(np.where(there, X, 0.0)).sum(axis=0) / n)
             scale = np.where(own > 0.0, own, 1.0)
-        columns = Hinged.of(X / scale, content.hinged, np.array(KNOTS))
-        sums = curvature_sums(columns, dag, pairs, np.array(STEPS))
+        hinged = Hinged.of(X / scale, content.hinged, np.array(KNOTS))
+        sums = curvature_sums(hinged, dag, pairs, np.array(STEPS))
         return Answer(as_sent(sums.ravel(), problem.plan.value_type).reshape(sums.shape))

@@ -27,9 +27,9 @@ _NEEDLESS = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _GROUP_ID = re.compile(r'<g id="[A-Za-z]+[\w.]*_\d+"')
 
 
-def curved_effects(effects: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+def curved_effects(curves: Mapping[str, Any] | None, units: Mapping[str, str]) -> str:
     """How variables change with a parent, each a line between points in a band of 95 %; empty: there are none."""
-    shown = effects[:_MOST_CURVES]
+    shown = curves["effects"][:_MOST_CURVES] if curves else []
     if not shown:
         return ""
     across = min(len(shown), _CURVES_ACROSS)

@@ -150,7 +150,7 @@ def report_page(run: ReportedRun) -> str:
         gaps=report_gaps.who_has_what(run),
         categories=_categories(result["categories"]),
         curves=result["curves"],
-        curved_effects=report_charts.curved_effects((result["curves"] or {}).get("effects", []), result["units"]),
+        curved_effects=report_charts.curved_effects(result["curves"], result["units"]),
         tables_units=report_preparation.tables_units(run),
         units=result["units"],
         levels=levels_in_words(result["levels"], report_summary.references_of(learned, result)),

@@ -166,6 +166,9 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         mean_squares=of(state.mean_squares),
         unused=NO_UNUSED,
         completion=None if state.completion is None else state.completion.over(kept),
+        curves=None
+        if state.curves is None
+        else replace(state.curves, residual_variance=of(state.curves.residual_variance)),
     )
     places: list[int] = kept.tolist()
     outlying = {site: [counts[k] for k in places] for site, counts in state.outlying.items()}

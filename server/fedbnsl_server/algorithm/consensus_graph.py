@@ -185,8 +185,9 @@ def never_together(state: AdmmState, columns: Columns) -> Mask | None:
 
 def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGraph:
     """The learned DAG: refitted weights (or W, without a refit) beyond the threshold, and required edges."""
-    by_counts = state.counts_follow(plan) and state.confidence is not None
-    edges = state.refitted.support() if by_counts and state.refitted is not None else None
+    beyond_lines = state.counts_follow(plan) or (state.curves is not None and state.curves.columns.size > 0)
+    told = beyond_lines and state.confidence is not None and state.refitted is not None
+    edges = state.refitted.support() if told and state.refitted is not None else None
     graph = _acyclic_part(present_weights(state), plan.threshold, plan, mask, state.units, edges)
     graph = replace(graph, largest=largest_changes(plan, mask.columns), unknown=never_together(state, mask.columns))
     if state.confidence is None:

@@ -1,7 +1,7 @@
 """The effect of a number that bends: a line through a few points, with its errors, from second moments."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,8 @@ class Curves:
     """What was looked at, and what bends."""
 
     n_rows: int  # in all, without a missing value; too few of all rows: nothing was searched
-    columns: Index  # of the run, ascending, which have hinges in the graph
+    columns: Index  # of the run, ascending, which have hinges in the graph; none: the other numbers are empty
+    residual_variance: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) in squared units of the tables
     effects: tuple[Effect, ...] = ()
 
 

@@ -18,7 +18,7 @@ from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
-from fedbnsl_server.results.sentences import sentence
+from fedbnsl_server.results.sentences import note, sentence
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
 
@@ -116,7 +116,7 @@ def read_network(run: Path) -> LearnedNetwork:
         None if estimation is None else _precision(estimation, columns),
         sum(edge["directed_by"] in ("assumption", "") for edge in result["edges"]),
         result["units"],
-        doubts=(*verdict["incomplete"], *verdict["contradicted"]),
+        doubts=(*verdict["incomplete"], *verdict["contradicted"], *_curved(result["curves"])),
         draws=verdict["draws"] or 0,
         majority=verdict["majority"],
         paths=result["paths"],
@@ -204,3 +204,8 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
     if not (np.isfinite(W).all() and (variance > 0).all() and np.isfinite(variance).all()):
         raise ValueError("a variance is not positive, or a number not finite")
     return W, variance
+
+
+def _curved(curves: Mapping[str, Any] | None) -> list[str]:
+    names = curves["variables"] if curves else []
+    return [sentence(note("effect_of_lines", names=names))] if names else []

@@ -301,6 +301,7 @@ class RunRecorder:
         columns = self._plan.columns(names)
         confidence = None if state is None else state.confidence
         variance = np.empty(0) if state is None else state.residual_variance
+        left = state.curves.residual_variance if state is not None and state.curves is not None else variance
         edges: list[dict[str, Any]] = []
         if graph is not None:
             named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
@@ -349,7 +350,7 @@ class RunRecorder:
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
-            "fit": {} if graph is None else fit_of(confidence, graph, columns, variance),
+            "fit": {} if graph is None else fit_of(confidence, graph, columns, left if left.size else variance),
             "estimation": estimation_of(confidence, columns),
             "unused": self._unused,
             "dropped_edges": dropped_edges(graph, state, self._plan, names),

@@ -310,6 +310,8 @@ _RATIOS: Mapping[str, str] = {
 
 _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
+    "effect_of_lines": "effects of {names:quoted 8} bend, and total effects are those of straight lines through the "
+    "curves: `curves` in result.json has how each child changes",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "

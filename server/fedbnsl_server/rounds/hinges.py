@@ -30,7 +30,7 @@ from fedbnsl_server.rounds.moments import (
     with_graph,
 )
 from fedbnsl_server.search.class_search import ClassSearch
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.hinges import HingeMoments
 
@@ -46,7 +46,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     used[state.unused.kept(run.mask.columns)] = True
     numbers = np.flatnonzero(used & run.plan.numbers(run.mask.columns) & ~run.indicators)
     gaps, rows = state.completion, sum(run.n_samples.values())
-    complete = gaps is None or (not gaps.lacks_columns and gaps.complete_rows >= _LEAST_COMPLETE * rows)
+    complete = gaps is None or (not gaps.lacks_columns and sum(gaps.complete_rows.values()) >= _LEAST_COMPLETE * rows)
     few = n_moments(Task(numbers), len(used)) <= MOST_HINGE_NUMBERS
     return state, Task(numbers if complete and few else np.empty(0, dtype=np.int64))
 
@@ -135,22 +135,19 @@ class _Search:
         best, rivals, S, plan = self.found, None, self.moments.S, self.run.plan
         if plan.bootstrap:
             best, rivals = among_rivals(best, self.again, S, self.accuracy, self.here)
-        n_parts, u = len(S), len(of_used.residual_variance)
-        level_variance = np.full(n_parts, np.nan)
-        level_variance[:u] = self.level_variance(of_used, u)
-        sites = {site: SiteMoments(one, self.accuracies[site]) for site, one in self.told.items()}
-        evidence = Evidence(
-            S, self.accuracy, sites=sites, weights=list(self.rows.values()), level_variance=level_variance
-        )
         again = Again(self.again, self.here.class_of, plan.bootstrap, np.random.default_rng(plan.search_seed), rivals)
-        found = confidence_of(best.dag, evidence, self.moments.columns, again, progress=self.run.progress)
-        costs = cost_of_knowledge(best, self.again, S, self.pairs, self.here)
-        return best, replace(found, **costs)
+        found = confidence_of(best.dag, self.evidence(of_used), self.moments.columns, again, progress=self.run.progress)
+        return best, replace(found, **cost_of_knowledge(best, self.again, S, self.pairs, self.here))
 
-    def level_variance(self, of_used: AdmmState, u: int) -> Matrix:
-        """(u,) as `moments.level_variance`."""
-        lines = EdgeMask(self.run.plan.knowledge, self.moments.columns.over(np.arange(u)))
-        return level_variance(self.moments.S[:u, :u], of_used, replace(self.run, mask=lines))
+    def evidence(self, of_used: AdmmState) -> Evidence:
+        """What the graph was found in."""
+        columns, S = self.moments.is_column, self.moments.S
+        variance, both = np.full(len(S), np.nan), np.ix_(columns, columns)
+        lines = EdgeMask(self.run.plan.knowledge, self.moments.columns.over(np.flatnonzero(columns)))
+        variance[columns] = level_variance(S[both], of_used, replace(self.run, mask=lines))
+        sites = {site: SiteMoments(one, self.accuracies[site]) for site, one in self.told.items()}
+        weights = [float(rows) for rows in self.rows.values()]
+        return Evidence(S, self.accuracy, sites=sites, weights=weights, level_variance=variance)
 
 
 def _bent(everything: _Search, dag: Mask) -> tuple[Mask, _Search | None]:
@@ -169,24 +166,32 @@ def _bent(everything: _Search, dag: Mask) -> tuple[Mask, _Search | None]:
 
 
 def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: Curves, used: Index) -> AdmmState:
-    """The state with what a search with hinges has found."""
-    u, run = len(used), search.run
-    best, confidence = search.confident(of_used)
-    scales = np.ones(u) if of_used.units is None else of_used.units.scales
-    effects = tuple(
-        effects_of(search.moments, best.dag, search.here.class_of(best.dag), search.accuracy.n_samples, scales)
-    )
-    lines = replace(best, weights=best.weights[:u, :u], residual_variance=best.residual_variance[:u])
-    mask = EdgeMask(run.plan.knowledge, search.moments.columns.over(np.arange(u)))
-    found = with_graph(of_used, in_units(lines, of_used), replace(run, mask=mask))
-    variance = np.zeros(len(run.mask.allowed))
+    """The state with what a search with hinges has found: its graph and tests, and straight lines along its edges."""
+    run, columns = search.run, np.arange(len(used))
+    best, tests = search.confident(of_used)
+    scales = np.ones(len(used)) if of_used.units is None else of_used.units.scales
+    marks = search.here.class_of(best.dag)
+    left = np.zeros(len(run.mask.allowed))
+    left[used] = best.residual_variance[columns] * scales**2
+    effects = tuple(effects_of(search.moments, best.dag, marks, search.accuracy.n_samples, scales))
+    straight = search.over(columns)
+    network = fitted(best.dag, straight.moments.S, straight.moments.columns)
+    lines = FoundGraph(best.dag, network.weights, network.residual_variance, best.score)
+    errors = confidence_of(best.dag, straight.evidence(of_used), straight.moments.columns, None)
+    found = with_graph(of_used, in_units(lines, of_used), straight.here)
+    variance = np.zeros_like(left)
     variance[used] = found.residual_variance
     return replace(
         state,
         refitted=None if found.refitted is None else found.refitted.among(used, len(variance)),
         residual_variance=variance,
-        confidence=confidence.over(np.arange(u)),
-        curves=replace(curves, effects=effects),
+        confidence=replace(
+            tests.over(columns),
+            standard_error=errors.standard_error,
+            site_estimate=errors.site_estimate,
+            site_error=errors.site_error,
+        ),
+        curves=replace(curves, residual_variance=left, effects=effects),
     )
 
 

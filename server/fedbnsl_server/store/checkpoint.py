@@ -53,9 +53,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "sites": list(state.sites),
         "complete_rows": dict(state.complete_rows),
         "outlying": dict(state.outlying),
-        "curves": None
-        if state.curves is None
-        else [state.curves.n_rows, state.curves.columns.tolist(), *state.curves.effects],
+        "curves": _head_of_curves(state.curves),
         "curvature": _head_of_curvature(state.curvature),
         "unused": asdict(state.unused),
         "memberships": [
@@ -172,12 +170,18 @@ def _head_of_curvature(told: Curvature | None) -> list[Any] | None:
     return None if told is None else [told.n_tested, told.n_possible, *told.curves]
 
 
+def _head_of_curves(told: Curves | None) -> list[Any] | None:
+    if told is None:
+        return None
+    return [told.n_rows, told.columns.tolist(), told.residual_variance.tolist(), *told.effects]
+
+
 def _curves(told: list[Any] | None) -> Curves | None:
     if told is None:
         return None
-    n_rows, columns, *effects = told
+    n_rows, columns, variance, *effects = told
     of_pairs = (Effect(source, target, *map(tuple, numbers)) for source, target, *numbers in effects)
-    return Curves(n_rows, np.array(columns, dtype=np.int64), tuple(of_pairs))
+    return Curves(n_rows, np.array(columns, dtype=np.int64), np.array(variance), tuple(of_pairs))
 
 
 def _curvature(told: list[Any] | None) -> Curvature | None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.console.whole_words import keep_words
-from fedbnsl.console.wording import edges_in_words, levels_in_words
+from fedbnsl.console.wording import edges_in_words, first_few, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
@@ -23,6 +23,7 @@ from fedbnsl_workbench.scoring.metrics import Scores
 
 _EDGES_SHOWN = 40
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
+_OF_LINES = "weights are of straight lines through curves, which the page draws"
 _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
 
@@ -89,6 +90,9 @@ def print_summary(
     levels = {name: own for name, own in result["levels"].items() if name in shown}
     if said := levels_in_words(levels, references_of(edges[:_EDGES_SHOWN], result)):
         lines.add_row("levels", Text(said))
+    if result["curves"] and (curves := result["curves"]["effects"]):
+        named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
+        lines.add_row("curves", Text(f"{named}: {_OF_LINES}"))
     if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
     for text, children in remarks_on(ratios).items():

@@ -71,6 +71,14 @@ def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -
     assert graphs[:2] == graphs[2:]
 
 
+@pytest.mark.parametrize(("shape", "curve", "bent"), [("linear", np.square, []), ("curved", lambda a: 2.0 * a, ["a"])])
+def test_the_dictionary_may_say_what_bends(tmp_path: Path, shape: str, curve: Any, bent: list[str]) -> None:
+    plan = PLAN.with_settings(dictionary={"a": {"shape": shape}, "b": {}, "c": {}, "d": {}})
+    result = simulate(plan, tables(curve), tmp_path / "run")
+    assert result["curves"]["variables"] == bent
+    assert bool(result["verdict"]["contradicted"]) == (shape == "linear"), "a curve that was not looked for is told"
+
+
 def test_where_lines_are_straight_nothing_changes(tmp_path: Path) -> None:
     data = tables(lambda a: 2.0 * a)
     with_hinges, without = (

@@ -76,7 +76,7 @@ TRANSFORMS: Mapping[Transform, Formula] = {
 }
 
 # Settings that came later, see `Dictionary.content`.
-_LATER = ("within", "lags", "fixed", "trend")
+_LATER = ("within", "lags", "fixed", "trend", "shape")
 
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
@@ -120,6 +120,11 @@ class Entry(BaseModel):
     transform: Transform | None = Field(
         default=None, description="applied after the range: none, log, log1p or sqrt; by default log1p for counts"
     )
+    shape: Literal["auto", "linear", "curved"] = Field(
+        default="auto",
+        description="of continuous and count variables, where a plan looks for curves: whether effects from and to it "
+        "are curves; auto: where the tables show some",
+    )
     levels: tuple[Level, ...] = Field(
         default=(), description="of binary, ordinal (ascending) and nominal variables; the first is the reference"
     )
@@ -151,6 +156,8 @@ class Entry(BaseModel):
             raise ValueError(f"trend: a {self.kind} column has none; it belongs to the one of kind 'time'")
         if self.trend and (self.range or self.transform or self.levels or self.fixed):
             raise ValueError("a time with a trend has no range, transform, levels or fixed")
+        if self.is_key and self.shape != "auto":
+            raise ValueError(f"shape: a {self.kind} column has none")
         if not self.is_variable and (self.unit or self.range or self.transform or self.levels or self.fixed):
             raise ValueError(f"a {self.kind} column is no variable, and has no unit, range, transform, levels or fixed")
         return self
@@ -160,6 +167,8 @@ class Entry(BaseModel):
         if self.is_key:
             return self
         measured, least = self.kind in ("continuous", "count"), {"nominal": 3}.get(self.kind, 2)
+        if not measured and self.shape != "auto":
+            raise ValueError(f"shape: a {self.kind} variable has none")
         if measured and self.levels:
             raise ValueError(f"levels: a {self.kind} variable has none")
         if not measured and (self.range is not None or self.transform is not None):

@@ -128,6 +128,13 @@ class Plan(Settings):
         columns = [by_name[name] for name in names]
         return np.array([column.low for column in columns]), np.array([column.high for column in columns])
 
+    def has_shape(self, columns: Columns, shape: str) -> Mask:
+        """(d,) which columns of a run have this shape, by the data dictionary."""
+        of_variable = [
+            (self.dictionary[n].shape if n in self.dictionary else "auto") == shape for n in columns.variables
+        ]
+        return np.array(of_variable, dtype=bool)[columns.variable_of]
+
     def numbers(self, columns: Columns) -> Mask:
         """(d,) which columns of a run hold numbers, not levels."""
         of_variable = [

@@ -68,6 +68,9 @@ def broken_rules(plan: Settings) -> Iterator[tuple[str, str]]:
             yield setting, "names without repetition"
     if len(plan.variables) == 1:
         yield "variables", "at least two names (or none)"
+    curved = [repr(name) for name, entry in plan.dictionary.root.items() if entry.shape == "curved"]
+    if curved and not plan.searches_curves:
+        yield "dictionary", f"no shape = 'curved' where the plan does not look for curves: {first_few(curved)}"
     unknown = [repr(name) for name in plan.variables if name not in plan.dictionary]
     if plan.dictionary and unknown:
         yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"

@@ -207,5 +207,5 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
 
 
 def _curved(curves: Mapping[str, Any] | None) -> list[str]:
-    names = curves["variables"] if curves else []
+    names: list[str] = curves["variables"] if curves else []
     return [sentence(note("effect_of_lines", names=names))] if names else []

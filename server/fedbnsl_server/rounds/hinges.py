@@ -44,7 +44,8 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """Hinges of all numbers that the result is about; none where they are too many, or too few rows are complete."""
     used = np.zeros(len(run.mask.allowed), dtype=bool)
     used[state.unused.kept(run.mask.columns)] = True
-    numbers = np.flatnonzero(used & run.plan.numbers(run.mask.columns) & ~run.indicators)
+    linear = run.plan.has_shape(run.mask.columns, "linear")
+    numbers = np.flatnonzero(used & run.plan.numbers(run.mask.columns) & ~run.indicators & ~linear)
     gaps, rows = state.completion, sum(run.n_samples.values())
     complete = gaps is None or (not gaps.lacks_columns and sum(gaps.complete_rows.values()) >= _LEAST_COMPLETE * rows)
     few = n_moments(Task(numbers), len(used)) <= MOST_HINGE_NUMBERS
@@ -79,7 +80,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     moments = HingeMoments.of(pooled, columns, np.searchsorted(used, base[kept]))
     everything = _Search(moments, {site: moments.of_site(S) for site, S in told.items()}, rows, run)
     of_used, lines = over_columns(state, used), columns.over(np.arange(len(used)))
-    bent, search = _bent(everything, lines.joined(present_weights(of_used) != 0.0))
+    curved = run.plan.has_shape(run.mask.columns, "curved")[used]
+    bent, search = _bent(everything, lines.joined(present_weights(of_used) != 0.0), curved)
     curves = Curves(sum(rows.values()), used[bent])
     return replace(state, curves=curves) if search is None else _with_graph(state, of_used, search, curves, used)
 
@@ -150,14 +152,14 @@ class _Search:
         return Evidence(S, self.accuracy, sites=sites, weights=weights, level_variance=variance)
 
 
-def _bent(everything: _Search, dag: Mask) -> tuple[Mask, _Search | None]:
+def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search | None]:
     """Columns that bend, by the graph of straight lines and then by those with hinges; and the last search with these.
 
-    None where nothing bends.
+    `curved`: (u,) that do at any rate. No search where nothing bends.
     """
-    bent, search = np.zeros(int(everything.moments.is_column.sum()), dtype=bool), None
+    bent, search = np.zeros_like(curved), None
     for _ in range(_MOST_SEARCHES):
-        before, bent = bent, everything.moments.bent(dag, bent, everything.accuracy.counted)
+        before, bent = bent, everything.moments.bent(dag, bent | curved, everything.accuracy.counted)
         if (bent == before).all() or everything.run.progress.is_enough:
             break
         search = everything.over(everything.moments.with_hinges_of(bent))

@@ -8,7 +8,7 @@ import pytest
 
 from fedbnsl.errors import PlanError
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.dictionary import TRANSFORMS, Dictionary, Transform
+from fedbnsl.plan.dictionary import TRANSFORMS, Dictionary, Entry, Transform
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 
@@ -210,3 +210,22 @@ def test_a_name_that_no_header_or_page_can_have_is_refused(name: str, said: str)
     with pytest.raises(PlanError, match=said) as refused:
         Dictionary.parse(f'{TEXT}["{name}"]\n', origin="x")
     assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "binary", "levels": ["a", "b"], "shape": "linear"},
+        {"kind": "time", "trend": True, "shape": "curved"},
+        {"kind": "group", "shape": "linear"},
+    ],
+)
+def test_only_numbers_have_a_shape(entry):
+    with pytest.raises(ValueError, match=r"shape: a .* has none"):
+        Entry.model_validate(entry)
+
+
+def test_curves_need_a_plan_that_looks_for_them():
+    with pytest.raises(PlanError, match="no shape = 'curved' where the plan does not look for curves: 'x'"):
+        Plan.load("lean").with_settings(dictionary={"x": {"shape": "curved"}, "y": {}})
+    assert Plan.load("standard").with_settings(dictionary={"x": {"shape": "curved"}, "y": {}}).searches_curves

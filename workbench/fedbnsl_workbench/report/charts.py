@@ -29,7 +29,7 @@ _GROUP_ID = re.compile(r'<g id="[A-Za-z]+[\w.]*_\d+"')
 
 def curved_effects(curves: Mapping[str, Any] | None, units: Mapping[str, str]) -> str:
     """How variables change with a parent, each a line between points in a band of 95 %; empty: there are none."""
-    shown = curves["effects"][:_MOST_CURVES] if curves else []
+    shown: list[Mapping[str, Any]] = curves["effects"][:_MOST_CURVES] if curves else []
     if not shown:
         return ""
     across = min(len(shown), _CURVES_ACROSS)

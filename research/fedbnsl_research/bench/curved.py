@@ -1,22 +1,24 @@
-"""Curved effects: what becomes of graphs of straight lines, and how often the result says that they are none."""
+"""Curved effects: graphs by straight lines alone and with curves, and what results say of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights
 
-_SITES, _VARIABLES, _SEEDS = 8, 15, range(10)
-_ROWS = (1000, 100)
+_SITES, _SEEDS = 8, range(10)
 
 Curve = Callable[[Matrix], Matrix]
 _CURVES: Mapping[str, Curve] = {
@@ -25,6 +27,7 @@ _CURVES: Mapping[str, Curve] = {
     "thresholds": lambda z: np.where(z > 0.5, 2.0, 0.0),
     "sin 2z": lambda z: 1.3 * np.sin(2.0 * z),
     "tanh 2z": lambda z: 1.2 * np.tanh(2.0 * z),
+    "exp z": lambda z: np.exp(z) / 1.5,
 }
 
 Noise = Callable[[np.random.Generator, int], Matrix]
@@ -35,40 +38,75 @@ _NOISES: Mapping[str, Noise] = {
 }
 
 
+class _Case(NamedTuple):
+    curve: str
+    share: float = 0.5  # of the edges whose effects are curves
+    noise: str = "normal"
+    rows: int = 1000  # of each site
+    variables: int = 15  # and as many edges
+
+
 def curved() -> Iterator[Row]:
-    """Pairs found by lines, and runs that say that lines do not describe them."""
-    for rows in _ROWS:
-        for noise in _NOISES:
-            yield _row("straight lines", noise, rows, share=1.0)
-        for name in list(_CURVES)[1:]:
-            yield _row(name, "normal", rows, share=1.0)
-        yield _row("squares", "normal", rows, share=0.5)
+    """Graphs by lines alone and with curves, and what results say of curves."""
+    for noise in _NOISES:
+        yield _row(_Case("straight lines", noise=noise))
+    for name in list(_CURVES)[1:]:
+        yield _row(_Case(name))
+        yield _row(_Case(name, share=1.0))
+    for name in ("straight lines", "squares", "thresholds"):
+        yield _row(_Case(name, rows=100))
+    for name in _CURVES:
+        yield _row(_Case(name, variables=50))
 
 
-def _row(curve: str, noise: str, rows: int, *, share: float) -> Row:
-    right = found = true = said = either = 0
-    for seed in _SEEDS:
-        rng = np.random.default_rng(seed)
-        W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
-        X = sample(W, _CURVES[curve], _NOISES[noise], share, _SITES * rows, rng)
-        plan = Plan.load("standard").with_settings(n_participants=_SITES, bootstrap=0)
-        tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
-        with TemporaryDirectory() as scratch:
-            result = simulate(plan, tables, Path(scratch, "run"))
-        place = {name: k for k, name in enumerate(result["variables"])}
-        mine = {frozenset((place[edge["source"]], place[edge["target"]])) for edge in result["edges"]}
-        pairs = {frozenset(pair) for pair in np.argwhere(W).tolist()}
-        right, found, true = right + len(mine & pairs), found + len(mine), true + len(pairs)
-        against = result["verdict"]["contradicted"]
-        said += any("straight lines do not" in text for text in against)
-        either += any("straight lines with" in text for text in against)
-    of_all = "" if share == 1.0 else f" of {share:.0%} of the edges"
+def _row(case: _Case) -> Row:
+    truths = [_truth(case, seed) for seed in _SEEDS]
+    lines, curves = ([_run(case, *truth, look=look) for truth in truths] for look in (False, True))
+    of = "" if case.share == 1.0 or case.curve == "straight lines" else f" for {case.share:.0%} of the edges"
+    found = [result["curves"] for result in curves]
     return {
-        "figure": f"{curve}{of_all}, {noise} noise; {_SITES} x {rows} rows, {_VARIABLES} variables",
-        "skeleton F1": f"{2 * right / (found + true):.3f}",
-        "runs that say that lines are not straight": f"{said} of {len(_SEEDS)}",
-        "that say so of open edges, or that noise is not Gaussian": f"{either} of {len(_SEEDS)}",
+        "figure": f"{case.curve}{of}, {case.noise} noise; {_SITES} x {case.rows} rows, {case.variables} variables",
+        "skeleton F1, lines alone": _f1(lines, truths),
+        "skeleton F1": _f1(curves, truths),
+        "mean CPDAG SHD, lines alone": _distance(lines, truths),
+        "mean CPDAG SHD": _distance(curves, truths),
+        "variables that bend": sum(len(one["variables"]) for one in found if one) / len(found),
+        "runs that curves contradict": sum(
+            any("do not describe" in text for text in one["verdict"]["contradicted"]) for one in curves
+        ),
+        "runs with 'sites differ'": sum(
+            any("sites differ" in text for text in one["verdict"]["contradicted"]) for one in curves
+        ),
+        "runs that look for no curves": found.count(None),
     }
+
+
+def _truth(case: _Case, seed: int) -> tuple[Matrix, Matrix]:
+    """Weights, and rows."""
+    rng = np.random.default_rng(seed)
+    W = random_weights(case.variables, case.variables, rng, size=0.5)
+    return W, sample(W, _CURVES[case.curve], _NOISES[case.noise], case.share, _SITES * case.rows, rng)
+
+
+def _run(case: _Case, W: Matrix, X: Matrix, *, look: bool) -> dict[str, Any]:
+    plan = Plan.load("standard").with_settings(n_participants=_SITES, bootstrap=0, look_for_curves=look)
+    tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
+    with TemporaryDirectory() as scratch:
+        return simulate(plan, tables, Path(scratch, "run"))
+
+
+def _f1(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Matrix]]) -> str:
+    right = found = true = 0
+    for result, (W, _) in zip(results, truths, strict=True):
+        marks, links = class_found(result), (W != 0) | (W != 0).T
+        right += int(((marks | marks.T) & links).sum())
+        found, true = found + int((marks | marks.T).sum()), true + int(links.sum())
+    return f"{2 * right / (found + true):.3f}"
+
+
+def _distance(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Matrix]]) -> float:
+    apart = [class_distance(class_found(result), cpdag(W != 0)) for result, (W, _) in zip(results, truths, strict=True)]
+    return sum(apart) / len(apart)
 
 
 def sample(W: Matrix, curve: Curve, noise: Noise, share: float, n: int, rng: np.random.Generator) -> Matrix:

@@ -453,6 +453,7 @@ class Task(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    HINGES_FIELD_NUMBER: _builtins.int
     CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
@@ -493,9 +494,11 @@ class Task(_message.Message):
         """What completes rows with gaps in this iteration; empty in the first one."""
 
     @_builtins.property
-    def curvature(self) -> _values_pb2.SparseMatrix:
-        """The learned graph, along which curves are looked for."""
+    def hinges(self) -> Global___HingesTask:
+        """The columns whose hinges are asked for."""
 
+    @_builtins.property
+    def curvature(self) -> Global___CurvatureTask: ...
     @_builtins.property
     def counts(self) -> Global___CountsTask: ...
     @_builtins.property
@@ -536,7 +539,8 @@ class Task(_message.Message):
         statistics: Global___StatisticsTask | None = ...,
         keys: Global___Memberships | None = ...,
         completion: Global___Covariances | None = ...,
-        curvature: _values_pb2.SparseMatrix | None = ...,
+        hinges: Global___HingesTask | None = ...,
+        curvature: Global___CurvatureTask | None = ...,
         counts: Global___CountsTask | None = ...,
         regressions: Global___RegressionsTask | None = ...,
         residuals: _values_pb2.SparseMatrix | None = ...,
@@ -545,15 +549,61 @@ class Task(_message.Message):
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "curvature", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "hinges", "curvature", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
+
+@_typing.final
+class HingesTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def column(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        column: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HingesTask: _TypeAlias = HingesTask  # noqa: Y015
+
+@_typing.final
+class CurvatureTask(_message.Message):
+    """The learned graph, along which curves are looked for, and the columns that have hinges in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRAPH_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def graph(self) -> _values_pb2.SparseMatrix: ...
+    @_builtins.property
+    def column(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        graph: _values_pb2.SparseMatrix | None = ...,
+        column: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "graph", b"graph"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CurvatureTask: _TypeAlias = CurvatureTask  # noqa: Y015
 
 @_typing.final
 class Loss(_message.Message):
@@ -965,6 +1015,7 @@ class Update(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     MASKED_SUM_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
+    HINGES_FIELD_NUMBER: _builtins.int
     CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
@@ -1008,6 +1059,8 @@ class Update(_message.Message):
     @_builtins.property
     def completion(self) -> Global___Completed: ...
     @_builtins.property
+    def hinges(self) -> Global___Hinges: ...
+    @_builtins.property
     def curvature(self) -> _values_pb2.Numbers:
         """Sums that show curves, pair by pair."""
 
@@ -1041,21 +1094,47 @@ class Update(_message.Message):
         keys: Global___Keys | None = ...,
         masked_sum: Global___MaskedSum | None = ...,
         completion: Global___Completed | None = ...,
+        hinges: Global___Hinges | None = ...,
         curvature: _values_pb2.Numbers | None = ...,
         counts: Global___Counts | None = ...,
         regressions: Global___Regressions | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "curvature", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "hinges", "curvature", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class Hinges(_message.Message):
+    """Second moments of all columns and of the hinges asked for, i <= j, row by row, over the rows without a missing value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_ROWS_FIELD_NUMBER: _builtins.int
+    MOMENTS_FIELD_NUMBER: _builtins.int
+    n_rows: _builtins.int
+    @_builtins.property
+    def moments(self) -> _values_pb2.Numbers: ...
+    def __init__(
+        self,
+        *,
+        n_rows: _builtins.int = ...,
+        moments: _values_pb2.Numbers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["moments", b"moments"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["moments", b"moments", "n_rows", b"n_rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hinges: _TypeAlias = Hinges  # noqa: Y015
 
 @_typing.final
 class Counts(_message.Message):

@@ -31,7 +31,9 @@ class Hinged:
     @classmethod
     def of(cls, Z: Matrix, hinged: Index, knots: Matrix) -> Self:
         """With hinges of some columns."""
-        owner = np.concatenate([np.arange(Z.shape[1]), *([c] * len(knots) for c in hinged.tolist())]).astype(np.int64)
+        owner: Index = np.concatenate(
+            [np.arange(Z.shape[1]), (hinged[:, None] + np.zeros_like(knots, dtype=np.int64)).ravel()]
+        )
         return cls(Z, with_hinges(Z, hinged, knots), owner)
 
     def over(self, kept: Mask, columns: Index) -> Matrix:

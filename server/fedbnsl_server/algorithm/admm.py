@@ -25,6 +25,7 @@ from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 # The continuation: the coefficient of h(W) grows geometrically over this share of the rounds, then by a factor a round.
 _FIRST, _AT_TURN, _SHARE, _GROWTH = 0.1, 1000.0, 0.8, 1.3
@@ -77,6 +78,8 @@ class AdmmState:
     curvature: Curvature | None = None  # whether lines and hinges describe the graph; None: not tested
     # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow
     moments: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
+    # by site, between used columns, as it told in the last round of moments; only where a round of hinges follows
+    squares: Mapping[str, SquaredResiduals] = field(default_factory=dict[str, SquaredResiduals])
     counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none
     regressions: tuple[Regression, ...] = ()  # of children with levels and of counts, once the graph is found
 
@@ -139,10 +142,11 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     steps = {site: told for site, told in state.steps.items() if site not in sites}
     outlying = {site: counts for site, counts in state.outlying.items() if site not in sites}
     moments = {site: told for site, told in state.moments.items() if site not in sites}
+    squares = {site: told for site, told in state.squares.items() if site not in sites}
     counted = None if state.counted is None else state.counted.without(sites)
     contributed = state.contributed - set(sites)
     completion = None if state.completion is None else state.completion.without(sites)
-    state = replace(state, steps=steps, moments=moments, counted=counted, outlying=outlying)
+    state = replace(state, steps=steps, moments=moments, squares=squares, counted=counted, outlying=outlying)
     return replace(state, sites=left, contributed=contributed, completion=completion)
 
 

@@ -183,6 +183,12 @@ class Confidence:
             icc=self.icc[:, kept] if self.icc.size else self.icc,
         )
 
+    def with_lines_of(self, other: "Confidence") -> "Confidence":
+        """With the coefficients of another one that has the same edges, their errors, and how sites differ in them."""
+        same = ("sites", "standard_error", "site_estimate", "site_error", "q", "degrees", "differ_apart")
+        odd = ("odd_site", "odd_in", "odd_lost", "odd_gained")
+        return replace(self, **{name: getattr(other, name) for name in (*same, *odd)})
+
     def without_edges_at(self, apart: Mask) -> "Confidence":
         """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
         told = ~apart[self.edges].any(axis=1)

@@ -33,6 +33,7 @@ from fedbnsl_server.search.class_search import ClassSearch
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.hinges import HingeMoments
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 # With hinges a search may find an edge along which another number bends, and so on.
 _MOST_SEARCHES = 3
@@ -69,7 +70,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph with hinges, if a number bends."""
     if not task.columns.size:
-        return state
+        return replace(state, squares={})
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
     base = np.append(np.arange(d), np.repeat(task.columns, len(KNOTS)))
     kept = np.flatnonzero(np.isin(base, used))
@@ -83,7 +84,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     curved = run.plan.has_shape(run.mask.columns, "curved")[used]
     bent, search = _bent(everything, lines.joined(present_weights(of_used) != 0.0), curved)
     curves = Curves(sum(rows.values()), used[bent])
-    return replace(state, curves=curves) if search is None else _with_graph(state, of_used, search, curves, used)
+    if search is None:
+        return replace(state, curves=curves, squares={})
+    return _with_graph(state, of_used, search, curves, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +150,9 @@ class _Search:
         variance, both = np.full(len(S), np.nan), np.ix_(columns, columns)
         lines = EdgeMask(self.run.plan.knowledge, self.moments.columns.over(np.flatnonzero(columns)))
         variance[columns] = level_variance(S[both], of_used, replace(self.run, mask=lines))
-        sites = {site: SiteMoments(one, self.accuracies[site]) for site, one in self.told.items()}
+        # Of lines alone they are known.
+        squares: Mapping[str, SquaredResiduals] = of_used.squares if columns.all() else dict[str, SquaredResiduals]()
+        sites = {site: SiteMoments(one, self.accuracies[site], squares.get(site)) for site, one in self.told.items()}
         weights = [float(rows) for rows in self.rows.values()]
         return Evidence(S, self.accuracy, sites=sites, weights=weights, level_variance=variance)
 
@@ -187,12 +192,8 @@ def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: C
         state,
         refitted=None if found.refitted is None else found.refitted.among(used, len(variance)),
         residual_variance=variance,
-        confidence=replace(
-            tests.over(columns),
-            standard_error=errors.standard_error,
-            site_estimate=errors.site_estimate,
-            site_error=errors.site_error,
-        ),
+        confidence=tests.over(columns).with_lines_of(errors),
+        squares={},
         curves=replace(curves, residual_variance=left, effects=effects),
     )
 

@@ -142,6 +142,7 @@ def _advanced(
     unknown = never_together(state_used, columns)
     if unknown is not None:
         near &= ~columns.spread(unknown)
+    squares = _squares({site: answers[site] for site in told}, needed, used, task)
     found = _searched(
         state_used,
         {site: S[np.ix_(used, used)] for site, S in told.items()},
@@ -149,7 +150,7 @@ def _advanced(
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
         _dependent_rows({site: answers[site] for site in told}, needed, used, run, state_used.completion),
-        _squares({site: answers[site] for site in told}, needed, used, task),
+        squares,
         gives_the_result=gives_the_result,
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
@@ -159,7 +160,8 @@ def _advanced(
     if confidence is not None and confidence.odd_site:
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
-    return replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
+    state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
+    return replace(state, squares=squares) if gives_the_result and run.plan.searches_curves else state
 
 
 def _squares(answers: Mapping[str, Answer], needed: Mask, used: Index, task: Task) -> dict[str, SquaredResiduals]:

@@ -22,6 +22,7 @@ from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 _SCHEMA = "fedbnsl.checkpoint/2"
 _CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
@@ -62,6 +63,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "steps": {site: len(told) for site, told in state.steps.items()},
         "completion": _head_of(state.completion),
         "moments": list(state.moments),
+        "squares": list(state.squares),
         "counted": None if state.counted is None else list(state.counted.told),
         "given_up": state.counted is not None and state.counted.given_up,
         "regressions": [_head_of_regression(one) for one in state.regressions],
@@ -83,6 +85,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             **_arrays_of(state.confidence),
             **_arrays_of_releases(state.releases),
             **_arrays_of_completion(state),
+            squares=np.array([[one.weights, one.products] for one in state.squares.values()]),
             **_arrays_of_counts(state),
             **_arrays_of_regressions(state.regressions),
             steps=np.concatenate([_NO_STEPS, *state.steps.values()]),
@@ -157,6 +160,10 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         steps=_steps(head.get("steps", {}), arrays),  # as above
         completion=completion,
         moments=dict(zip(head.get("moments", ()), arrays.get("moments", ()), strict=True)),  # as above
+        squares={  # as above
+            site: SquaredResiduals(*told)
+            for site, told in zip(head.get("squares", ()), arrays.get("squares", ()), strict=True)
+        },
         counted=_counted(head, arrays),  # as above
         regressions=_regressions(head.get("regressions", []), arrays),  # as above
     )

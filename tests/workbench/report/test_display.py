@@ -28,6 +28,7 @@ def a_result(edges):
         "levels": {},
         "references": {},
         "ratios": [],
+        "curves": None,
         "verdict": Verdict(assumed=[], contradicted=[], directed_by={}).model_dump(),
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},
         "rounds": [],

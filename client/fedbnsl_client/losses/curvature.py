@@ -31,10 +31,8 @@ class Hinged:
     @classmethod
     def of(cls, Z: Matrix, hinged: Index, knots: Matrix) -> Self:
         """With hinges of some columns."""
-        owner: Index = np.concatenate(
-            [np.arange(Z.shape[1]), (hinged[:, None] + np.zeros_like(knots, dtype=np.int64)).ravel()]
-        )
-        return cls(Z, with_hinges(Z, hinged, knots), owner)
+        owner = [*range(Z.shape[1]), *(c for c in hinged.tolist() for _ in knots.tolist())]
+        return cls(Z, with_hinges(Z, hinged, knots), np.array(owner, dtype=np.int64))
 
     def over(self, kept: Mask, columns: Index) -> Matrix:
         """Some rows of some columns and their hinges."""

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from fedbnsl.errors import ResultError
 from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.curves import Curves, Effect
 from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 from fedbnsl_server.store import checkpoint
 
 DIGEST = bytes(range(32))
@@ -135,6 +137,31 @@ def test_limits_of_values_and_how_many_lie_beyond_survive_the_disk(tmp_path: Pat
     found = checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
     assert found.units == units
     assert found.outlying == given.outlying
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        None,
+        Curves(90, np.empty(0, dtype=np.int64)),
+        Curves(90, np.array([1]), np.array([2.5, 1.0]), (Effect("a", "b", (-1.0, 1.0), (0.3, 0.1), (0.1, 0.2)),)),
+    ],
+)
+def test_curves_and_squares_of_residuals_survive_the_disk(tmp_path: Path, curves: Curves | None) -> None:
+    squares = {site: SquaredResiduals(np.eye(2) + k, np.full((2, 2), 0.1 + k)) for k, site in enumerate("yx")}
+    state = replace(initial_state(2, ["x", "y"]), curves=curves, squares=squares)
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+    again = checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+    assert list(again.squares) == ["y", "x"]
+    for site, told in squares.items():
+        np.testing.assert_array_equal(again.squares[site].weights, told.weights)
+        np.testing.assert_array_equal(again.squares[site].products, told.products)
+    if curves is None or again.curves is None:
+        assert again.curves is curves
+        return
+    assert (again.curves.n_rows, again.curves.effects) == (curves.n_rows, curves.effects)
+    np.testing.assert_array_equal(again.curves.columns, curves.columns)
+    np.testing.assert_array_equal(again.curves.residual_variance, curves.residual_variance)
 
 
 def test_confidence_survives_the_disk_bit_for_bit(tmp_path: Path, state: AdmmState) -> None:

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.graphs.cpdag import cpdag
@@ -108,6 +108,11 @@ def test_draws_have_an_arrow_as_its_rival_has_it_as_often_as_the_scores_tell() -
 def test_orders_of_columns_and_levels_do_not_change_the_class(seed: int) -> None:
     levels = [2, 3, 4, 2, 3, 2]
     codes, rng = drawn(seed, 400, levels), np.random.default_rng(seed)
+    one_to_one = [
+        len(set(zip(x, y, strict=True))) == len(set(x)) == len(set(y))
+        for x, y in itertools.combinations(codes.tolist(), 2)
+    ]
+    assume(not any(one_to_one))  # nothing tells these variables apart
     order = rng.permutation(len(levels))
     other = np.array([rng.permutation(levels[v])[codes[v]] for v in order])
     one, two = best(search_of(codes, levels)), best(search_of(other, [levels[v] for v in order]))

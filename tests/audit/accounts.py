@@ -19,6 +19,8 @@ from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds import counts as counts_rounds
+from fedbnsl.rounds import curvature as curvature_rounds
+from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
@@ -296,6 +298,8 @@ def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
     others: dict[str, Content] = {
         "residual_moments": residual_rounds.Task(W, scales, np.ones_like(scales)),
         "counts": counts_rounds.Task.of(((0, 1),)),
+        "hinges": hinges_rounds.Task(np.array([0])),
+        "curvature": curvature_rounds.Task(W, np.empty(0, dtype=np.int64)),
         "regressions": regressions_rounds.Task((regressions_rounds.Family((0,), (1,)),), np.zeros(1)),
     }
     return others[kind] if kind in others else KINDS[kind].Task(W)

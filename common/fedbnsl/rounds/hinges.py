@@ -25,6 +25,9 @@ YIELDS = Yields.GRAPH
 KNOTS = (-1.5, -0.75, 0.0, 0.75, 1.5)
 """Where the hinges are, in the column's scale from the site's mean."""
 
+FEWEST_ROWS = 100
+"""Of all sites together: fewer tell no curves."""
+
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):

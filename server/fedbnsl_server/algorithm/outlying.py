@@ -17,7 +17,6 @@ More than `_MOST` of the values are no errors but a population of their own, and
 import math
 
 import numpy as np
-from scipy.special import bdtr
 
 from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN
 from fedbnsl.protocol.sparse import Index, Matrix
@@ -46,6 +45,8 @@ def limit(bins: Index, counts: Index, n_values: float) -> float:
     if not bins.size:
         return math.inf
     within = np.concatenate([[0], np.cumsum(np.bincount(bins - FIRST_BIN, weights=counts))])
+
+    from scipy.special import bdtr  # here: it takes long to load, and a coordinator should listen at once
 
     def between(low: int, high: int) -> int:
         places = np.clip([low, high], 0, len(within) - 1)

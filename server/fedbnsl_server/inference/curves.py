@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl.rounds.hinges import KNOTS
-from fedbnsl_server.search.hinges import HingeMoments
+
+if TYPE_CHECKING:
+    from fedbnsl_server.search.hinges import HingeMoments  # it loads scipy
 
 # Where a curve begins and ends, in the column's scale from the site's mean.
 _ENDS = (-2.5, 2.5)
@@ -35,7 +36,9 @@ class Curves:
     effects: tuple[Effect, ...] = ()
 
 
-def effects_of(moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, scales: Matrix) -> Iterator[Effect]:
+def effects_of(
+    moments: "HingeMoments", dag: Mask, marks: Mask, n_samples: float, scales: Matrix, knots: Matrix
+) -> Iterator[Effect]:
     """Of every parent that bends, by regressions on all parents of a child; along an open edge from the end that does.
 
     Parameters
@@ -48,6 +51,8 @@ def effects_of(moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, 
         Records.
     scales
         (u,) units of the columns, in those of the tables.
+    knots
+        (k,) where the hinges are.
     """
     owner, base, first = moments.columns.variable_of, moments.base, moments.is_column
     bends, alone = np.bincount(base) > 1, np.bincount(owner[first]) == 1
@@ -59,7 +64,7 @@ def effects_of(moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, 
             inverse = np.linalg.inv(G + _RIDGE * np.diag(G.diagonal()))
             weights, own = inverse @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
-            z, rows = _basis(moments, source, parents[own])
+            z, rows = _basis(moments, source, parents[own], knots)
             squares = np.einsum("ij,jk,ik->i", rows, inverse[np.ix_(own, own)], rows) * variance
             yield Effect(
                 moments.columns.names[source],
@@ -70,9 +75,9 @@ def effects_of(moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, 
             )
 
 
-def _basis(moments: HingeMoments, source: int, parts: Index) -> tuple[Matrix, Matrix]:
+def _basis(moments: "HingeMoments", source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:
     """(P,) values of a column, and (P, k) of its parts there, less those at 0."""
-    z = np.array([_ENDS[0], *KNOTS, _ENDS[1]])
-    as_sent = np.column_stack([z, np.maximum(z[:, None] - KNOTS, 0.0) - np.maximum(-np.array(KNOTS), 0.0)])
+    z = np.array([_ENDS[0], *knots, _ENDS[1]])
+    as_sent = np.column_stack([z, np.maximum(z[:, None] - knots, 0.0) - np.maximum(-knots, 0.0)])
     of_source = np.flatnonzero(moments.sent == source)
     return z, np.asarray(as_sent @ moments.parts[np.ix_(parts, of_source)].T)

@@ -12,6 +12,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.rounds.hinges import FEWEST_ROWS
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
@@ -86,7 +87,7 @@ def assumption_checks(
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
-            *[(False, note("curves_not_searched", gaps=completion is not None))]
+            *[(False, _curves_not_searched(confidence, gaps=completion is not None))]
             * (plan.searches_curves and curves is None),
         ):
             (tested if is_tested else not_tested).append(one)
@@ -225,6 +226,11 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
             yield False, note("curves_of_pairs_untested", pairs=left)
     elif plan.look_for_curves and plan.no_curves_because in ("consensus", "groups"):
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
+
+
+def _curves_not_searched(confidence: Confidence, *, gaps: bool) -> Note:
+    few = confidence.n_samples < FEWEST_ROWS
+    return note("curves_not_searched", few=few, gaps=gaps and not few, many=not (few or gaps))
 
 
 def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]], *, gaps: bool) -> Iterator[Note]:

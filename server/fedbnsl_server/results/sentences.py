@@ -224,8 +224,8 @@ _CHECKS: Mapping[str, str] = {
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
-    "curves_not_searched": "whether a graph with curved effects is better: {gaps:?more than a fifth of the rows have a "
-    "missing value|there are too many numbers}",
+    "curves_not_searched": "whether a graph with curved effects is better: {few:?there are too few rows|}{gaps:?more "
+    "than a fifth of the rows have a missing value, or a site lacks variables|}{many:?there are too many numbers|}",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "

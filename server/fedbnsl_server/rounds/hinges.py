@@ -12,7 +12,7 @@ import numpy as np
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
-from fedbnsl.rounds.hinges import KNOTS, Answer, Task, n_columns, n_moments, with_hinges
+from fedbnsl.rounds.hinges import FEWEST_ROWS, KNOTS, Answer, Task, n_columns, n_moments, with_hinges
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.moments import Task as Pairs
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
@@ -42,7 +42,7 @@ _LEAST_COMPLETE = 0.8
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """Hinges of all numbers that the result is about; none where they are too many, or too few rows are complete."""
+    """Hinges of all numbers that the result is about; none where they are too many, or complete rows too few."""
     used = np.zeros(len(run.mask.allowed), dtype=bool)
     used[state.unused.kept(run.mask.columns)] = True
     linear = run.plan.has_shape(run.mask.columns, "linear")
@@ -50,7 +50,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     gaps, rows = state.completion, sum(run.n_samples.values())
     complete = gaps is None or (not gaps.lacks_columns and sum(gaps.complete_rows.values()) >= _LEAST_COMPLETE * rows)
     few = n_moments(Task(numbers), len(used)) <= MOST_HINGE_NUMBERS
-    return state, Task(numbers if complete and few else np.empty(0, dtype=np.int64))
+    return state, Task(numbers if complete and few and rows >= FEWEST_ROWS else np.empty(0, dtype=np.int64))
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -58,8 +58,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     d = len(run.mask.allowed)
     if answer.moments.size != n_moments(task, d):
         return f"has {answer.moments.size} moments of hinges; {n_moments(task, d)} were asked for"
-    if answer.n_rows > run.plan.max_rows:
-        return "has moments of more rows than a site may have"
+    if answer.n_rows > max(run.n_samples.values()):
+        return "has moments of hinges over more rows than the site has"
     size = np.sqrt(np.maximum(symmetric_of(answer.moments, n_columns(task, d)).diagonal(), 0.0))
     possible = np.abs(symmetric_of(answer.moments, len(size))) <= 1e-12 + (1.0 + 1e-5) * size[:, None] * size
     return (
@@ -69,12 +69,12 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph with hinges, if a number bends."""
-    if not task.columns.size:
+    rows = {site: answer.n_rows for site, answer in answers.items() if answer.n_rows > 1}
+    if not task.columns.size or not rows:
         return replace(state, squares={})
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
     base = np.append(np.arange(d), np.repeat(task.columns, len(KNOTS)))
     kept = np.flatnonzero(np.isin(base, used))
-    rows = {site: answer.n_rows for site, answer in answers.items() if answer.n_rows > 1}
     told = {site: symmetric_of(answers[site].moments, len(base))[np.ix_(kept, kept)] for site in rows}
     pooled = np.average(list(told.values()), axis=0, weights=list(rows.values()))
     columns = with_hinges(run.mask.columns, task.columns).over(kept)
@@ -180,7 +180,7 @@ def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: C
     marks = search.here.class_of(best.dag)
     left = np.zeros(len(run.mask.allowed))
     left[used] = best.residual_variance[columns] * scales**2
-    effects = tuple(effects_of(search.moments, best.dag, marks, search.accuracy.n_samples, scales))
+    effects = tuple(effects_of(search.moments, best.dag, marks, search.accuracy.n_samples, scales, np.array(KNOTS)))
     straight = search.over(columns)
     network = fitted(best.dag, straight.moments.S, straight.moments.columns)
     lines = FoundGraph(best.dag, network.weights, network.residual_variance, best.score)

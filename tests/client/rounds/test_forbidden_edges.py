@@ -25,7 +25,7 @@ PLAN = Plan.load("standard").with_dictionary(DICTIONARY, origin="here").with_set
 def begin(kind: str, content: Content) -> None:
     zero, X = SparseMatrix.zeros(3), np.zeros((30, 3))
     problem = LocalProblem(PLAN, X, PLAN.edge_mask(COLUMNS), Unaccounted(), lambda n: 0)
-    local_rounds(kind)(problem, SiteState(zero, zero)).begin(RoundTask(14, content, contributed=True), None)
+    local_rounds(kind)(problem, SiteState(zero, zero)).begin(RoundTask(15, content, contributed=True), None)
 
 
 def regression(*parents: int) -> Regressions:
@@ -35,7 +35,7 @@ def regression(*parents: int) -> Regressions:
 def graph(source: int, target: int) -> Curvature:
     edges = np.zeros((3, 3), dtype=bool)
     edges[source, target] = True
-    return Curvature(SparseMatrix.on_support(edges.astype(float), edges))
+    return Curvature(SparseMatrix.on_support(edges.astype(float), edges), np.empty(0, dtype=np.int64))
 
 
 def test_a_site_regresses_along_allowed_edges_alone() -> None:

@@ -77,7 +77,7 @@ def test_effects_and_their_errors_are_those_of_least_squares():
     chosen = moments.over(moments.with_hinges_of(np.array([True, False, False])))
     dag = CHAIN.copy()
     dag[0, 2] = True
-    (_, found) = effects_of(chosen, dag, dag, float(len(X)), np.array([2.0, 1.0, 5.0]))
+    (_, found) = effects_of(chosen, dag, dag, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
     assert (found.source, found.target) == ("a", "c")
     z = np.array(found.at) / 2.0
 
@@ -98,7 +98,7 @@ def test_an_open_edge_is_told_from_the_end_that_bends():
     _, moments = of_rows(table(np.square, "normal"))
     chosen = moments.over(moments.with_hinges_of(np.array([True, False, False])))
     reversed_ = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)  # a <- b -> c
-    (found,) = effects_of(chosen, reversed_, reversed_ | reversed_.T, 8000.0, np.ones(3))
+    (found,) = effects_of(chosen, reversed_, reversed_ | reversed_.T, 8000.0, np.ones(3), np.array(KNOTS))
     assert (found.source, found.target) == ("a", "b")
-    (same,) = effects_of(chosen, CHAIN, CHAIN, 8000.0, np.ones(3))
+    (same,) = effects_of(chosen, CHAIN, CHAIN, 8000.0, np.ones(3), np.array(KNOTS))
     np.testing.assert_allclose(found.change, same.change)

@@ -79,7 +79,7 @@ def test_rounds_have_their_kinds_and_moments_their_bytes(runs):
     lean = result_of(runs["lean"])
     assert [entry["kind"] for entry in lean["rounds"]] == ["admm"] * 5 + ["moments"]
     for of_site in lean["rounds"][-1]["bytes"].values():
-        assert 0 < of_site["up"]["formula"] <= 8 * 36
+        assert 0 < of_site["up"]["formula"] <= 2 * 8 * 36, "moments, and as many products of squares"
         assert of_site["up"]["formula"] % 8 == 0
 
 

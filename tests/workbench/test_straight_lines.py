@@ -48,6 +48,7 @@ def test_a_curve_that_no_line_shows_is_found_and_told(tmp_path: Path) -> None:
     }
     assert result["verdict"]["contradicted"] == []
     assert "effects of 'a' bend" in result["verdict"]["assumed"][0]
+    assert any("which of 'a' bend by themselves" in text for text in result["verdict"]["not_tested"])
     assert result["curves"]["variables"] == ["a"]
     assert result["curves"]["rows"] == sum(len(one.X) for one in data.values())
     effect = next(one for one in result["curves"]["effects"] if (one["source"], one["target"]) == ("a", "b"))

@@ -137,7 +137,8 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
     if plan.searches_curves:
         yield (
             "after the search it sends exact mean products of all columns and of how far numbers lie above "
-            f"{len(KNOTS)} fixed values, over its rows without a missing value, along with how many rows these are"
+            f"{len(KNOTS)} fixed values, also where it is one record, over its rows without a missing value, along "
+            "with how many these are"
         )
     if plan.looks_for_curves:
         yield (

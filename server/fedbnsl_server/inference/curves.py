@@ -61,7 +61,8 @@ def effects_of(
         for source in np.flatnonzero(first & bends[base] & marks[owner, c]).tolist():
             parents = np.flatnonzero(dag[owner, c] | (base == source))
             G, g = moments.S[np.ix_(parents, parents)], moments.S[parents, target]
-            inverse = np.linalg.inv(G + _RIDGE * np.diag(G.diagonal()))
+            size = np.where(G.diagonal() > 0.0, G.diagonal(), 1.0)  # a parent may be constant in complete rows
+            inverse = np.linalg.inv(G + _RIDGE * np.diag(size))
             weights, own = inverse @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
             z, rows = _basis(moments, source, parents[own], knots)

@@ -76,6 +76,7 @@ def assumption_checks(
     tested: list[Note] = []
     not_tested: list[Note] = []
     functions: list[list[str]] = []
+    bent: list[str] = curves["variables"] if curves else []
     by_counts = plan.counted and completion is None and not withheld
     if confidence is not None:
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
@@ -87,6 +88,7 @@ def assumption_checks(
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
+            *[(False, note("inherited_bends", names=bent))] * bool(bent),
             *[(False, _curves_not_searched(confidence, gaps=completion is not None))]
             * (plan.searches_curves and curves is None),
         ):
@@ -109,7 +111,7 @@ def assumption_checks(
                 confidence,
                 by_counts=by_counts,
                 withheld=withheld,
-                bent=[] if curves is None else curves["variables"],
+                bent=bent,
             ),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],

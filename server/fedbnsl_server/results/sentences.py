@@ -167,7 +167,8 @@ UNUSED: Mapping[str, str] = {
 _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
     "bent": "effects of {names:quoted 8} bend (`curves` in result.json), so that their weights and effects are those "
-    "of straight lines through curves; all other effects are linear, effects add up, noise is Gaussian, and no common "
+    "of straight lines through curves, with intervals that may be too short; "
+    "all other effects are linear, effects add up, noise is Gaussian, and no common "
     "cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "
     "counted, so that probabilities are in tables (`categories` in result.json), and weights, intervals and effects "
@@ -225,7 +226,10 @@ _CHECKS: Mapping[str, str] = {
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "curves_not_searched": "whether a graph with curved effects is better: {few:?there are too few rows|}{gaps:?more "
-    "than a fifth of the rows have a missing value, or a site lacks variables|}{many:?there are too many numbers|}",
+    "than a fifth of the rows have a missing value, or a site lacks variables|}{many:?there are too "
+    "many numbers, or none that may bend|}",
+    "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
+    "edges at such a variable may be false",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "

@@ -70,7 +70,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph with hinges, if a number bends."""
     rows = {site: answer.n_rows for site, answer in answers.items() if answer.n_rows > 1}
-    if not task.columns.size or not rows:
+    least = max(FEWEST_ROWS, _LEAST_COMPLETE * sum(run.rows(answers)))
+    if not task.columns.size or sum(rows.values()) < least:
         return replace(state, squares={})
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)
     base = np.append(np.arange(d), np.repeat(task.columns, len(KNOTS)))
@@ -164,9 +165,10 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
     """
     bent, search = np.zeros_like(curved), None
     for _ in range(_MOST_SEARCHES):
-        before, bent = bent, everything.moments.bent(dag, bent | curved, everything.accuracy.counted)
-        if (bent == before).all() or everything.run.progress.is_enough:
+        found = everything.moments.bent(dag, bent | curved, everything.accuracy.counted)
+        if (found == bent).all() or everything.run.progress.is_enough:
             break
+        bent = found
         search = everything.over(everything.moments.with_hinges_of(bent))
         dag = search.found.dag
     return bent, search

@@ -72,6 +72,17 @@ def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -
     assert graphs[:2] == graphs[2:]
 
 
+def test_what_a_curve_has_made_skewed_makes_no_edge_beyond_its_cause(tmp_path: Path) -> None:
+    rng, data = np.random.default_rng(0), {}
+    for site in ("x", "y", "z"):
+        a = rng.normal(size=600)
+        b = np.square(a) + rng.normal(size=600)
+        data[site] = Dataset(("a", "b", "c"), np.column_stack([a, b, b + 0.7 * rng.normal(size=600)]))
+    result = simulate(PLAN, data, tmp_path / "run")
+    assert {frozenset((one["source"], one["target"])) for one in result["edges"]} == {frozenset("ab"), frozenset("bc")}
+    assert "a" in result["curves"]["variables"]
+
+
 @pytest.mark.parametrize(("shape", "curve", "bent"), [("linear", np.square, []), ("curved", lambda a: 2.0 * a, ["a"])])
 def test_the_dictionary_may_say_what_bends(tmp_path: Path, shape: str, curve: Any, bent: list[str]) -> None:
     plan = PLAN.with_settings(dictionary={"a": {"shape": shape}, "b": {}, "c": {}, "d": {}})

@@ -129,7 +129,8 @@ class _Search:
     def again(self) -> ClassSearch:
         """With the penalty that fits the rows."""
         rows = np.array(list(self.rows.values()), dtype=np.float64)
-        return class_search(self.told, rows, self.accuracy, self.pairs, self.here)
+        found = class_search(self.told, rows, self.accuracy, self.pairs, self.here)
+        return replace(found, lines=self.moments.is_column)
 
     @cached_property
     def found(self) -> FoundGraph:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbnsl.graphs.family_moments import needed_moments
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import Accuracy
+from fedbnsl_server.search.fitted_network import Accuracy, inverse
 from fedbnsl_server.search.graph_search import RIDGE, FoundGraph, without_small
 from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.progress import UNWATCHED, Progress
@@ -58,6 +59,8 @@ class ClassProblem:
     seed: int  # of the search
     judged: Matrix | None = None  # (d, d) moments in which `scores` compares graphs; None: S.
     n_samples: float = math.inf  # rows that the moments come from: few rows allow few parents
+    # (d,) columns that an edge must explain at one of its ends; the others say how a variable bends. None: all of them
+    lines: Mask | None = None
 
     def found(
         self,
@@ -80,6 +83,7 @@ class ClassProblem:
         )
         families = self._families(dag)
         score = self._score(families, dag)
+        dag = self._explaining(dag, space)
         dag, weights = without_small(families, dag, space, threshold=self.threshold, share=1.0)
         return FoundGraph(dag, weights, families.column_variances(dag)[0], score)
 
@@ -87,6 +91,44 @@ class ClassProblem:
         """(K,) of several (V, V) DAGs of candidates."""
         families = self._families(np.logical_or.reduce(dags), self.judged)
         return np.array([self._score(families, dag) for dag in dags])
+
+    def _explaining(self, dag: Mask, space: Space) -> Mask:
+        """Without edges, the least first, that only tell how one end bends by how the other does.
+
+        What a curve has made skewed bends in its other neighbours, too: then its causes say more of how these bend, and
+        nothing of themselves.
+        """
+        if self.lines is None or self.lines.all():
+            return dag
+        bends = np.bincount(space.columns.variable_of[~self.lines], minlength=len(dag)) > 0
+        dag = dag.copy()
+        while True:
+            asked = np.argwhere(dag & ~space.required & (bends[:, None] | bends)).tolist()
+            gains = [self._gain_of_lines(a, c, dag, space.columns) for a, c in asked]
+            if not gains or min(gains) > 0.0:
+                return dag
+            dag[tuple(asked[int(np.argmin(gains))])] = False
+
+    def _gain_of_lines(self, a: int, c: int, dag: Mask, columns: Columns) -> float:
+        """What an edge adds to the log-likelihood of the lines at one of its ends, or the other, beyond its penalty."""
+        members, lines = columns.members(), np.ones(len(self.S), dtype=bool) if self.lines is None else self.lines
+        others = np.isin(columns.variable_of, np.flatnonzero(dag[:, c] & (np.arange(len(dag)) != a)))
+        gains: list[float] = []
+        for source, target in ((a, c), (c, a)):
+            own = members[target][lines[members[target]]]
+            less, more = np.flatnonzero(others), np.union1d(np.flatnonzero(others), members[source])
+            ratio = self._left(own, less) / self._left(own, more)
+            cost = self.penalty * len(own) * len(members[source])
+            gains.append(0.5 * float(np.log(np.maximum(ratio, 1.0)).sum()) - cost)
+        return max(gains)
+
+    def _left(self, asked: Index, given: Index) -> Matrix:
+        """(k,) of what some columns have, what others leave, as a share."""
+        S = self._moments
+        cross = S[np.ix_(given, asked)]
+        left = S.diagonal()[asked] - np.einsum("ik,ij,jk->k", cross, inverse(S[np.ix_(given, given)]), cross)
+        size = S.diagonal()[asked]
+        return np.maximum(np.divide(left, size, out=np.ones(len(asked)), where=size > 0.0), RIDGE)
 
     def _score(self, families: "Families", dag: Mask) -> float:
         return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)
@@ -114,6 +156,7 @@ class ClassSearch:
     penalty: float
     threshold: float
     seed: int
+    lines: Mask | None = None  # as in `ClassProblem`
 
     def found(self, S: Matrix, *, progress: Progress = UNWATCHED) -> FoundGraph:
         """The best graph for the (d, d) moments of the run."""
@@ -124,7 +167,16 @@ class ClassSearch:
         """The same question to other moments, with a penalty for as many records as they have; see `Search`."""
         counted = accuracy.counted
         penalty = self.penalty * self.n_samples / counted
-        return ClassProblem(moments, self.candidates, self.mask, penalty, self.threshold, self.seed, n_samples=counted)
+        return ClassProblem(
+            moments,
+            self.candidates,
+            self.mask,
+            penalty,
+            self.threshold,
+            self.seed,
+            n_samples=counted,
+            lines=self.lines,
+        )
 
 
 def edge_penalty(

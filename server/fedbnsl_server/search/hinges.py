@@ -1,8 +1,8 @@
 """Which numbers have effects that bend, from second moments of columns and of their hinges.
 
 A number bends if its hinges explain more of what parents and a straight line leave of another variable than the
-extended BIC asks for, and more than chance of heavy tails. Then they are in one block with it: see `search.score`. A
-block changes a score less than twice by itself, so hinges come to those numbers alone.
+extended BIC asks for, and LEAST_SHARE of it. Then they are in one block with it: see `search.score`. Hinges of all
+numbers would cost tables of straight lines false edges.
 """
 
 import math

@@ -219,6 +219,7 @@ def test_hinges_of_levels_are_refused() -> None:
         (lambda answer: replace(answer, n_rows=601), "more rows"),
         (lambda answer: replace(answer, moments=answer.moments * np.where(np.arange(45) == 1, 9.0, 1.0)), "cannot be"),
         (lambda answer: replace(answer, moments=-answer.moments), "cannot be"),
+        (lambda answer: replace(answer, moments=np.where(answer.moments == 0.5, -0.9, answer.moments)), "cannot be"),
     ],
 )
 def test_moments_of_hinges_that_no_rows_have_are_refused(change: Any, words: str) -> None:

@@ -5,6 +5,9 @@ import numpy as np
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 
+# Of a column's mean square: what is left of one that has the same value in all rows.
+_ROUNDING = 1e-12
+
 
 def with_hinges(Z: Matrix, columns: Index, knots: Matrix) -> Matrix:
     """(n, d + k m) rows of Z, and column by column their hinges; NaN where a value is missing."""
@@ -32,4 +35,7 @@ def hinge_moments(X: Matrix, centre: Matrix, scale: Matrix, columns: Index, knot
 
     total = sum_over_rows(X, sums)
     found = total / max(total[0, 0], 1.0)
-    return int(total[0, 0]), np.asarray(found[1:, 1:] - np.outer(found[0, 1:], found[0, 1:]))
+    S = found[1:, 1:] - np.outer(found[0, 1:], found[0, 1:])
+    flat = S.diagonal() <= _ROUNDING * found.diagonal()[1:]
+    S[flat] = S[:, flat] = 0.0
+    return int(total[0, 0]), np.asarray(S)

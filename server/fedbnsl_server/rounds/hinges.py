@@ -3,6 +3,7 @@
 Where none bends, the graph of straight lines stays as it is.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,6 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
 from fedbnsl.rounds.hinges import FEWEST_ROWS, KNOTS, Answer, Task, n_columns, n_moments, with_hinges
-from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.moments import Task as Pairs
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import present_weights
@@ -23,6 +23,7 @@ from fedbnsl_server.inference.curves import Curves, effects_of
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
     among_rivals,
+    are_moments,
     class_search,
     cost_of_knowledge,
     in_units,
@@ -39,6 +40,8 @@ from fedbnsl_server.search.squared_residuals import SquaredResiduals
 _MOST_SEARCHES = 3
 # Rows without a missing value, of all rows: with fewer, these rows may be unlike the others.
 _LEAST_COMPLETE = 0.8
+# Of eigenvalues of correlations of columns, in single precision.
+_ROUNDING = 1e-4
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -60,11 +63,12 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has {answer.moments.size} moments of hinges; {n_moments(task, d)} were asked for"
     if answer.n_rows > max(run.n_samples.values()):
         return "has moments of hinges over more rows than the site has"
-    size = np.sqrt(np.maximum(symmetric_of(answer.moments, n_columns(task, d)).diagonal(), 0.0))
-    possible = np.abs(symmetric_of(answer.moments, len(size))) <= 1e-12 + (1.0 + 1e-5) * size[:, None] * size
-    return (
-        "" if possible.all() and (size**2 <= LARGEST).all() else "has numbers that cannot be second moments of hinges"
-    )
+    S = symmetric_of(answer.moments, n_columns(task, d))
+    possible = are_moments(S, constant_columns=True, least=math.ulp(0.0))
+    if possible and S.size:  # each pair may be possible, and all together not
+        size = np.sqrt(np.where(S.diagonal() > 0.0, S.diagonal(), 1.0))
+        possible = bool(np.linalg.eigvalsh(S / size / size[:, None])[0] > -_ROUNDING)
+    return "" if possible else "has numbers that cannot be second moments of hinges"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -202,5 +206,5 @@ def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: C
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:
-    """Nothing: the moments before were compared."""
+    """Nothing: moments of lines were compared before, and those of hinges vary too much with the tails of a column."""
     return []

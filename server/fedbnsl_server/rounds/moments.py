@@ -81,7 +81,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     # In pooled units, a column may be far smaller at one site than at another.
     least = LEAST_SQUARE if run.plan.preparation is None else math.ulp(0.0)
     S = symmetric(answer.moments, needed)
-    if not _are_moments(S, constant_columns=levels, least=least):
+    if not are_moments(S, constant_columns=levels, least=least):
         return "has numbers that cannot be second moments"
     if answer.squares.size != (0 if task.residuals is None else needed.sum()):
         return f"has {answer.squares.size} products of squares where {needed.sum()} or none were asked for"
@@ -508,7 +508,7 @@ def _needed(task: Task, run: Run) -> Mask:
     return asked_moments(task.neighbours.support(), run.mask)
 
 
-def _are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:
+def are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:
     """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
 
     Sizes of raw columns are bounded, so that no weight between two variables is beyond float32: it is at most a ratio

@@ -128,7 +128,7 @@ class ClassProblem:
         cross = S[np.ix_(given, asked)]
         left = S.diagonal()[asked] - np.einsum("ik,ij,jk->k", cross, inverse(S[np.ix_(given, given)]), cross)
         size = S.diagonal()[asked]
-        return np.maximum(np.divide(left, size, out=np.ones(len(asked)), where=size > 0.0), RIDGE)
+        return np.asarray(np.maximum(np.divide(left, size, out=np.ones(len(asked)), where=size > 0.0), RIDGE))
 
     def _score(self, families: "Families", dag: Mask) -> float:
         return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)

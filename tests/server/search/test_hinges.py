@@ -40,6 +40,14 @@ def test_the_moments_are_those_of_the_complete_rows():
     np.testing.assert_allclose(S, np.cov(rows.T, bias=True), atol=1e-12)
 
 
+def test_a_column_of_one_value_has_no_moments_but_zeros():
+    X = np.column_stack([np.full(50, 0.1), np.arange(50.0)])
+    _, S = hinge_moments(X, np.array([0.1 - 1e-17, 3.0]), np.array([0.3, 7.0]), np.array([0]), np.array([-0.1, 1.0]))
+    assert not S[[0, 2, 3]].any()
+    assert not S[:, [0, 2, 3]].any()
+    assert S[1, 1] > 0.0
+
+
 def test_parts_are_uncorrelated_with_their_column_and_each_other_and_span_the_same():
     _, moments = of_rows(table(np.square, "normal"))
     for c in range(3):

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-
-if TYPE_CHECKING:
-    from fedbnsl_server.search.hinges import HingeMoments  # it loads scipy
+from fedbnsl_server.search.fitted_network import inverse
+from fedbnsl_server.search.hinges import HingeMoments
 
 # Where a curve begins and ends, in the column's scale from the site's mean.
 _ENDS = (-2.5, 2.5)
-_RIDGE = 1e-9
 
 
 class Effect(NamedTuple):
@@ -30,14 +28,14 @@ class Effect(NamedTuple):
 class Curves:
     """What was looked at, and what bends."""
 
-    n_rows: int  # in all, without a missing value; too few of all rows: nothing was searched
+    n_rows: int  # in all, without a missing value
     columns: Index  # of the run, ascending, which have hinges in the graph; none: the other numbers are empty
     residual_variance: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) in squared units of the tables
     effects: tuple[Effect, ...] = ()
 
 
 def effects_of(
-    moments: "HingeMoments", dag: Mask, marks: Mask, n_samples: float, scales: Matrix, knots: Matrix
+    moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, scales: Matrix, knots: Matrix
 ) -> Iterator[Effect]:
     """Of every parent that bends, by regressions on all parents of a child; along an open edge from the end that does.
 
@@ -61,12 +59,11 @@ def effects_of(
         for source in np.flatnonzero(first & bends[base] & marks[owner, c]).tolist():
             parents = np.flatnonzero(dag[owner, c] | (base == source))
             G, g = moments.S[np.ix_(parents, parents)], moments.S[parents, target]
-            size = np.where(G.diagonal() > 0.0, G.diagonal(), 1.0)  # a parent may be constant in complete rows
-            inverse = np.linalg.inv(G + _RIDGE * np.diag(size))
-            weights, own = inverse @ g, base[parents] == source
+            H = inverse(G)
+            weights, own = H @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
             z, rows = _basis(moments, source, parents[own], knots)
-            squares = np.einsum("ij,jk,ik->i", rows, inverse[np.ix_(own, own)], rows) * variance
+            squares = np.einsum("ij,jk,ik->i", rows, H[np.ix_(own, own)], rows) * variance
             yield Effect(
                 moments.columns.names[source],
                 moments.columns.names[target],
@@ -76,7 +73,7 @@ def effects_of(
             )
 
 
-def _basis(moments: "HingeMoments", source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:
+def _basis(moments: HingeMoments, source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:
     """(P,) values of a column, and (P, k) of its parts there, less those at 0."""
     z = np.array([_ENDS[0], *knots, _ENDS[1]])
     as_sent = np.column_stack([z, np.maximum(z[:, None] - knots, 0.0) - np.maximum(-knots, 0.0)])

@@ -13,13 +13,13 @@ import numpy as np
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.score import extended_penalty
 
 LEAST_SHARE = 0.01
 """Of what a straight line leaves of a variable; with less, hinges stay out."""
 # Of a hinge's variance: what lines and hinges before it leave. Less is rounding, as for columns of few values.
 _OWN = 1e-5
-_RIDGE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +100,7 @@ class HingeMoments:
         asked = np.append(parts, target)
         G = self.S[np.ix_(given, given)]
         cross = self.S[np.ix_(given, asked)]
-        size = np.where(G.diagonal() > 0.0, G.diagonal(), 1.0)
-        left = self.S[np.ix_(asked, asked)] - cross.T @ np.linalg.solve(G + _RIDGE * np.diag(size), cross)
+        left = self.S[np.ix_(asked, asked)] - cross.T @ inverse(G) @ cross
         G, g, v = left[:-1, :-1], left[:-1, -1], left[-1, -1]
         if v <= _OWN * self.S[target, target]:
             return 0.0

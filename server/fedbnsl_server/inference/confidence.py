@@ -150,7 +150,7 @@ class Confidence:
         )
 
     def over(self, kept: Index) -> "Confidence":
-        """Of some columns, ascending, of which every variable has at least one, as if the others had no numbers."""
+        """Of some columns, ascending, of which every variable has at least one: `Evidence.lines`, or among these."""
         d, place = len(self.variance), np.full(len(self.variance), -1)
         place[kept] = np.arange(len(kept))
         left = np.ones(d, dtype=bool)
@@ -161,7 +161,6 @@ class Confidence:
             return np.asarray(place[pairs[(place[pairs] >= 0).all(axis=1)]]).reshape(-1, 2)
 
         both, odd_in = np.ix_(kept, kept), among(self.odd_in)
-        known = (place[self.unexplained] >= 0).all(axis=1)
         return replace(
             told,
             edges=place[told.edges],
@@ -171,9 +170,7 @@ class Confidence:
             if self.residual_correlation.size
             else np.empty((0, 0)),
             log_variance_error=self.log_variance_error[kept],
-            unexplained=among(self.unexplained),
-            unexplained_correlation=self.unexplained_correlation[known],
-            n_unexplained=int(known.sum()),
+            unexplained=place[self.unexplained],
             related=self.related[~self.related[:, left].any(axis=1)][:, kept],
             exact=self.exact[~self.related[:, left].any(axis=1)],
             differ_apart=among(self.differ_apart),
@@ -226,6 +223,8 @@ class Evidence:
     # (d,) variances of columns of zeros and ones, in squared units of the table; NaN: another column. None: all
     # are other columns.
     level_variance: Matrix | None = None
+    # (d,) columns that are asked for dependence without an edge; None: all
+    lines: Mask | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,6 +367,8 @@ def _unexplained(network: FittedNetwork, evidence: Evidence, columns: Columns) -
         R[network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
         R[:, network.residual_variance < SINGULAR * moments.diagonal()] = np.nan
     apart = np.triu(~(network.dag | network.dag.T | columns.within()) & np.isfinite(R), k=1)
+    if evidence.lines is not None:
+        apart &= evidence.lines[:, None] & evidence.lines
     i, j = np.nonzero(apart)
     p = holm(tails(R[i, j] / correlation_errors(network, moments, accuracy)[i, j]))
     order = np.argsort(-np.abs(R[i, j]), kind="stable")

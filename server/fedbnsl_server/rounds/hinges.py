@@ -20,6 +20,7 @@ from fedbnsl_server.algorithm.consensus_graph import present_weights
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
 from fedbnsl_server.inference.curves import Curves, effects_of
+from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
     among_rivals,
@@ -82,10 +83,12 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     kept = np.flatnonzero(np.isin(base, used))
     told = {site: symmetric_of(answers[site].moments, len(base))[np.ix_(kept, kept)] for site in rows}
     pooled = np.average(list(told.values()), axis=0, weights=list(rows.values()))
-    columns = with_hinges(run.mask.columns, task.columns).over(kept)
+    columns, lines = with_hinges(run.mask.columns, task.columns).over(kept), run.mask.columns.over(used)
+    if unused_columns(pooled[: len(used), : len(used)], lines).kept(lines).size < len(used):  # of complete rows
+        return replace(state, squares={})
     moments = HingeMoments.of(pooled, columns, np.searchsorted(used, base[kept]))
     everything = _Search(moments, {site: moments.of_site(S) for site, S in told.items()}, rows, run)
-    of_used, lines = over_columns(state, used), columns.over(np.arange(len(used)))
+    of_used = over_columns(state, used)
     curved = run.plan.has_shape(run.mask.columns, "curved")[used]
     bent, search = _bent(everything, lines.joined(present_weights(of_used) != 0.0), curved)
     curves = Curves(sum(rows.values()), used[bent])
@@ -160,7 +163,7 @@ class _Search:
         squares: Mapping[str, SquaredResiduals] = of_used.squares if columns.all() else dict[str, SquaredResiduals]()
         sites = {site: SiteMoments(one, self.accuracies[site], squares.get(site)) for site, one in self.told.items()}
         weights = [float(rows) for rows in self.rows.values()]
-        return Evidence(S, self.accuracy, sites=sites, weights=weights, level_variance=variance)
+        return Evidence(S, self.accuracy, sites=sites, weights=weights, level_variance=variance, lines=columns)
 
 
 def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search | None]:
@@ -168,9 +171,11 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
 
     `curved`: (u,) that do at any rate. No search where nothing bends.
     """
-    bent, search = np.zeros_like(curved), None
+    bent, search, known = np.zeros_like(curved), None, everything.run.mask.of_variables
     for _ in range(_MOST_SEARCHES):
-        found = everything.moments.bent(dag, bent | curved, everything.accuracy.counted)
+        found = everything.moments.bent(
+            dag, bent | curved, known.allowed | known.allowed.T, everything.accuracy.counted
+        )
         if (found == bent).all() or everything.run.progress.is_enough:
             break
         bent = found

@@ -68,13 +68,15 @@ class HingeMoments:
         """The columns, and the parts of those hinges whose (u,) column is bent, ascending."""
         return np.flatnonzero(self.is_column | bent[self.base])
 
-    def bent(self, dag: Mask, before: Mask, n_samples: float) -> Mask:
+    def bent(self, dag: Mask, before: Mask, possible: Mask, n_samples: float) -> Mask:
         """(u,) columns that bend: those of before, and those whose hinges explain a variable with a DAG's parents.
 
         Parameters
         ----------
         dag
             (V, V), found with the hinges of `before`.
+        possible
+            (V, V) symmetric: pairs that may have an edge.
         n_samples
             Records that count.
         """
@@ -88,7 +90,7 @@ class HingeMoments:
             c = int(owner[target])
             for column in ends[~found[ends]].tolist():
                 a = int(owner[column])
-                if a == c or below[c, a]:
+                if a == c or below[c, a] or not possible[a, c]:
                     continue
                 given = np.concatenate([members[v] for v in np.flatnonzero(dag[:, c] | (np.arange(V) == a))])
                 share = self.share(hinges[column], target, given)

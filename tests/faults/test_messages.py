@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,13 @@ from faults.wire_doors import DOORS
 from fedbnsl.errors import ProtocolError, SchemaMismatchError
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.channel import CALLS_AT_ONCE
-from fedbnsl.protocol.messages import JoinRequest
+from fedbnsl.protocol.messages import Content, Covariances, JoinRequest, RoundTask
+from fedbnsl.protocol.sparse import SparseMatrix
+from fedbnsl.rounds import completion as completion_rounds
+from fedbnsl.rounds import counts as counts_rounds
+from fedbnsl.rounds import hinges as hinges_rounds
+from fedbnsl.rounds import moments as moments_rounds
+from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.session import Session
 
@@ -98,6 +105,23 @@ def test_whatever_becomes_of_a_message_it_is_refused_or_valid(name: str) -> None
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_valid(data: bytes) -> None:
     wire_doors.knock(data)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        completion_rounds.Task(None),
+        completion_rounds.Task(Covariances(np.eye(wire_doors.D), np.zeros(wire_doors.D))),
+        counts_rounds.Task.of(((0,), (1, 2, 3))),
+        hinges_rounds.Task(np.array([1, 3])),
+        moments_rounds.Task(SparseMatrix.zeros(wire_doors.D)),
+        regressions_rounds.Task((regressions_rounds.Family((0,), (1, 2)),), np.zeros(2)),
+    ],
+    ids=lambda content: content.kind,
+)
+def test_tasks_of_other_kinds_come_in_at_the_same_door(content: Content) -> None:
+    task = codec.encode_task(RoundTask(1, content, contributed=True), value_type="float64")
+    assert wire_doors.enter("task", task.SerializeToString())
 
 
 @pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris, which has no wheel for this system")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
+from content_numbers import numbers_in
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.chunks import JoinedMessage
@@ -141,8 +142,8 @@ def enter(name: str, data: bytes) -> bool:
         assert all(name.strip() for name in value.variables)
     if isinstance(value, LocalUpdate | RoundTask):
         assert value.round >= 1
-        for part in vars(value.content).values():
-            assert isinstance(part, SparseMatrix | bytes) or np.isfinite(part).all()
+        for numbers in numbers_in(vars(value.content)):
+            assert np.isfinite(numbers).all()
     if isinstance(value, JoinRequest | LocalUpdate) and value.ledger is not None:
         assert (len(value.ledger.ledger_id), len(value.ledger.dataset), len(value.ledger.digest)) == (16, 16, 32)
     return True

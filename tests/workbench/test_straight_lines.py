@@ -10,7 +10,7 @@ import pytest
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask, Units
 from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
@@ -210,6 +210,17 @@ def test_hinges_of_levels_are_refused() -> None:
     site = Participant("x", Dataset(NAMES, X), plan)
     with pytest.raises(RemoteProtocolError, match="hinges of columns that hold levels"):
         site.handle(RoundTask(14, hinges_rounds.Task(np.array([0, 3])), contributed=False))
+
+
+@pytest.mark.parametrize(("rows", "least_cell", "sent"), [(300, 0, 300), (300, 5, 300), (300, 150, 0), (19, 0, 0)])
+def test_a_site_keeps_hinges_of_few_rows_to_itself(rows: int, least_cell: int, sent: int) -> None:
+    X = tables(np.square)["x"].X[:rows]
+    site = Participant("x", Dataset(NAMES, X), PLAN, least_cell=least_cell)
+    units = Units(np.empty(0), X.std(axis=0), np.empty(0))
+    told = site.handle(RoundTask(14, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)).content
+    assert isinstance(told, hinges_rounds.Answer)
+    assert told.n_rows == sent
+    assert bool(told.moments.any()) == bool(sent)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,19 @@ def with_hinges(Z: Matrix, columns: Index, knots: Matrix) -> Matrix:
     return np.hstack([Z, *(np.maximum(Z[:, [c]] - knots, 0.0) for c in columns.tolist())])
 
 
+def fewest_beyond(X: Matrix, centre: Matrix, scale: Matrix, columns: Index, knots: Matrix) -> int:
+    """The least number above 0 of complete rows on one side of a knot; see `hinge_moments`."""
+
+    def counts(block: Matrix) -> Matrix:
+        complete = block[~np.isnan(block).any(axis=1)]
+        z = ((complete - centre) / scale)[:, columns]
+        above = (z[:, :, None] > knots).sum(axis=0).ravel()
+        return np.asarray([above, len(z) - above], dtype=np.float64)
+
+    found = sum_over_rows(X, counts)
+    return int(found[found > 0.0].min(initial=np.inf)) if (found > 0.0).any() else 0
+
+
 def hinge_moments(X: Matrix, centre: Matrix, scale: Matrix, columns: Index, knots: Matrix) -> tuple[int, Matrix]:
     """Rows without a missing value, and over them (D, D) of the columns and the hinges, all about their means.
 

@@ -10,8 +10,11 @@ from fedbnsl.protocol.messages import LocalUpdate, RoundTask
 from fedbnsl.protocol.sparse import upper
 from fedbnsl.rounds.hinges import KNOTS, Answer, Task
 from fedbnsl_client.data.preparation import prepared
-from fedbnsl_client.losses.hinges import hinge_moments
+from fedbnsl_client.losses.hinges import fewest_beyond, hinge_moments
 from fedbnsl_client.rounds.kinds import LocalRounds
+
+# Complete rows of a site: sums over fewer come near to the rows themselves.
+_FEWEST_ROWS = 20
 
 
 class Rounds(LocalRounds):
@@ -24,10 +27,16 @@ class Rounds(LocalRounds):
             raise RemoteProtocolError(f"the task of round {task.round} asks for hinges of columns that hold levels")
 
     def answer(self, task: RoundTask) -> Answer:
-        """Those of the columns that the task names."""
+        """Those of the columns that the task names; of no row where too few are complete, or `least_cell` forbids it.
+
+        Where one row alone is beyond a knot, the products of its hinge tell all values of the row.
+        """
         problem, columns = self.problem, cast(Task, task.content).columns
         if not columns.size or problem.plan.preparation is None:
             return Answer(0, np.empty(0))
         by = prepared(problem.X, problem.plan.preparation, problem.units)
-        n_rows, found = hinge_moments(problem.X, by.centre, by.scale, columns, np.array(KNOTS))
+        asked = problem.X, by.centre, by.scale, columns, np.array(KNOTS)
+        n_rows, found = hinge_moments(*asked)
+        if n_rows < _FEWEST_ROWS or (problem.least_cell > 1 and fewest_beyond(*asked) < problem.least_cell):
+            n_rows, found = 0, np.zeros_like(found)
         return Answer(n_rows, as_sent(upper(found), problem.plan.value_type))

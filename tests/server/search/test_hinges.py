@@ -5,7 +5,7 @@ import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.rounds.hinges import KNOTS, with_hinges
-from fedbnsl_client.losses.hinges import hinge_moments
+from fedbnsl_client.losses.hinges import fewest_beyond, hinge_moments
 from fedbnsl_server.inference.curves import effects_of
 from fedbnsl_server.search.hinges import HingeMoments
 
@@ -38,6 +38,20 @@ def test_the_moments_are_those_of_the_complete_rows():
     rows = np.column_stack([z, np.maximum(z[:, 2], 0.0), np.maximum(z[:, 2] - 1.0, 0.0)])
     assert n == len(z)
     np.testing.assert_allclose(S, np.cov(rows.T, bias=True), atol=1e-12)
+
+
+def test_the_fewest_rows_on_a_side_of_a_knot_are_counted_among_complete_rows():
+    X = np.column_stack([[0.0, 0.0, 1.0, 1.0, 9.0, 9.0, 9.0, 20.0], np.zeros(8)])
+
+    def fewest(X, knots):
+        return fewest_beyond(X, np.zeros(2), np.ones(2), np.array([0]), np.array(knots))
+
+    assert fewest(X, [0.5]) == 2
+    assert fewest(X, [0.5, 5.0]) == 2
+    assert fewest(X, [15.0]) == 1
+    assert fewest(X, [50.0]) == 8, "where nobody is beyond, nothing is told"
+    X[-1, 1] = np.nan
+    assert fewest(X, [15.0]) == 7
 
 
 def test_a_column_of_one_value_has_no_moments_but_zeros():

@@ -59,6 +59,44 @@ def test_a_curve_that_no_line_shows_is_found_and_told(tmp_path: Path) -> None:
     assert ((error > 0.0) & (error < 2.0))[middle & (at != 0.0)].all()
 
 
+def test_curves_and_lines_are_those_of_all_rows_also_of_unlike_sites(tmp_path: Path) -> None:
+    """Knots are in pooled units from own means, sites count as their rows, and numbers are in the tables' units."""
+    rng, data = np.random.default_rng(8), {}
+    for site, n, sd, shift in (("x", 200, 0.6, 5.0), ("y", 1800, 1.4, -3.0)):
+        a = sd * rng.normal(size=n)
+        b = np.square(a) + rng.normal(size=n)
+        d = rng.normal(size=n)
+        X = np.column_stack([a + shift, 10.0 * b, b - d + rng.normal(size=n), d])
+        data[site] = Dataset(NAMES, X)
+    plan = PLAN.with_settings(n_participants=2, knowledge={"required": [["a", "b"]]})
+    result = simulate(plan, data, tmp_path / "run")
+    own = [one.X - one.X.mean(axis=0) for one in data.values()]
+    rows = np.concatenate(own)
+    unit = float(np.sqrt(np.mean(rows[:, 0] ** 2)))
+
+    def basis(a: Matrix) -> Matrix:
+        return np.column_stack([a / unit, *(np.maximum(a / unit - s, 0.0) for s in hinges_rounds.KNOTS)])
+
+    design = np.concatenate([basis(X[:, 0]) - basis(X[:, 0]).mean(axis=0) for X in own])
+    weights = np.linalg.lstsq(design, rows[:, 1], rcond=None)[0]
+    effect = next(one for one in result["curves"]["effects"] if (one["source"], one["target"]) == ("a", "b"))
+    change = (basis(np.array(effect["at"])) - basis(np.zeros(1))) @ weights
+    np.testing.assert_allclose(effect["change"], change, atol=1e-3 * np.abs(change).max())
+    left = float(np.mean((rows[:, 1] - design @ weights) ** 2))
+    assert result["fit"]["b"]["residual_variance"] == pytest.approx(left, rel=0.02)
+    edge = next(one for one in result["edges"] if (one["source"], one["target"]) == ("a", "b"))
+    assert edge["weight"] == pytest.approx(rows[:, 0] @ rows[:, 1] / (rows[:, 0] @ rows[:, 0]), abs=2e-3)
+    about = rows[:, 1] - edge["weight"] * rows[:, 0]
+    white = np.sqrt((rows[:, 0] ** 2 * about**2).sum()) / (rows[:, 0] @ rows[:, 0])
+    low, high = edge["interval"]
+    assert 0.9 * white < (high - low) / (2.0 * 1.96) < 1.5 * white
+    for X, (slope, error) in zip(own, edge["sites"]["estimates"].values(), strict=True):
+        square = X[:, 0] @ X[:, 0]
+        assert slope == pytest.approx(X[:, 0] @ X[:, 1] / square, abs=2e-3)
+        white = np.sqrt((X[:, 0] ** 2 * (X[:, 1] - slope * X[:, 0]) ** 2).sum()) / square
+        assert error > 0.9 * white, "the scatter about a line through a curve is uneven: errors are White's"
+
+
 def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -> None:
     data = tables(lambda a: np.where(a > 0.5, 2.0, 0.0) + np.sin(2.0 * a))
     other = {

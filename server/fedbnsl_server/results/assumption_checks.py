@@ -129,7 +129,8 @@ def assumption_checks(
 def _assumed(
     plan: Plan, confidence: Confidence | None, *, by_counts: bool, withheld: bool, bent: Sequence[str]
 ) -> Iterator[Note]:
-    yield note("by_counts") if by_counts else note("bent", names=bent) if bent else note("linear_gaussian")
+    short = confidence is None or len(confidence.sites) < 2  # what several sites tell of uneven scatter is allowed for
+    yield note("by_counts") if by_counts else note("bent", names=bent, short=short) if bent else note("linear_gaussian")
     if plan.counted and not by_counts:
         yield note("withheld_not_counted" if withheld else "gaps_not_counted")
     if plan.not_counted:

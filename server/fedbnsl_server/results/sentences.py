@@ -167,7 +167,7 @@ UNUSED: Mapping[str, str] = {
 _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
     "bent": "effects of {names:quoted 8} bend (`curves` in result.json), so that their weights and effects are those "
-    "of straight lines through curves, with intervals that may be too short; "
+    "of straight lines through curves{short:?, with intervals that may be too short|}; "
     "all other effects are linear, effects add up, noise is Gaussian, and no common "
     "cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "

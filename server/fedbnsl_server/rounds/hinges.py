@@ -204,10 +204,17 @@ def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: C
         state,
         refitted=None if found.refitted is None else found.refitted.among(used, len(variance)),
         residual_variance=variance,
-        confidence=tests.over(columns).with_lines_of(errors),
+        confidence=tests.over(columns).with_lines_of(_uneven(errors, search.rows)),
         squares={},
         curves=replace(curves, residual_variance=left, effects=effects),
     )
+
+
+def _uneven(lines: Confidence, rows: Mapping[str, int]) -> Confidence:
+    """With errors that allow for the uneven scatter about lines through curves, as those of the sites do."""
+    shares = np.array([rows[site] for site in lines.sites], dtype=np.float64)[:, None] / sum(rows.values())
+    of_sites = np.sqrt(((shares * lines.site_error) ** 2).sum(axis=0)) if lines.sites else 0.0
+    return replace(lines, standard_error=np.fmax(lines.standard_error, of_sites))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

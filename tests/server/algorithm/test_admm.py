@@ -1,7 +1,7 @@
 """Algorithm 1 at the coordinator: h, the global step, the state; and both sides' duals, bit for bit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.acyclicity import acyclicity
-from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, initial_state
+from fedbnsl_server.algorithm.admm import AdmmState, acyclicity_coefficients, initial_state, without
 from fedbnsl_server.algorithm.global_step import Terms, global_step
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.run import round_loop
+from fedbnsl_server.search.squared_residuals import SquaredResiduals
 from one_round import advance
 from oracles import finite_difference, literal_acyclicity, literal_pgcd
 
@@ -677,3 +678,9 @@ def test_a_snapshot_is_taken_over_as_it_is() -> None:
     answer = participant.handle(RoundTask(5, admm_rounds.Task(SparseMatrix.zeros(D)), contributed=True))
     assert (answer.content.weights.to_dense() != B.to_dense()).sum() == 1  # one step from B, not from zero
     assert participant._rounds["admm"]._beta == beta  # advanced already by the coordinator
+
+
+def test_nothing_of_a_site_that_was_taken_out_is_left_for_curves() -> None:
+    squares = {site: SquaredResiduals(np.eye(2), np.ones((2, 2))) for site in ("x", "y")}
+    state = replace(initial_state(2, ["x", "y"]), squares=squares)
+    assert list(without(state, ["y"]).squares) == ["x"]

@@ -62,8 +62,8 @@ def test_a_run_whose_coordinator_is_killed_again_and_again_ends_with_the_same_ra
         assert coordinate_until(window.format(t=t), PLAN, out, sites.address) == 9, (t, window)
     result = sites.coordinate(PLAN, out)
     assert_same_run(out, undisturbed)
-    assert result["ratios"] == read_result(undisturbed)["ratios"]
-    assert any(one["estimates"] for one in result["ratios"])
+    assert result["regressions"] == read_result(undisturbed)["regressions"]
+    assert any(one["estimates"] for one in result["regressions"])
 
 
 def test_a_site_that_begins_anew_in_every_round_gives_the_same_ratios(
@@ -77,7 +77,7 @@ def test_a_site_that_begins_anew_in_every_round_gives_the_same_ratios(
     assert len(crashes.deaths) == 2 * n_rounds - 1
     assert all(len(versions) == 1 for versions in crashes.sent.values())
     assert_same_run(tmp_path / "run", undisturbed)
-    assert read_result(tmp_path / "run")["ratios"] == read_result(undisturbed)["ratios"]
+    assert read_result(tmp_path / "run")["regressions"] == read_result(undisturbed)["regressions"]
 
 
 def test_columns_without_a_dictionary_have_no_rounds_of_regressions(whole: dict[str, Dataset], tmp_path: Path) -> None:

@@ -261,8 +261,8 @@ def test_tables_that_are_withheld_beside_the_graph_are_said_and_never_counted(
 def test_sums_of_a_regression_are_withheld_with_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = [table(600, seed) for seed in range(3)]
     result = with_a_withholding_site(tables, tmp_path / "kept", 400, monkeypatch)
-    assert result["ratios"]
-    for one in result["ratios"]:
+    assert result["regressions"]
+    for one in result["regressions"]:
         assert one["rows"] == 1200
         assert any("rests on the 1,200 of 1,800 rows" in text for text in one["notes"])
 

@@ -42,7 +42,7 @@ def assumption_checks(
     *,
     unused: Sequence[Mapping[str, Any]] = (),
     completion: Completion | None = None,
-    ratios: Sequence[Mapping[str, Any]] = (),
+    regressions: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
     withheld: bool = False,
     curves: Mapping[str, Any] | None = None,
@@ -61,8 +61,8 @@ def assumption_checks(
         Variables that the result is not about, as result.json has them.
     completion
         Of rows with gaps, by EM; None: no row has one, or none was used.
-    ratios
-        Odds ratios and rate ratios, as result.json has them. Where their test was made, it takes the place of that of
+    regressions
+        As result.json has them. Where their test was made, it takes the place of that of
         linear coefficients: straight lines for probabilities differ where shares of levels do.
     curvature
         What a test of straight lines says; None: there was none.
@@ -71,7 +71,7 @@ def assumption_checks(
     curves
         As result.json has them.
     """
-    by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in ratios if one["agreement"]}
+    by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in regressions if one["agreement"]}
     contradicted: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
@@ -84,7 +84,7 @@ def assumption_checks(
             *_tests_of_residuals(columns, confidence, unused),
             *[(False, note("no_lines"))] * by_counts,
             *_tests_between_sites(columns, confidence, completion, by_ratios, counted=by_counts),
-            *_ratios_tested_in_part(ratios),
+            *_ratios_tested_in_part(regressions),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),

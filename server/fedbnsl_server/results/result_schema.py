@@ -106,15 +106,16 @@ class Edge(Coefficient):
     without_a_site: WithoutASite | None = None
 
 
-class Ratio(_Part):
-    """By one column, of one level of a child against its reference level, or of a count."""
+class Estimate(_Part):
+    """By one column, of one level of a child against its reference level, of a count, or of a mean."""
 
     source: str
     target: str
-    ratio: Number
+    estimate: Number
     interval: Interval
     log_ratio: Number
     standard_error: Number
+    curved: bool
 
 
 class RatiosAgree(_Part):
@@ -125,16 +126,16 @@ class RatiosAgree(_Part):
     p: float
 
 
-class Ratios(_Part):
-    """Of a child with levels or counts, by its parents."""
+class Regression(_Part):
+    """Of a child, by its parents."""
 
     child: str
-    kind: Literal["odds ratio", "rate ratio"]
+    kind: Literal["odds ratio", "rate ratio", "mean difference"]
     rows: Count
     sites: Texts
     overdispersion: Number
     agreement: RatiosAgree | None
-    estimates: list[Ratio]
+    estimates: list[Estimate]
     notes: Texts
     codes: Texts
 
@@ -432,7 +433,7 @@ class Result(_Part):
     graph_class: Literal["cpdag", "dag-equal-variance"] = "dag-equal-variance"
     verdict: Verdict = Verdict(assumed=[], tested=[], contradicted=[], directed_by={})
     edges: list[Edge]
-    ratios: list[Ratios] = []
+    regressions: list[Regression] = []
     rarely_drawn: list[Names] = []
     unsure: list[Unsure] = []
     paths: dict[str, dict[str, float]] | None = None
@@ -480,11 +481,11 @@ class Result(_Part):
         ends = [name for edge in self.edges for one in edge.coefficients for name in (one.source, one.target)]
         if any(name not in columns for name in ends):
             yield "a coefficient has an end that is no column"
-        ratios = [(one.child, [*one.estimates]) for one in self.ratios]
-        if any(child not in variables for child, _ in ratios) or any(
-            name not in columns for _, told in ratios for one in told for name in (one.source, one.target)
+        regressions = [(one.child, [*one.estimates]) for one in self.regressions]
+        if any(child not in variables for child, _ in regressions) or any(
+            name not in columns for _, told in regressions for one in told for name in (one.source, one.target)
         ):
-            yield "a ratio is of no variable, or of no column"
+            yield "a regression is of no variable, or of no column"
         prepared = () if self.preparation is None else (self.preparation.centres, self.preparation.scales)
         if any(numbers is not None and numbers.keys() != columns.keys() for numbers in prepared):
             yield "preparation and columns do not belong together"

@@ -7,7 +7,7 @@ weights.csv      the raw W of the last ADMM round (without any: the weights of t
                  in units of the tables; row = source, column = target
 edges.csv        the learned edges between variables, and their shares of the bootstrap draws
 strength.csv     these shares of all pairs, as bnlearn's boot.strength; only where there are draws
-ratios.csv       odds ratios and rate ratios of children with levels and counts; only where there are such children
+regressions.csv  odds ratios, rate ratios and mean differences; only where there are such numbers
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 """
@@ -52,7 +52,7 @@ from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.outlying import outlying_notes, outlying_of
 from fedbnsl_server.results.preparation import preparation_of
 from fedbnsl_server.results.privacy_loss import privacy_loss
-from fedbnsl_server.results.ratios import ratios_csv, ratios_of, without_linear_tests
+from fedbnsl_server.results.regressions import ratios_of, regressions_csv, with_differences, without_linear_tests
 from fedbnsl_server.results.sentences import Note, in_words, note
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.results.unused import unused_entries, unused_notes
@@ -254,8 +254,8 @@ class RunRecorder:
             if graph is not None and state is not None:
                 try:
                     write_graph(graph, state, self._plan, names, self._folder.path)
-                    if ratios := self._ratios(graph):
-                        durable.write_text(self._folder.path / "ratios.csv", ratios_csv(ratios))
+                    if regressions := self._edges(graph)[1]:
+                        durable.write_text(self._folder.path / "regressions.csv", regressions_csv(regressions))
                 except ResultError as error:
                     if shortage(error):
                         raise
@@ -302,12 +302,7 @@ class RunRecorder:
         confidence = None if state is None else state.confidence
         variance = np.empty(0) if state is None else state.residual_variance
         left = state.curves.residual_variance if state is not None and state.curves is not None else variance
-        edges: list[dict[str, Any]] = []
-        if graph is not None:
-            named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
-            edges = with_confidence(named, confidence, graph, columns)
-        ratios = self._ratios(graph)
-        edges = without_linear_tests(edges, ratios)
+        edges, regressions = self._edges(graph)
         told = self._warnings(edges, graph)
         return {
             "schema": SCHEMA,
@@ -334,7 +329,7 @@ class RunRecorder:
                     variance,
                     unused=self._unused,
                     completion=None if state is None else state.completion,
-                    ratios=ratios,
+                    regressions=regressions,
                     curvature=None if state is None else state.curvature,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
                     curves=curves_of(self._state, self._variables),
@@ -346,7 +341,7 @@ class RunRecorder:
                 "complete_cases": complete_cases(state, self._plan, columns),
             },
             "edges": edges,
-            "ratios": ratios,
+            "regressions": regressions,
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
@@ -392,6 +387,20 @@ class RunRecorder:
                 created_at=self._created_at,
             ),
         }
+
+    def _edges(self, graph: ConsensusGraph | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The edges, and the regressions; of weights that are none there are no mean differences."""
+        state, names = self._used
+        if graph is None or state is None:
+            return [], []
+        columns, confidence = self._plan.columns(names), state.confidence
+        named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
+        ratios = self._ratios(graph)
+        edges = without_linear_tests(with_confidence(named, confidence, graph, columns), ratios)
+        if confidence is None:
+            return edges, ratios
+        curves = curves_of(self._state, self._variables)
+        return edges, with_differences(ratios, edges, curves, columns, self._plan, self._rows())
 
     def _ratios(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         return ratios_of(graph, self._state, self._plan, self._variables, self._rows())

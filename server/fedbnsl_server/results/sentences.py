@@ -301,8 +301,9 @@ _RATIOS: Mapping[str, str] = {
     "ratios_ridge": "with a ridge: levels are completely or nearly separated, so that these rows bound some ratio on "
     "one side only; a normal prior (standard deviation {deviation:g} of the logarithm, by a level or by one "
     "standard deviation) does it on the other",
-    "ratios_open": "the direction between {child!r} and {parents:quoted 4} is open: the ratio is that of one of the "
-    "possible graphs",
+    "regression_open": "the direction between {child!r} and {parents:quoted 4} is open: the number is that of one of "
+    "the possible graphs",
+    "differences_transformed": "a difference of {measure}, as the data dictionary transforms it",
     "ratios_not_identified": "some are not told: their columns are functions of others, or do not vary where {child!r} "
     "does",
     "ratios_of_rows": "rests on the {rows:,} of {of:,} rows that have no gap in this family, at sites where it varies "

@@ -252,7 +252,7 @@ def test_edges_whose_coefficients_differ_between_sites_are_named() -> None:
 def test_ratios_of_two_children_differ_between_sites_only_below_half_the_level(p: float, named: list[Any]) -> None:
     """Holm's correction: of m tests, the smallest p counts m times."""
     ratios = [{"child": one, "agreement": {"p": p, "degrees": 1.0}, "sites": [], "estimates": []} for one in "ac"]
-    told = assumption_checks(CPDAG, COLUMNS, [], CONFIDENCE, EQUAL, ratios=ratios)["contradicted"]
+    told = assumption_checks(CPDAG, COLUMNS, [], CONFIDENCE, EQUAL, regressions=ratios)["contradicted"]
     assert [[one.numbers["child"] for one in note.numbers["children"]] for note in told] == named
 
 

@@ -27,7 +27,7 @@ def a_result(edges):
         "units": {},
         "levels": {},
         "references": {},
-        "ratios": [],
+        "regressions": [],
         "curves": None,
         "verdict": Verdict(assumed=[], contradicted=[], directed_by={}).model_dump(),
         "influence": {"limit": 6.0, "unknown_because": "", "sites": {}},

@@ -11,9 +11,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.files import durable
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_server.results.categories import FEW_RECORDS
-from fedbnsl_server.results.numbers import between, percent, ranged, ratio, signed
-from fedbnsl_server.results.numbers import ratios as between_ratios
-from fedbnsl_server.results.result_schema import Ratios
+from fedbnsl_server.results.numbers import between, percent, ranged, signed
 from fedbnsl_server.results.sentences import DIRECTED_BY, checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.command import COMMAND, another_folder
@@ -125,9 +123,8 @@ def report_page(run: ReportedRun) -> str:
         estimation=sentences.estimation_words(run),
         unknown=sentences.unknown(run),
         unsure=report_graph.unsure_pairs(run),
-        ratios=[Ratios.model_validate(one) for one in result["ratios"]],
-        ratio=ratio,
-        between_ratios=between_ratios,
+        regressions=report_summary.reported(result),
+        in_numbers=report_summary.in_numbers,
         fits=[{"name": name, **result["fit"][name]} for name in run.variables if result["fit"].get(name)],
         no_intercept=report_preparation.no_intercept(run),
         effects=report_effects.effect_table(run),

@@ -15,7 +15,7 @@ from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
-from fedbnsl_server.results.result_schema import Coefficient, Edge, Ratios, Shares
+from fedbnsl_server.results.result_schema import Coefficient, Edge, Estimate, Regression, Shares
 from fedbnsl_server.results.sentences import checks_in_words, directions_in_words, in_words, whole
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
@@ -79,9 +79,9 @@ def print_summary(
     table = _table_of(edges, result)
     to_weight = [column.header for column in table.columns].index("weight") + 1
     console.print(keep_words(table, console.width, fewest=to_weight))
-    ratios = [Ratios.model_validate(one) for one in result["ratios"]]
-    if any(one.estimates for one in ratios):
-        console.print(keep_words(_table_of_ratios(ratios, result["units"]), console.width, fewest=4))
+    regressions = reported(result)
+    if any(one.estimates for one in regressions):
+        console.print(keep_words(_table_of_regressions(regressions, result["units"]), console.width, fewest=4))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     if not all(edge.directed for edge in edges):
@@ -95,8 +95,8 @@ def print_summary(
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}"))
     if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
-    for text, children in remarks_on(ratios).items():
-        lines.add_row("ratios", Text(f"{', '.join(children)}: {text}"))
+    for text, children in remarks_on(regressions).items():
+        lines.add_row("regressions", Text(f"{', '.join(children)}: {text}"))
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
         f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
@@ -201,28 +201,41 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _table_of_ratios(ratios: Sequence[Ratios], units: Mapping[str, str]) -> Table:
-    """The first ratios, by child."""
-    told = [(one, estimate) for one in ratios for estimate in one.estimates]
-    table = Table(title=f"odds ratios and rate ratios: {len(told)}", title_justify="left")
+def reported(result: Mapping[str, Any]) -> list[Regression]:
+    """The regressions; none where all are mean differences, which the table of edges has."""
+    found = [Regression.model_validate(one) for one in result["regressions"]]
+    return found if any(one.kind != "mean difference" for one in found) else []
+
+
+def in_numbers(told: Estimate, kind: str) -> tuple[str, str]:
+    """An estimate, and its 95 % interval."""
+    if told.curved:
+        return "curved: see the plot", ""
+    if kind == "mean difference":
+        return signed(told.estimate, told.interval), between(told.interval)
+    return ratio(told.estimate), between_ratios(told.interval)
+
+
+def _table_of_regressions(regressions: Sequence[Regression], units: Mapping[str, str]) -> Table:
+    """The first estimates, by child."""
+    told = [(one, estimate) for one in regressions for estimate in one.estimates]
+    table = Table(title=f"odds ratios, rate ratios and mean differences: {len(told)}", title_justify="left")
     for name in ("of", "for one more of", "kind"):
         table.add_column(name, overflow="fold")
-    for name in ("ratio", "95 %", "rows"):
+    for name in ("estimate", "95 %", "rows"):
         table.add_column(name, justify="right", overflow="fold")
     for one, estimate in told[:_EDGES_SHOWN]:
-        unit = f" ({units[estimate.source]})" if estimate.source in units else ""
-        cells = [estimate.target, f"{estimate.source}{unit}", one.kind.removesuffix(" ratio")]
-        numbers = [ratio(estimate.ratio), between_ratios(estimate.interval), f"{one.rows:,}"]
-        table.add_row(*map(Text, cells + numbers))
+        ends = (f"{end} ({units[end]})" if end in units else end for end in (estimate.target, estimate.source))
+        table.add_row(*map(Text, (*ends, one.kind.split()[0], *in_numbers(estimate, one.kind), f"{one.rows:,}")))
     if len(told) > _EDGES_SHOWN:
-        table.add_row(f"... {len(told) - _EDGES_SHOWN} more", "in ratios.csv", "", "", "", "")
+        table.add_row(f"... {len(told) - _EDGES_SHOWN} more", "in regressions.csv", "", "", "", "")
     return table
 
 
-def remarks_on(ratios: Sequence[Ratios]) -> dict[str, list[str]]:
-    """What is to be said of ratios, each with the children that it is said of."""
+def remarks_on(regressions: Sequence[Regression]) -> dict[str, list[str]]:
+    """What is to be said of regressions, each with the children that it is said of."""
     found: dict[str, list[str]] = {}
-    for one in ratios:
+    for one in regressions:
         for text in one.notes:
             found.setdefault(text, []).append(one.child)
     return found

@@ -1,4 +1,4 @@
-"""What a result says beside the ratios of one child."""
+"""What a result says of the regression of one child."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.regressions import Regression, begun
-from fedbnsl_server.results.ratios import ratios_of
+from fedbnsl_server.results.regressions import ratios_of, regressions_csv, with_differences
 from fedbnsl_server.results.sentences import sentence
 
 NAMES = ("x", "y")
@@ -70,4 +70,17 @@ def test_what_ratios_lack_is_said(
 
 def test_what_is_not_identified_has_no_number() -> None:
     (one,) = told(replace(SETTLED, identified=np.array([False])), "binary")["estimates"]
-    assert [one[name] for name in ("ratio", "interval", "log_ratio", "standard_error")] == [None] * 4
+    assert [one[name] for name in ("estimate", "interval", "log_ratio", "standard_error")] == [None] * 4
+
+
+def test_a_curve_and_an_open_direction_are_told_beside_a_mean_difference() -> None:
+    plan = Plan.load("standard").with_settings(n_participants=2, dictionary={"x": {}, "y": {}})
+    edge = {"source": "x", "target": "y", "weight": 2.0, "directed": False, "interval": [1.0, 3.0]}
+    ends: list[dict[str, Any]] = [{"source": "y", "target": "x"}]
+    for curves, curved in ((None, False), ({"variables": ["y"], "rows": 90, "effects": ends}, True)):
+        (one,) = with_differences([], [edge], curves, plan.columns(NAMES), plan, 100)
+        (estimate,) = one["estimates"]
+        assert (one["codes"], one["rows"]) == (["regression_open"], 90 if curved else 100)
+        assert (estimate["estimate"], estimate["curved"]) == (2.0, curved)
+        numbers = ",,,,90,1" if curved else "2.0,1.0,3.0,,100,0"
+        assert regressions_csv([one]).splitlines()[1] == f"y,mean difference,x,y,{numbers}"

@@ -1,15 +1,17 @@
-"""What result.json has under `ratios`: odds ratios and rate ratios of children with levels or counts, by parent."""
+"""What result.json has under `regressions`: odds ratios, rate ratios and mean differences of children, by parent."""
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from io import StringIO
 from typing import Any
 
 import numpy as np
 
 from fedbnsl.graphs.csv_names import as_cell
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, MOST_COEFFICIENTS
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
@@ -29,7 +31,9 @@ _OVERDISPERSED = 1.1
 def ratios_of(
     graph: ConsensusGraph | None, state: AdmmState | None, plan: Plan, names: Sequence[str], rows: int
 ) -> list[dict[str, Any]]:
-    """By child, in the order of the run; none before the graph is found, and where the plan asks for none.
+    """Of children with levels or counts, in the order of the run.
+
+    None before the graph is found, and where the plan asks for none.
 
     Parameters
     ----------
@@ -50,19 +54,84 @@ def ratios_of(
     return [found.entry(one) for one in state.regressions]
 
 
-def ratios_csv(ratios: Sequence[Mapping[str, Any]]) -> str:
-    """One line an estimate: child,kind,source,target,ratio,low,high,log_ratio,standard_error,rows; empty: not known."""
+def with_differences(
+    ratios: Sequence[dict[str, Any]],
+    edges: Sequence[Mapping[str, Any]],
+    curves: Mapping[str, Any] | None,
+    columns: Columns,
+    plan: Plan,
+    rows: int,
+) -> list[dict[str, Any]]:
+    """All children, in the order of the run: those of `ratios`, and mean differences of others, the weights of edges.
+
+    Parameters
+    ----------
+    edges, curves
+        As result.json has them.
+    columns
+        Of the result.
+    rows
+        That the weights rest on where no number bends.
+    """
+    told = {one["child"]: one for one in ratios}
+    first = {name: columns.names[int(own[0])] for name, own in zip(columns.variables, columns.members(), strict=True)}
+    curved = {(one["source"], one["target"]) for one in curves["effects"]} if curves else set[tuple[str, str]]()
+    found: list[dict[str, Any]] = []
+    for child in columns.variables:
+        own = [edge for edge in edges if edge["target"] == child]
+        if child in told:
+            found.append(told[child])
+        elif own and plan.dictionary.slice_of(child) != BEFORE:  # between those of the row before arrows mean nothing
+            estimates = [_difference(one, curved) for edge in own for one in _coefficients(edge, first)]
+            notes = _notes_on_differences(child, own, plan)
+            of_rows = curves["rows"] if curves and curves["variables"] else rows
+            found.append(_entry(child, "mean difference", list(notes), rows=of_rows, estimates=estimates))
+    return found
+
+
+def _coefficients(edge: Mapping[str, Any], first: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    """Of columns; `first`: by variable."""
+    alone = {**edge, "source": first[edge["source"]], "target": first[edge["target"]]}
+    return edge.get("coefficients") or [alone]
+
+
+def _difference(one: Mapping[str, Any], curved: Set[tuple[str, str]]) -> dict[str, Any]:
+    source, target = one["source"], one["target"]
+    return {
+        "source": source,
+        "target": target,
+        "estimate": one["weight"],
+        "interval": one.get("interval"),
+        "log_ratio": None,
+        "standard_error": one.get("standard_error"),
+        "curved": (source, target) in curved or (target, source) in curved,
+    }
+
+
+def _notes_on_differences(child: str, edges: Sequence[Mapping[str, Any]], plan: Plan) -> Iterator[Note]:
+    if child in plan.dictionary and plan.dictionary[child].applied != "none":
+        yield note("differences_transformed", measure=plan.dictionary[child].measure)
+    if open_to := [edge["source"] for edge in edges if not edge["directed"]]:
+        yield note("regression_open", child=child, parents=open_to)
+
+
+def regressions_csv(regressions: Sequence[Mapping[str, Any]]) -> str:
+    """One line an estimate: child,kind,source,target,estimate,low,high,standard_error,rows,curved.
+
+    Numbers are empty where they are not known, and where `curved` is 1: no line tells that effect.
+    """
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    numbers = ("ratio", "low", "high", "log_ratio", "standard_error")
-    lines.writerow(["child", "kind", "source", "target", *numbers, "rows"])
-    for one in ratios:
+    numbers = ("estimate", "low", "high", "standard_error")
+    lines.writerow(["child", "kind", "source", "target", *numbers, "rows", "curved"])
+    for one in regressions:
         for told in one["estimates"]:
             low, high = told["interval"] or (None, None)
-            values = ({**told, "low": low, "high": high}[name] for name in numbers)
+            values = [{**told, "low": low, "high": high}[name] for name in numbers]
             names = [as_cell(one["child"]), one["kind"], as_cell(told["source"]), as_cell(told["target"])]
-            cells = ["" if value is None or not math.isfinite(value) else repr(value) for value in values]
-            lines.writerow([*names, *cells, one["rows"]])
+            unknown = [told["curved"] or value is None or not math.isfinite(value) for value in values]
+            cells = ["" if empty else repr(value) for value, empty in zip(values, unknown, strict=True)]
+            lines.writerow([*names, *cells, one["rows"], int(told["curved"])])
     return text.getvalue()
 
 
@@ -111,10 +180,11 @@ class _Ratios:
             yield {
                 "source": self._names[one.parents[k % p]],
                 "target": self._names[one.child[k // p]],
-                "ratio": _exp(log_ratio) if known else None,
+                "estimate": _exp(log_ratio) if known else None,
                 "interval": [_exp(log_ratio - _WIDTH * error), _exp(log_ratio + _WIDTH * error)] if known else None,
                 "log_ratio": log_ratio if known else None,
                 "standard_error": error if known else None,
+                "curved": False,
             }
 
     def _notes(self, one: Regression, child: str, kind: str) -> Iterator[Note]:
@@ -136,7 +206,7 @@ class _Ratios:
             yield note("ratios_ridge", deviation=RIDGE**-0.5)
         open_to = [name for name in self._parents(one) if self._is_open(name, child)]
         if open_to:
-            yield note("ratios_open", child=child, parents=open_to)
+            yield note("regression_open", child=child, parents=open_to)
         if not one.identified.all():
             yield note("ratios_not_identified", child=child)
         if one.rows < self._rows:

@@ -1,4 +1,4 @@
-"""Odds ratios and rate ratios of whole runs, against statsmodels on all rows with a dummy for each site."""
+"""Regressions of whole runs, against statsmodels on all rows with a dummy for each site."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.numbers import signed
 from fedbnsl_server.results.result_schema import Result
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
@@ -66,7 +67,7 @@ def learned(at: Mapping[str, Matrix], out: Path, plan: Plan = PLAN, names: tuple
 
 
 def by_child(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["child"]: one for one in result["ratios"]}
+    return {one["child"]: one for one in result["regressions"]}
 
 
 def pooled_fit(child: str, parents: list[str], at: Mapping[str, Matrix]) -> tuple[Matrix, Matrix]:
@@ -118,13 +119,13 @@ def test_ratios_are_those_of_one_regression_on_all_rows_with_an_intercept_for_ea
     assert_as_pooled(result, tables())
     one = by_child(result)["smoker"]["estimates"][0]
     low, high = one["interval"]
-    assert (low, one["ratio"], high) == pytest.approx(
+    assert (low, one["estimate"], high) == pytest.approx(
         tuple(np.exp(one["log_ratio"] + z * one["standard_error"]) for z in (-1.959964, 0.0, 1.959964))
     )
 
 
 def test_sites_of_one_law_with_other_shares_of_levels_do_not_differ(result: dict[str, Any]) -> None:
-    assert all(one["agreement"]["p"] > 0.01 for one in result["ratios"])
+    assert all(one["agreement"]["p"] > 0.01 for one in result["regressions"])
     assert not [text for text in result["verdict"]["contradicted"] if "differ" in text]
 
 
@@ -159,7 +160,7 @@ def test_a_site_with_one_level_or_without_a_level_tells_what_it_can(tmp_path: Pa
     assert_as_pooled(result, others, ("smoker",))
     assert by_child(result)["smoker"]["rows"] == sum(map(len, others.values()))
     ward = by_child(result)["ward"]
-    assert all(one["ratio"] is not None for one in ward["estimates"])
+    assert all(one["estimate"] is not None for one in ward["estimates"])
 
 
 def test_separated_levels_get_a_ridge_that_is_named(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_separated_levels_get_a_ridge_that_is_named(tmp_path: Path) -> None:
     smoker = by_child(learned(at, tmp_path / "run"))["smoker"]
     assert "ratios_ridge" in smoker["codes"]
     of_men = next(one for one in smoker["estimates"] if one["source"] == "sex")
-    assert 10 < of_men["interval"][0] < of_men["ratio"] < of_men["interval"][1] < 1e6
+    assert 10 < of_men["interval"][0] < of_men["estimate"] < of_men["interval"][1] < 1e6
 
 
 @pytest.mark.parametrize(
@@ -199,23 +200,54 @@ def test_summary_page_and_file_have_the_ratios(tmp_path: Path) -> None:
     text = StringIO()
     print_summary(result, tmp_path / "run", Console(file=text, width=200), seconds=1.0)
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    with (tmp_path / "run" / "ratios.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "run" / "regressions.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    told = [(one, estimate) for one in result["ratios"] for estimate in one["estimates"]]
+    told = [(one, estimate) for one in result["regressions"] for estimate in one["estimates"]]
     assert len(rows) == len(told) > 5
     for row, (one, estimate) in zip(rows, told, strict=True):
-        assert (row["child"], row["source"], float(row["ratio"])) == (
+        assert (row["child"], row["source"], float(row["estimate"])) == (
             one["child"],
             estimate["source"],
-            estimate["ratio"],
+            estimate["estimate"],
         )
         assert [float(row["low"]), float(row["high"])] == estimate["interval"]
-        assert f"{estimate['ratio']:.3g}" in text.getvalue()
-        assert f"{estimate['ratio']:.3g} <small>" in page
-    for one in result["ratios"]:
+        assert f"{estimate['estimate']:.3g}" in text.getvalue()
+        assert f"{estimate['estimate']:.3g} <small>" in page
+    for one in result["regressions"]:
         assert all(
             note in page and " ".join(note.split()) in " ".join(text.getvalue().split()) for note in one["notes"]
         )
+
+
+def test_children_that_are_numbers_have_mean_differences_in_the_same_table(tmp_path: Path) -> None:
+    entries = {"x": {"unit": "kg"}, "sick": {"kind": "binary", "levels": ["no", "yes"]}, "y": {"transform": "log1p"}}
+    rng, at = np.random.default_rng(6), {}
+    for k, site in enumerate(SITES):
+        x = rng.normal(k, 2.0, 500)
+        sick = rng.random(500) < 1 / (1 + np.exp(k - x))
+        at[site] = np.column_stack([x, sick, 0.02 * x - 0.1 * sick + k + 0.1 * rng.normal(size=500)])
+    knowledge = {"required": [["x", "sick"], ["x", "y"], ["sick", "y"]]}
+    plan = PLAN.with_settings(dictionary=entries, knowledge=knowledge)
+    result = learned(at, tmp_path / "run", plan, ("x", "sick", "y"))
+    sick, y = result["regressions"]
+    assert (sick["kind"], y["kind"], y["codes"]) == ("odds ratio", "mean difference", ["differences_transformed"])
+    rows = np.vstack([np.column_stack([X, np.full(500, k)]) for k, X in enumerate(at.values())])
+    fit = sm.OLS(rows[:, 2], np.column_stack([rows[:, :2], rows[:, [3]] == np.arange(3)])).fit()
+    order = [("x", "sick").index(one["source"]) for one in y["estimates"]]
+    assert [one["estimate"] for one in y["estimates"]] == pytest.approx(fit.params[order], abs=1e-6)
+    assert [one["standard_error"] for one in y["estimates"]] == pytest.approx(fit.bse[order], rel=0.01)
+    with (tmp_path / "run" / "regressions.csv").open(encoding="utf-8") as file:
+        told = [row for row in csv.DictReader(file) if row["child"] == "y"]
+    assert [float(row["estimate"]) for row in told] == [one["estimate"] for one in y["estimates"]]
+    assert [[float(row["low"]), float(row["high"])] for row in told] == [one["interval"] for one in y["estimates"]]
+    text = StringIO()
+    print_summary(result, tmp_path / "run", Console(file=text, width=200), seconds=1.0)
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    table = page[page.index('id="regressions"') :]
+    for one in y["estimates"]:
+        assert f"{signed(one['estimate'], one['interval'])} <small>" in table
+    assert "log1p, as the data dictionary transforms it" in text.getvalue()
+    assert "log1p, as the data dictionary transforms it" in page
 
 
 def test_columns_of_the_row_before_are_parents_and_no_children(tmp_path: Path) -> None:
@@ -236,7 +268,7 @@ def test_columns_of_the_row_before_are_parents_and_no_children(tmp_path: Path) -
         columns = {"x": x, "sick": sick, "x@-1": x_before, "sick@-1": before}
         at[site] = np.column_stack([columns[name] for name in names]).astype(np.float64)
     plan = PLAN.with_settings(dictionary=lagged.model_dump(), knowledge={})
-    (one,) = learned(at, tmp_path / "run", plan, names)["ratios"]
+    one = by_child(learned(at, tmp_path / "run", plan, names))["sick"]
     assert one["child"] == "sick"
     assert "sick@-1" in {told["source"] for told in one["estimates"]}
 
@@ -258,8 +290,9 @@ def test_order_of_columns_and_sites_changes_no_ratio(result: dict[str, Any], tmp
 def test_rows_of_a_group_get_no_ratios_and_the_result_says_so(tmp_path: Path) -> None:
     grouped = {**WARD.model_dump(), "patient": {"kind": "group", "within": "rows"}}
     result = learned(tables(), tmp_path / "run", PLAN.with_settings(dictionary=grouped))
-    assert {one["child"] for one in result["ratios"]} == set(CHILDREN)
-    assert all(one["codes"] == ["ratios_groups"] and not one["estimates"] for one in result["ratios"])
+    of_levels = [one for one in result["regressions"] if one["kind"] != "mean difference"]
+    assert {one["child"] for one in of_levels} == set(CHILDREN)
+    assert all(one["codes"] == ["ratios_groups"] and not one["estimates"] for one in of_levels)
 
 
 def test_a_family_with_too_many_coefficients_is_left_out_and_named(tmp_path: Path) -> None:
@@ -276,7 +309,7 @@ def test_a_family_with_too_many_coefficients_is_left_out_and_named(tmp_path: Pat
     plan = PLAN.with_settings(dictionary=wide.model_dump(), knowledge={"required": [["city", "job"]]})
     names = tuple(column.name for column in wide.columns())
     result = learned({site: X.astype(np.float64) for site, X in at.items()}, tmp_path / "run", plan, names)
-    (one,) = result["ratios"]
+    (one,) = result["regressions"]
     assert (one["child"], one["codes"], one["estimates"]) == ("job", ["ratios_too_wide"], [])
 
 
@@ -290,7 +323,7 @@ def test_an_ordinal_child_has_the_proportional_odds_of_the_joint_likelihood_with
         at[site] = np.column_stack([x, np.searchsorted([0.5, 1.0 + k], 0.6 * x + rng.logistic(size=400))]).astype(float)
     at["here"] = at["here"][at["here"][:, 1] != 1.0]  # nobody in stage II
     plan = PLAN.with_settings(dictionary=stages.model_dump(), knowledge={"required": [["x", "stage"]]})
-    (one,) = learned(at, tmp_path / "run", plan, ("x", "stage"))["ratios"]
+    (one,) = learned(at, tmp_path / "run", plan, ("x", "stage"))["regressions"]
 
     def negative(parameters: Matrix) -> float:
         total = 0.0

@@ -1,10 +1,11 @@
 """Values that are far away: errors in cells, which count as missing, and laws with heavy tails, which do not.
 
 Generated tables of linear effects. Errors are drawn for each cell by itself; what they hit is missing at random. Then
-alarms about sites: false ones where sites are alike in law, and how often the one wrong site is named.
+variables of which many values are the same: below what a device can tell, or zeros among counts. At last alarms about
+sites: false ones where sites are alike in law, and how often the one wrong site is named.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -61,6 +62,39 @@ _ERRORS: Mapping[str, Errors] = {
 }
 
 
+_MANY = 0.4  # of a variable's values are its least one
+
+
+def _below_detection(W: Matrix, rng: np.random.Generator) -> Matrix:
+    """Rows of linear effects, each variable read as the quantile of `_MANY` where it is less."""
+    X = _sample(W, _LAWS["normal"], rng, _SITES * _ROWS)
+    return np.maximum(X, np.quantile(X, _MANY, axis=0))
+
+
+def _with_zeros(W: Matrix, rng: np.random.Generator) -> Matrix:
+    """Poisson counts whose log rates are linear in log1p of other counts, `_MANY` of them set to 0 and then acting."""
+    X = np.zeros((_SITES * _ROWS, len(W)))
+    for v in topological_order(W != 0):
+        logs = np.log1p(X)
+        z = (logs - logs.mean(axis=0)) / np.where(X.any(axis=0), logs.std(axis=0), 1.0)
+        counts = rng.poisson(np.exp(np.clip(1.0 + 0.7 * z @ W[:, v], -3.0, 4.0)))
+        X[:, v] = np.where(rng.random(len(X)) < _MANY, 0, counts)
+    return X
+
+
+def _read_with_zeros(W: Matrix, rng: np.random.Generator) -> Matrix:
+    """Poisson counts, each by a hidden rate of its own; the hidden rates act on each other, not the counts."""
+    X = _sample(W, _LAWS["normal"], rng, _SITES * _ROWS)
+    counts = rng.poisson(np.exp(1.0 + 0.7 * (X - _MEAN) / X.std(axis=0)))
+    return np.where(rng.random(X.shape) < _MANY, 0.0, counts)
+
+
+_SAME: Mapping[str, Callable[[Matrix, np.random.Generator], Matrix]] = {
+    f"values below the {_MANY:.0%} quantile not told apart": _below_detection,
+    f"counts that act on counts, {_MANY:.0%} more zeros": _with_zeros,
+    f"counts of hidden rates that act on each other, {_MANY:.0%} more zeros": _read_with_zeros,
+}
+
 Wrong = Callable[[Matrix, int, np.random.Generator], None]
 
 
@@ -110,7 +144,8 @@ def robust_tails() -> Iterator[Row]:
     yield _row(
         f"noise t with 3 degrees of freedom, {next(iter(_ERRORS))}", _LAWS["t with 3 degrees of freedom"], _shifted
     )
-
+    for name, sample in _SAME.items():
+        yield _row_of_same(name, sample)
     for law in _ALARM_LAWS:
         for rows in _ALARM_ROWS:
             yield _alarms(law, rows)
@@ -143,7 +178,7 @@ def _judged(law: str, rows: int, seed: int, wrong: Wrong | None) -> tuple[bool, 
     if wrong is not None:
         v = int(((W != 0) | (W != 0).T).sum(axis=0).argmax())
         wrong(X[_WRONG_SITE * rows : (_WRONG_SITE + 1) * rows], v, rng)
-    result = _result(X, "missing")
+    result = _result(X)
     return _says_that_sites_differ(result), _named(result)
 
 
@@ -169,18 +204,33 @@ def _row(name: str, noise: Noise, errors: Errors) -> Row:
             W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
             clean = _sample(W, noise, rng, _SITES * _ROWS)
             X = errors(clean, rng)
-            seen.append(_learned(X, W != 0, outlying))
+            seen.append(_seen(_result(X, outlying), W != 0))
             wrong += int((clean != X).sum())
-        right, found, true = (sum(one.pairs[k] for one in seen) for k in range(3))
         row |= {
-            f"{way}: skeleton F1, class distance": f"{2 * right / (found + true):.3f}, "
-            f"{np.mean([one.distance for one in seen]):.1f}",
+            f"{way}: skeleton F1, class distance": _f1_and_distance(seen),
             f"{way}: runs that say that sites differ, that name a site": f"{sum(one.sites_differ for one in seen)}, "
             f"{sum(one.site_named for one in seen)}",
         }
         if outlying == "missing":
             row["cells left out, cells with errors"] = f"{sum(one.left_out for one in seen)}, {wrong}"
     return row
+
+
+def _row_of_same(name: str, sample: Callable[[Matrix, np.random.Generator], Matrix]) -> Row:
+    row: Row = {"figure": f"{name}; {_SITES} x {_ROWS} rows, {_VARIABLES} variables, {len(_SEEDS)} graphs"}
+    for look, way in ((False, "by lines alone"), (True, "with curves")):
+        seen = list[_Seen]()
+        for seed in _SEEDS:
+            rng = np.random.default_rng(seed)
+            W = random_weights(_VARIABLES, _VARIABLES, rng, size=0.5)
+            seen.append(_seen(_result(sample(W, rng), look_for_curves=look), W != 0))
+        row[f"{way}: skeleton F1, class distance"] = _f1_and_distance(seen)
+    return row
+
+
+def _f1_and_distance(seen: Sequence[_Seen]) -> str:
+    right, found, true = (sum(one.pairs[k] for one in seen) for k in range(3))
+    return f"{2 * right / (found + true):.3f}, {np.mean([one.distance for one in seen]):.1f}"
 
 
 def _sample(W: Matrix, noise: Noise, rng: np.random.Generator, n: int) -> Matrix:
@@ -191,17 +241,19 @@ def _sample(W: Matrix, noise: Noise, rng: np.random.Generator, n: int) -> Matrix
     return np.asarray(X - X.mean(axis=0) + _MEAN)
 
 
-def _result(X: Matrix, outlying: str) -> dict[str, Any]:
+def _result(X: Matrix, outlying: str = "missing", *, look_for_curves: bool = True) -> dict[str, Any]:
     plan = Plan.load("standard").with_settings(
-        n_participants=_SITES, bootstrap=0, preparation={"missing": "em", "outlying": outlying}
+        n_participants=_SITES,
+        bootstrap=0,
+        preparation={"missing": "em", "outlying": outlying},
+        look_for_curves=look_for_curves,
     )
     tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
     with TemporaryDirectory() as scratch:
         return simulate(plan, tables, Path(scratch, "run"))
 
 
-def _learned(X: Matrix, truth: Mask, outlying: str) -> _Seen:
-    result = _result(X, outlying)
+def _seen(result: Mapping[str, Any], truth: Mask) -> _Seen:
     names = result["variables"]
     marks = np.zeros_like(truth)
     for edge in result["edges"]:

@@ -241,7 +241,9 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
             own, free = site.moments, site.accuracy.n_samples - len(given)
             if np.isnan(own[np.ix_(family, family)]).any() or free <= 0.0 or own[c, c] <= 0.0:
                 continue
-            inverted, identified = inverse(own[np.ix_(given, given)]), ~in_relation(own[np.ix_(given, given)])
+            inverted = inverse(own[np.ix_(given, given)])
+            # Moments that were rounded may have an eigenvalue below zero.
+            identified = ~in_relation(own[np.ix_(given, given)]) & (inverted.diagonal() > 0.0)
             b = inverted @ own[given, c]
             coefficients[p, at] = np.where(identified, b, np.nan)
             partial[p, at] = 1.0 / np.where(identified, inverted.diagonal(), np.nan)

@@ -20,7 +20,6 @@ from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments, found_by_moments
 from fedbnsl_server.search.counts.climb import parents_of
-from fedbnsl_server.search.counts.redrawn import Redrawn
 from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
 from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
 
@@ -134,15 +133,15 @@ def _require_tables(search: CountSearch, dag: Mask) -> None:
 
 def _with_confidence(state: AdmmState, search: CountSearch, rivals: Rivals, run: Run) -> AdmmState:
     dag = search.required if state.counted is None else state.counted.dag
-    draws = run.plan.bootstrap
-    redrawn = Redrawn(search.source, search.levels, dag, search.allowed, search.required)
+    draws, redrawn, ordered, back = run.plan.bootstrap, search.redrawn(dag), search.ordered, search.back
     generators = np.random.default_rng(run.plan.search_seed).spawn(draws)
     run.progress.begin("bootstrap")
 
     def marks(k: int) -> Mask | None:
         if run.progress.is_enough:
             return None
-        found = rivals.instead(run.class_of(redrawn.best(generators[k], run.progress)), generators[k])
+        found = run.class_of(redrawn.best(generators[k], run.progress)[back])
+        found = rivals.instead(found[ordered], generators[k])[back]
         run.progress.at(k / draws)
         return None if run.progress.is_enough else found
 

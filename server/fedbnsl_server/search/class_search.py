@@ -20,7 +20,7 @@ from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import Accuracy, inverse
+from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted, inverse, pooled
 from fedbnsl_server.search.graph_search import RIDGE, FoundGraph, without_small
 from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.progress import UNWATCHED, Progress
@@ -40,6 +40,8 @@ _ROWS_A_PARENT = 5.0
 # The penalties between which they choose: shares of the way from BIC's to that of the extended BIC, which is gamma of
 # Foygel and Drton from 0 to 1/2.
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+# Of the variance over all rows that others than a group have at least of each level, if they are to predict the group.
+_LEAST_SEEN = 1e-3
 # After so many that predict worse than the best, smaller ones are not tried: graphs of many false edges take long.
 _WORSE = 2
 
@@ -117,18 +119,17 @@ class ClassProblem:
         for source, target in ((a, c), (c, a)):
             own = members[target][lines[members[target]]]
             less, more = np.flatnonzero(others), np.union1d(np.flatnonzero(others), members[source])
-            ratio = self._left(own, less) / self._left(own, more)
-            cost = self.penalty * len(own) * len(members[source])
-            gains.append(0.5 * float(np.log(np.maximum(ratio, 1.0)).sum()) - cost)
+            gained = max(self._log_left(own, less) - self._log_left(own, more), 0.0)
+            gains.append(0.5 * gained - self.penalty * len(own) * len(members[source]))
         return max(gains)
 
-    def _left(self, asked: Index, given: Index) -> Matrix:
-        """(k,) of what some columns have, what others leave, as a share."""
+    def _log_left(self, asked: Index, given: Index) -> float:
+        """Logarithm of the determinant of what others leave of some columns, in units of these."""
         S = self._moments
-        cross = S[np.ix_(given, asked)]
-        left = S.diagonal()[asked] - np.einsum("ik,ij,jk->k", cross, inverse(S[np.ix_(given, given)]), cross)
-        size = S.diagonal()[asked]
-        return np.asarray(np.maximum(np.divide(left, size, out=np.ones(len(asked)), where=size > 0.0), RIDGE))
+        cross, size = S[np.ix_(given, asked)], np.sqrt(S.diagonal()[asked])
+        left = S[np.ix_(asked, asked)] - cross.T @ inverse(S[np.ix_(given, given)]) @ cross
+        unit = np.where(size > 0.0, size, 1.0)
+        return float(np.log(np.maximum(np.linalg.eigvalsh(left / unit / unit[:, None]), RIDGE)).sum())
 
     def _score(self, families: "Families", dag: Mask) -> float:
         return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)
@@ -201,7 +202,9 @@ def edge_penalty(
     bic, extended = bic_penalty(n), extended_penalty(n, V)
     if len(moments) < 2 or n > _MANY_ROWS * len(moments[0]):
         return extended
-    groups = _groups(rows)
+    groups = [group for group in _groups(rows) if _is_predicted(group, moments, rows, mask.columns)]
+    if not groups:
+        return extended
     progress.begin("choosing the penalty of an edge")
     best, least, worse = extended, math.inf, 0
     for step, share in enumerate(_SHARES):
@@ -210,13 +213,13 @@ def edge_penalty(
             progress.at((step + done / len(groups)) / len(_SHARES))
             others = [k for k in range(len(rows)) if k not in group]
             rest = sum(rows[k] for k in others)
-            S = sum((rows[k] * moments[k] for k in others), np.zeros_like(moments[0])) / rest
+            S = pooled([moments[k] for k in others], [rows[k] for k in others])
             there = sum((rows[k] * moments[k] for k in group), np.zeros_like(S))
             problem = ClassProblem(S, candidates, mask, penalty * n / rest, threshold=0.0, seed=seed, n_samples=rest)
             found = problem.found(patience=1, progress=progress.step())
             if progress.is_enough:
                 return extended
-            nll += _nll(there, sum(rows[k] for k in group), found)
+            nll += _nll(there, n - rest, fitted(found.dag, S, mask.columns), mask.columns)
         if nll <= least:  # the same graph predicts as well
             best, least, worse = penalty, nll, 0
         else:
@@ -237,13 +240,22 @@ def _groups(rows: Sequence[float]) -> list[list[int]]:
     return groups
 
 
-def _nll(total: Matrix, rows: float, found: FoundGraph) -> float:
-    """Minus the log-likelihood of rows with these sums of products, up to a constant; each column by itself."""
-    nll = 0.0
-    for j in range(len(total)):
-        parents = np.flatnonzero(found.weights[:, j])
-        family: Index = np.append(parents, j)
-        r = np.append(-found.weights[parents, j], 1.0)
-        v = float(found.residual_variance[j])
-        nll += 0.5 * (rows * math.log(v) + float(r @ total[np.ix_(family, family)] @ r) / v)
+def _is_predicted(group: list[int], moments: Sequence[Matrix], rows: Sequence[float], columns: Columns) -> bool:
+    """Whether the other sites have all that varies: they cannot tell how probable a level is that none of them has."""
+    others = [k for k in range(len(rows)) if k not in group]
+    S, everywhere = pooled([moments[k] for k in others], [rows[k] for k in others]), pooled(moments, rows)
+    blocks = [np.ix_(own, own) for own in columns.members() if everywhere[own, own].all()]  # not of a constant
+    shares = [np.linalg.eigvals(np.linalg.solve(everywhere[block], S[block])).real for block in blocks]
+    return all(float(share.min()) > _LEAST_SEEN for share in shares)
+
+
+def _nll(there: Matrix, rows: float, network: FittedNetwork, columns: Columns) -> float:
+    """Minus the log-likelihood of rows with these (d, d) sums of products, up to a constant.
+
+    Columns of one variable have a joint density: the same, up to a constant, whichever of its levels has no column.
+    """
+    left, nll = network.of_residuals(there), 0.0
+    for own in columns.members():
+        V, squares = network.residual_covariance[np.ix_(own, own)], left[np.ix_(own, own)]
+        nll += 0.5 * float(rows * np.linalg.slogdet(V)[1] + np.trace(np.linalg.solve(V, squares)))
     return nll

@@ -18,8 +18,11 @@ from fedbnsl_server.search.score import extended_penalty
 
 LEAST_SHARE = 0.01
 """Of what a straight line leaves of a variable; with less, hinges stay out."""
-# Of a hinge's variance: what lines and hinges before it leave. Less is rounding, as for columns of few values.
-_OWN = 1e-5
+# Of a hinge's variance, what lines and hinges before it leave: less is that of columns of few values, and the rounding
+# of moments that were sent in single precision would be a large part of it.
+_OWN = 5e-4
+# Of a variance: less is rounding.
+_NOTHING = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +107,10 @@ class HingeMoments:
         cross = self.S[np.ix_(given, asked)]
         left = self.S[np.ix_(asked, asked)] - cross.T @ inverse(G) @ cross
         G, g, v = left[:-1, :-1], left[:-1, -1], left[-1, -1]
-        if v <= _OWN * self.S[target, target]:
+        if v <= _NOTHING * self.S[target, target]:
             return 0.0
         values, vectors = np.linalg.eigh(G)
-        large = values > _OWN  # of parts of variance 1
+        large = values > _NOTHING  # of parts of variance 1
         return float(np.clip((vectors[:, large].T @ g) ** 2 @ (1.0 / values[large]) / v, 0.0, 1.0))
 
     def over(self, kept: Index) -> "HingeMoments":

@@ -139,3 +139,29 @@ def test_few_rows_allow_few_parents_whatever_an_edge_costs(width: int) -> None:
     }
     assert 1 <= width * found[n].sum(axis=0).max() <= n // 5
     assert width * found[1e9].sum(axis=0).max() > n // 5
+
+
+def test_the_penalty_that_sites_choose_is_the_same_whichever_level_has_no_column() -> None:
+    """One of three levels at a time; in every other table, the first site has one that the others do not have."""
+    chosen: list[float] = []
+    columns = Columns.of(["a", "b", "c=x", "c=y"], {"c=x": "c", "c=y": "c"})
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        levels = rng.integers([[0], [seed % 2], [seed % 2]], 3, (3, 30))
+        numbers = rng.normal(0.0, 0.8, (3, 2))[levels] + rng.standard_normal((3, 30, 2))
+        for without in range(3):
+            shown = [level for level in range(3) if level != without]
+            tables = np.concatenate([numbers, levels[:, :, None] == shown], axis=2)
+            moments: list[np.ndarray] = [np.cov(X.T, bias=True) for X in tables]
+            chosen.append(
+                edge_penalty(
+                    moments,
+                    [29.0] * 3,
+                    candidates=~np.eye(3, dtype=bool),
+                    mask=EdgeMask(Knowledge(), columns),
+                    seed=0,
+                )
+            )
+    by_seed = np.array(chosen).reshape(20, 3)
+    assert len(set(chosen)) > 1
+    assert (by_seed == by_seed[:, :1]).all()

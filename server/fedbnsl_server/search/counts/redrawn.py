@@ -69,8 +69,9 @@ class Redrawn:
             row = np.zeros(n, dtype=np.int64)
             for p in parents_of(self.dag, x):
                 row = row * int(self.levels[p]) + found[p]
-            below = np.cumsum(self._probabilities[x], axis=1)[:, :-1]
-            found[x] = (rng.random(n)[:, None] >= below[row]).sum(axis=1)
+            levels, probabilities = self._probabilities[x]
+            below = np.cumsum(probabilities, axis=1)[:, :-1]
+            found[x] = levels[(rng.random(n)[:, None] >= below[row]).sum(axis=1)]
         return Records([found[x] for x in range(len(self.dag))], self.levels)
 
     def best(self, rng: np.random.Generator, progress: Progress) -> Mask:
@@ -81,9 +82,26 @@ class Redrawn:
         return climb(moves, self.dag, patience=_PATIENCE, enough=lambda: progress.is_enough)[0]
 
     @cached_property
-    def _probabilities(self) -> list[Matrix]:
-        """Of the levels of each variable, one row for each combination of its parents' levels."""
-        return [conditional(self.source, x, parents_of(self.dag, x))[1] for x in range(len(self.dag))]
+    def _probabilities(self) -> list[tuple[Index, Matrix]]:
+        """The levels of each variable, and their probabilities for each combination of its parents' levels.
+
+        Levels are in an order that the counts give, so that draws do not depend on theirs.
+        """
+        found: list[tuple[Index, Matrix]] = []
+        for x in range(len(self.dag)):
+            beside = [self._pair(x, v) for v in np.flatnonzero(self.dag[x] | self.dag[:, x]).tolist()]
+            records, probabilities = conditional(self.source, x, parents_of(self.dag, x))
+            totals = np.rint(records @ probabilities).tolist()
+            keys = [(total, *(np.sort(pair[k]).tolist() for pair in beside)) for k, total in enumerate(totals)]
+            levels = np.array(sorted(range(len(keys)), key=lambda k: keys[k]), dtype=np.int64)
+            found.append((levels, probabilities[:, levels]))
+        return found
+
+    def _pair(self, x: int, v: int) -> Matrix:
+        """(levels of x, levels of v) the table of two variables of a family; no row where it is not known."""
+        table = self.source.table((min(x, v), max(x, v)))
+        found = np.empty((int(self.levels[x]), 0)) if table is None else table
+        return found.T if table is not None and v < x else found
 
 
 def conditional(source: TableSource, x: int, parents: VariableSet) -> tuple[Matrix, Matrix]:

@@ -9,8 +9,8 @@ moments, and for each variable the eight others of the largest pairwise gain; of
 Pairs are asked for first, then sets of three that have two pairs with a gain, and from then on the families that one
 move of the best graph would make, and do not follow from what is known.
 
-Everything is done in an order of the variables that the counts give (`_canonical`). So the class does not depend on the
-order of columns, levels or sites, unless two variables have the same counts in all pairs.
+Everything is done in an order of the variables that the counts give (`_canonical`), the draws of the bootstrap too. So
+nothing depends on the order of columns, levels or sites, unless two variables have the same counts in all pairs.
 """
 
 import math
@@ -28,6 +28,7 @@ from fedbnsl.graphs.family_moments import within_two_steps
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.counts.climb import BETTER, Moves, climb, parents_of
+from fedbnsl_server.search.counts.redrawn import Redrawn
 from fedbnsl_server.search.counts.score import Gains
 from fedbnsl_server.search.counts.tables import TableSource
 from fedbnsl_server.search.progress import UNWATCHED, Progress
@@ -63,7 +64,7 @@ def first_sets(levels: Index, start: Mask, required: Mask) -> tuple[VariableSet,
 
 @dataclass(frozen=True, eq=False)
 class Rivals:
-    """Of each arrow of a class, the best graph in which the edge has the other direction.
+    """Of each arrow of a class, the best graph in which the edge has the other direction; by canonical numbers.
 
     A search in draws of the learned network starts at it, and does not come to graphs as good that are far from it.
     The draws would direct an edge each time, and the tables hardly tell how.
@@ -110,7 +111,7 @@ class CountSearch:
         """
         starts = (self._start(start), self._start(self.required))
         dag, _ = self._best(self._moves, starts, range(len(self.levels)), rng, passes=passes, progress=progress)
-        return np.asarray(dag[self._back])
+        return np.asarray(dag[self.back])
 
     def rivals(self, dag: Mask, rng: np.random.Generator, *, progress: Progress = UNWATCHED) -> tuple[Mask, Rivals]:
         """The best graphs with an arrow of this one's class reversed; if one is better, it takes its place.
@@ -122,8 +123,7 @@ class CountSearch:
         dag
             (V, V) DAG whose tables are known.
         """
-        order, back, moves = self._canonical, self._back, self._moves
-        best, V = dag[np.ix_(order, order)], len(dag)
+        moves, best, V = self._moves, dag[self.ordered], len(dag)
         while True:
             marks = class_of(best, moves.allowed | best, moves.required)
             score, lower, leaves_open = moves.score(best), np.full((V, V), np.inf), np.zeros((V, V), dtype=bool)
@@ -139,7 +139,7 @@ class CountSearch:
                 marks_there = class_of(found, moves.allowed | found, moves.required)
                 leaves_open[source, target] = marks_there[source, target]
             else:
-                return np.asarray(best[back]), Rivals(np.asarray(lower[back]), np.asarray(leaves_open[back]))
+                return np.asarray(best[self.back]), Rivals(lower, leaves_open)
 
     def _best(
         self,
@@ -181,7 +181,7 @@ class CountSearch:
     def wanted(self, dag: Mask) -> tuple[VariableSet, ...]:
         """Sets whose tables could lead to a better graph than this one, the most promising ones."""
         order = self._canonical
-        canonical = dag[np.ix_(order, order)]
+        canonical = dag[self.ordered]
         found: dict[VariableSet, float] = {}
         for one, promise in self._unknown(canonical):
             found[one] = max(found.get(one, -math.inf), promise)
@@ -191,7 +191,7 @@ class CountSearch:
     def _unknown(self, dag: Mask) -> Iterator[tuple[VariableSet, float]]:
         """Sets that are not known, of canonical numbers, and what they promise."""
         P, V, gains, allowed = self._pairs, len(dag), self._gains, self._moves.allowed
-        near, before = allowed | allowed.T, self.near[np.ix_(self._canonical, self._canonical)]
+        near, before = allowed | allowed.T, self.near[self.ordered]
         for x in range(V):
             yield from _if_unknown(gains, x, parents_of(before, x), math.inf)
             parents = parents_of(dag, x)
@@ -204,16 +204,25 @@ class CountSearch:
                 yield from _if_unknown(gains, x, (y, z), sorted((P[x, y], P[x, z], P[y, z]))[1])
 
     @property
-    def _back(self) -> tuple[Index, ...]:
+    def ordered(self) -> tuple[Index, ...]:
+        """The places of a matrix, as given, in the canonical order of the variables."""
+        return np.ix_(self._canonical, self._canonical)
+
+    @property
+    def back(self) -> tuple[Index, ...]:
         """The places of a canonical matrix in the order of the variables as given."""
         back = np.argsort(self._canonical)
         return np.ix_(back, back)
 
+    def redrawn(self, dag: Mask) -> Redrawn:
+        """The network of a (V, V) DAG whose tables are known, by canonical numbers."""
+        at = self.ordered
+        source, levels = _Renumbered(self.source, self._canonical), self.levels[self._canonical]
+        return Redrawn(source, levels, dag[at], self.allowed[at], self._required)
+
     @cached_property
     def _moves(self) -> Moves:
-        order = self._canonical
-        ordered = np.ix_(order, order)
-        P = self._pairs
+        ordered, P = self.ordered, self._pairs
         nearest = np.zeros(P.shape, dtype=bool)
         for x in range(len(P)):
             nearest[np.argsort(-P[:, x], kind="stable")[:_NEAREST], x] = True
@@ -223,13 +232,12 @@ class CountSearch:
 
     @property
     def _required(self) -> Mask:
-        return self.required[np.ix_(self._canonical, self._canonical)]
+        return self.required[self.ordered]
 
     def _start(self, dag: Mask) -> Mask:
         """A DAG of the class of this one, by canonical numbers, without edges whose tables are not known."""
-        order = self._canonical
         marks = class_of(dag, self.allowed | dag, self.required)
-        found, moves = consistent_extension(marks[np.ix_(order, order)]), self._moves
+        found, moves = consistent_extension(marks[self.ordered]), self._moves
         found &= moves.allowed
         for x in range(len(found)):
             parents = sorted(parents_of(found, x), key=lambda y: self._pairs[y, x])
@@ -248,7 +256,7 @@ class CountSearch:
     @cached_property
     def _pairs(self) -> Matrix:
         """(V, V) what canonical pairs gain, -inf where it is not known."""
-        return self._pairs_as_given[np.ix_(self._canonical, self._canonical)]
+        return self._pairs_as_given[self.ordered]
 
     @cached_property
     def _pairs_as_given(self) -> Matrix:

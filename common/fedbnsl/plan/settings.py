@@ -305,8 +305,12 @@ class Settings(BaseModel):
     @property
     def not_counted(self) -> bool:
         """Whether several variables are categories, and are not counted since others are none."""
-        described = self.counts_rounds > 0 and bool(self.dictionary) and bool(self.uncountable)
-        names = self.dictionary.of_run(self.variables) if described else ()
+        return self.counts_rounds > 0 and bool(self.uncountable) and self.has_categories
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether several variables of the data dictionary are categories."""
+        names = self.dictionary.of_run(self.variables) if self.dictionary else ()
         return sum(name in self.dictionary and self.dictionary[name].is_indicator for name in names) > 1
 
     @property

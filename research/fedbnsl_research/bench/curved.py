@@ -1,4 +1,4 @@
-"""Curved effects: graphs by straight lines alone and with curves, and what results say of them."""
+"""Curved effects: graphs by straight lines alone, with curves and under privacy, and what results say of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,16 +9,18 @@ import numpy as np
 
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import topological_order
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.networks import class_found
+from fedbnsl_research.bench.private_tables import outward_range
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights
 
-_SITES, _SEEDS = 8, range(10)
+_SITES, _SEEDS, _EPSILONS = 8, range(10), (1.0, 5.0)
 
 Curve = Callable[[Matrix], Matrix]
 _CURVES: Mapping[str, Curve] = {
@@ -47,7 +49,7 @@ class _Case(NamedTuple):
 
 
 def curved() -> Iterator[Row]:
-    """Graphs by lines alone and with curves, and what results say of curves."""
+    """Graphs by lines alone, with curves and under privacy, and what results say of curves."""
     for noise in _NOISES:
         yield _row(_Case("straight lines", noise=noise))
     for name in list(_CURVES)[1:]:
@@ -57,15 +59,17 @@ def curved() -> Iterator[Row]:
         yield _row(_Case(name, rows=100))
     for name in _CURVES:
         yield _row(_Case(name, variables=50))
+    for name in ("straight lines", "squares", "thresholds"):
+        yield _private_row(_Case(name))
 
 
 def _row(case: _Case) -> Row:
     truths = [_truth(case, seed) for seed in _SEEDS]
-    lines, curves = ([_run(case, *truth, look=look) for truth in truths] for look in (False, True))
-    of = "" if case.share == 1.0 or case.curve == "straight lines" else f" for {case.share:.0%} of the edges"
+    plan = Plan.load("standard").with_settings(bootstrap=0)
+    lines, curves = ([_run(plan.with_settings(look_for_curves=look), X) for _, X in truths] for look in (False, True))
     found = [result["curves"] for result in curves]
     return {
-        "figure": f"{case.curve}{of}, {case.noise} noise; {_SITES} x {case.rows} rows, {case.variables} variables",
+        "figure": _figure(case),
         "skeleton F1, lines alone": _f1(lines, truths),
         "skeleton F1": _f1(curves, truths),
         "mean CPDAG SHD, lines alone": _distance(lines, truths),
@@ -81,6 +85,28 @@ def _row(case: _Case) -> Row:
     }
 
 
+def _private_row(case: _Case) -> Row:
+    """`private`, which looks for no curves, with a range for each variable."""
+    truths = [_truth(case, seed) for seed in _SEEDS]
+    row: Row = {"figure": f"{_figure(case)}, private"}
+    for epsilon in _EPSILONS:
+        plan = Plan.load("private", epsilon=epsilon)
+        found = [_run(plan.with_dictionary(_ranges(X), origin="the bench"), X, noise_seed=0) for _, X in truths]
+        row[f"skeleton F1, epsilon {epsilon:g}"] = _f1(found, truths)
+        row[f"mean CPDAG SHD, epsilon {epsilon:g}"] = _distance(found, truths)
+    return row
+
+
+def _figure(case: _Case) -> str:
+    of = "" if case.share == 1.0 or case.curve == "straight lines" else f" for {case.share:.0%} of the edges"
+    return f"{case.curve}{of}, {case.noise} noise; {_SITES} x {case.rows} rows, {case.variables} variables"
+
+
+def _ranges(X: Matrix) -> Dictionary:
+    entries = {f"X{k}": {"range": outward_range(values)} for k, values in enumerate(X.T.tolist(), start=1)}
+    return Dictionary.from_plain(entries, origin="the bench")
+
+
 def _truth(case: _Case, seed: int) -> tuple[Matrix, Matrix]:
     """Weights, and rows."""
     rng = np.random.default_rng(seed)
@@ -88,11 +114,12 @@ def _truth(case: _Case, seed: int) -> tuple[Matrix, Matrix]:
     return W, sample(W, _CURVES[case.curve], _NOISES[case.noise], case.share, _SITES * case.rows, rng)
 
 
-def _run(case: _Case, W: Matrix, X: Matrix, *, look: bool) -> dict[str, Any]:
-    plan = Plan.load("standard").with_settings(n_participants=_SITES, bootstrap=0, look_for_curves=look)
-    tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
+def _run(plan: Plan, X: Matrix, *, noise_seed: int | None = None) -> dict[str, Any]:
+    plan = plan.with_settings(n_participants=_SITES)
+    parts = site_tables(np.array_split(X, _SITES), dictionary=plan.dictionary)
+    tables = {site: rows_for(one, plan) for site, one in parts.items()}
     with TemporaryDirectory() as scratch:
-        return simulate(plan, tables, Path(scratch, "run"))
+        return simulate(plan, tables, Path(scratch, "run"), noise_seed=noise_seed)
 
 
 def _f1(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Matrix]]) -> str:

@@ -1,4 +1,4 @@
-"""Tables of categories: what counts add to moments, beside searches that see all rows in one place."""
+"""Tables of categories: what counts add to moments, and what privacy takes, beside searches that see all rows."""
 
 import multiprocessing
 import statistics
@@ -29,6 +29,15 @@ _SEEDS = range(3)
 # A search on pooled rows is given up after so many seconds.
 _LIMIT_S = 300.0
 
+_PLANS = {
+    "standard": Plan.load("standard").with_settings(bootstrap=0),
+    "standard without counts": Plan.load("standard").with_settings(bootstrap=0, counts_rounds=0),
+    "private, epsilon 1": Plan.load("private", epsilon=1.0),
+    "private, epsilon 5": Plan.load("private", epsilon=5.0),
+}
+# Of the noise of privacy.
+_NOISE_SEED = 0
+
 _PEERS = {
     "hill climbing, BIC": ("pgmpy", partial(hill_climbing, score="bic-d")),
     "hill climbing, BDeu": ("pgmpy", partial(hill_climbing, score="bdeu")),
@@ -47,7 +56,7 @@ CASES = {f"{name}-{label}": (name, size) for name in _NETWORKS for label, size i
 def discrete(
     cases: Sequence[str] = (), seeds: Sequence[int] | None = None, follow: Follow = lambda done, total, what: None
 ) -> Iterator[Row]:
-    """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, and of its peers.
+    """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, `private`, and peers.
 
     Parameters
     ----------
@@ -78,12 +87,12 @@ def _row(
     n_sites, n_rows = size
     drawn = [network.tables([n_rows] * n_sites, np.random.default_rng(seed)) for seed in seeds]
     row: Row = {"figure": f"{name}, P={n_sites}, {n_rows} rows a site, seeds {' '.join(map(str, seeds))}"}
-    for label, rounds in (("standard", None), ("standard without counts", 0)):
+    for label, plan in _PLANS.items():
         now(label)
         kilobytes: list[float] = []
 
-        def found(tables: list[Matrix], rounds: int | None = rounds, sent: list[float] = kilobytes) -> Mask:
-            marks, up = _run(network, tables, rounds)
+        def found(tables: list[Matrix], plan: Plan = plan, sent: list[float] = kilobytes) -> Mask:
+            marks, up = _run(network, tables, plan)
             sent.append(up)
             return marks
 
@@ -129,17 +138,15 @@ def _skeleton_f1(found: Mask, truth: Mask) -> float:
     return 2.0 * float((pairs & true).sum()) / max(float(pairs.sum() + true.sum()), 1.0)
 
 
-def _run(network: DiscreteNetwork, tables: Sequence[Matrix], rounds: int | None) -> tuple[Mask, float]:
-    """The class that `standard` finds without a bootstrap, and kilobytes that a site sends."""
+def _run(network: DiscreteNetwork, tables: Sequence[Matrix], plan: Plan) -> tuple[Mask, float]:
+    """The class that a plan finds, and kilobytes that a site sends."""
     described = network.dictionary
-    plan = Plan.load("standard").with_dictionary(described, origin="the network")
-    plan = plan.with_settings(n_participants=len(tables), bootstrap=0)
-    if rounds is not None:
-        plan = plan.with_settings(counts_rounds=rounds)
+    plan = plan.with_dictionary(described, origin="the network").with_settings(n_participants=len(tables))
+    noise_seed = None if plan.privacy is None else _NOISE_SEED
     sites = {
         f"site-{k}": Dataset.of_values(network.variables, X, origin="drawn", dictionary=described, warn=False)
         for k, X in enumerate(tables, start=1)
     }
     with tempfile.TemporaryDirectory() as scratch:
-        result = simulate(plan, sites, Path(scratch, "run"))
+        result = simulate(plan, sites, Path(scratch, "run"), noise_seed=noise_seed)
     return learned_class(result), result["bytes"]["up"]["serialised"] / len(tables) / 1e3

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,14 @@ def _with_ranges(drafted: Dictionary, table: Path) -> Dictionary:
     for name in drafted.without_range():
         cells = (as_number(row[header.index(name)].strip()) for row in rows)
         values = [value for value in cells if value is not None]
-        ends = _outwards(min(values), math.floor), _outwards(max(values), math.ceil)
-        entries[name] = entries[name].model_copy(update={"range": ends})
+        entries[name] = entries[name].model_copy(update={"range": outward_range(values)})
     return Dictionary({name: entries[name] for name in drafted.variables})
+
+
+def outward_range(values: Iterable[float]) -> tuple[float, float]:
+    """A range that has all of these values, and ends of one digit: what public knowledge might say."""
+    known = list(values)
+    return _outwards(min(known), math.floor), _outwards(max(known), math.ceil)
 
 
 def _outwards(value: float, rounded: Any) -> float:

@@ -135,6 +135,8 @@ def _assumed(
         yield note("withheld_not_counted" if withheld else "gaps_not_counted")
     if plan.not_counted:
         yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
+    if plan.privacy is not None and plan.has_categories:
+        yield note("private_not_counted")
     if plan.preparation is None:
         yield note("mean_zero")
     yield note("same_network", own_means=plan.preparation is not None and plan.preparation.intercept == "site")
@@ -227,6 +229,8 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
         yield True, note("tests_curves", pairs=curvature.n_tested)
         if left := curvature.n_possible - curvature.n_tested:
             yield False, note("curves_of_pairs_untested", pairs=left)
+    elif plan.privacy is not None and plan.no_curves_because != "levels":
+        yield False, note("private_curves_untested")
     elif plan.look_for_curves and plan.no_curves_because in ("consensus", "groups"):
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
 

@@ -179,6 +179,8 @@ _CHECKS: Mapping[str, str] = {
     "levels are counted only where no value is missing, and here some are",
     "withheld_not_counted": "straight lines describe how categories depend on each other: sites withhold the counts of "
     "some combinations of levels",
+    "private_not_counted": "straight lines describe how categories depend on each other: a private run counts no "
+    "records of combinations of levels",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
     "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "
@@ -230,6 +232,8 @@ _CHECKS: Mapping[str, str] = {
     "many numbers, or none that may bend|}",
     "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
     "edges at such a variable may be false",
+    "private_curves_untested": "whether effects are straight lines: a private run looks for no curves, and misses "
+    "effects that only a curve shows",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "

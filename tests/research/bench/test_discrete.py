@@ -49,16 +49,18 @@ def test_tables_have_the_probabilities_of_the_network(small: Path) -> None:
 
 
 def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bench._SIZES, "8x5000", (2, 2000))
-    monkeypatch.setitem(bench.CASES, "child-8x5000", ("child", (2, 2000)))
+    monkeypatch.setitem(bench._SIZES, "8x5000", (3, 2000))
+    monkeypatch.setitem(bench.CASES, "child-8x5000", ("child", (3, 2000)))
     monkeypatch.setattr(bench, "pgmpy_installed", lambda: False)
     monkeypatch.setattr(bench, "causal_learn_installed", lambda: False)
     told: list[str] = []
     (row,) = bench.discrete(["child-8x5000"], [4], follow=lambda done, total, what: told.append(what))
-    assert told == ["child-8x5000, standard", "child-8x5000, standard without counts"]
-    assert row["figure"] == "child, P=2, 2000 rows a site, seeds 4"
+    plans = ["standard", "standard without counts", "private, epsilon 1", "private, epsilon 5"]
+    assert told == [f"child-8x5000, {plan}" for plan in plans]
+    assert row["figure"] == "child, P=3, 2000 rows a site, seeds 4"
     assert row["class SHD, standard"] == "0"
     assert row["skeleton F1, standard"] == 1.0
+    assert row["skeleton F1, private, epsilon 5"] == 1.0
     assert row["kB up a site, standard"] > row["kB up a site, standard without counts"]
     assert row["hill climbing, BIC"] == "not run (pgmpy is not installed)"
     assert row["BOSS, BIC"] == "not run (causal-learn is not installed)"

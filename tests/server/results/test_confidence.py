@@ -321,6 +321,21 @@ def test_a_private_run_whose_noise_hides_all_variables_but_one_has_tested_nothin
     assert "Not tested: whether the sites' coefficients differ" in checks_in_words(told())
 
 
+def test_a_private_run_says_that_it_looks_for_no_curves_and_counts_no_categories() -> None:
+    number, category = {"range": [0.0, 1.0]}, {"kind": "binary", "levels": ["no", "yes"]}
+
+    def says(*entries: dict[str, Any]) -> tuple[bool, bool]:
+        plan = Plan.load("private", epsilon=1.0).with_settings(dictionary=dict(zip("abc", entries, strict=True)))
+        told = verdict_of(plan, COLUMNS, [], CONFIDENCE, EQUAL)
+        return (
+            any("looks for no curves" in text for text in told["not_tested"]),
+            any("counts no records" in text for text in told["assumed"]),
+        )
+
+    assert says(number, number, category) == (True, False)
+    assert says(number, category, category) == (False, True)
+
+
 def test_linear_effects_on_levels_are_said_not_to_be_tested() -> None:
     described = {"a": {"kind": "binary", "levels": ["no", "yes"]}, "b": {}, "c": {}}
     told = verdict_of(CPDAG.with_settings(dictionary=described), COLUMNS, [], CONFIDENCE, EQUAL)

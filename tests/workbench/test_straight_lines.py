@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.errors import RemoteProtocolError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask, Units
@@ -16,6 +16,8 @@ from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.rounds import curvature, hinges
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.simulate import simulate
@@ -97,6 +99,29 @@ def test_curves_and_lines_are_those_of_all_rows_also_of_unlike_sites(tmp_path: P
         assert error > 0.9 * white, "the scatter about a line through a curve is uneven: errors are White's"
 
 
+def test_a_change_along_a_mediated_curve_has_the_effect_that_it_was_drawn_with(tmp_path: Path) -> None:
+    """b is 10 a^2, c a hundredth of b, d has no curve on its way to c."""
+    plan = PLAN.with_settings(knowledge={"tiers": [["a", "d"], ["b"], ["c"]]})
+    simulate(plan, tables(np.square), tmp_path / "run")
+    network = read_network(tmp_path / "run")
+    for low, high in ((0.0, 1.5), (1.2, -0.3), (-1.0, 1.0)):
+        report = effect_of(network, ["a"], "c", (low, high))
+        (value,) = report["effects"][0]["values"]
+        assert report["verdict"] == "identified"
+        assert abs(value["effect"] - 0.1 * (high**2 - low**2)) < 3.0 * value["standard_error"] + 0.01
+        assert value["standard_error"] < 0.03
+        assert any("along a curve" in text for text in report["in_words"])
+    assert any("be careful: beyond" in text for text in effect_of(network, ["a"], "c", (0.0, 2.0))["in_words"])
+    assert not any("be careful: beyond" in text for text in report["in_words"])
+    (one,), (scaled,) = (
+        effect_of(network, ["d"], "c", change)["effects"][0]["values"] for change in (None, (3.0, 1.0))
+    )
+    assert scaled["effect"] == pytest.approx(-2.0 * one["effect"])
+    assert scaled["interval"] == pytest.approx([-2.0 * end for end in reversed(one["interval"])])
+    with pytest.raises(SetupError, match=r"reaches from -2\.\d+ to 2\.\d+, counted from the mean of its site"):
+        effect_of(network, ["a"], "c", (4.0, 6.0))
+
+
 def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -> None:
     data = tables(lambda a: np.where(a > 0.5, 2.0, 0.0) + np.sin(2.0 * a))
     other = {
@@ -134,7 +159,12 @@ def test_where_lines_are_straight_nothing_changes(tmp_path: Path) -> None:
     with_hinges, without = (
         simulate(PLAN.with_settings(look_for_curves=look), data, tmp_path / str(look)) for look in (True, False)
     )
-    assert with_hinges["curves"] == {"rows": sum(len(one.X) for one in data.values()), "variables": [], "effects": []}
+    assert with_hinges["curves"] == {
+        "rows": sum(len(one.X) for one in data.values()),
+        "variables": [],
+        "effects": [],
+        "total": [],
+    }
     assert with_hinges["edges"] == without["edges"]
     assert with_hinges["fit"] == without["fit"]
 

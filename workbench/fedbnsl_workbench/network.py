@@ -86,18 +86,25 @@ class Network:
                 graph.add_edge(*way, **edge)
         return graph
 
-    def effect(self, source: str | Sequence[str], target: str) -> dict[str, Any]:
+    def effect(
+        self, source: str | Sequence[str], target: str, change: tuple[float, float] | None = None
+    ) -> dict[str, Any]:
         """The total effect of a variable, or of several that are set together, on another: what `fedbnsl effect` says.
+
+        Parameters
+        ----------
+        change
+            From where to where the source is set, in its unit from the mean of its site; None: one unit higher.
 
         Raises
         ------
         SetupError
-            If a name is none of the network's.
+            If a name is none of the network's, or a curve does not reach as far as the change.
         ResultError
             If the run has no residual variances.
         """
         sources = [source] if isinstance(source, str) else list(source)
-        return effect_of(read_network(self.folder), sources, target)
+        return effect_of(read_network(self.folder), sources, target, change)
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the page of the run and return where it is; by default in the run folder.

@@ -1,17 +1,27 @@
-"""The effect of a number that bends: a line through a few points, with its errors, from second moments."""
+"""Effects that bend: lines through a few points, with their errors, from second moments.
+
+The effect on a child comes from its regression on all its parents. The total effect of a number on a variable below it
+comes from the regression of that variable on the number and the number's parents, as in `inference.effects`, with
+hinges: the mean over all that lies between them, which may bend, too. It holds if the number and its parents act on the
+variable by a sum of a function of each.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead, consistent_extension, directed_at
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.hinges import HingeMoments
 
 # Where a curve begins and ends, in the column's scale from the site's mean.
 _ENDS = (-2.5, 2.5)
+# Sets of parents of one number; with more, its total effects are not told.
+_MOST_PARENT_SETS = 64
 
 
 class Effect(NamedTuple):
@@ -24,6 +34,24 @@ class Effect(NamedTuple):
     error: tuple[float, ...]  # standard errors of these
 
 
+class Below(NamedTuple):
+    """How a variable changes in all with a number before it."""
+
+    target: str
+    change: tuple[float, ...]  # (P,) from its value where the number is at the site's mean
+    residual_variance: float
+
+
+class Total(NamedTuple):
+    """Total effects of a number with these parents on the variables below it; lines between points."""
+
+    source: str
+    adjusted_for: tuple[str, ...]  # variables: the parents
+    at: tuple[float, ...]  # (P,) of the source, from a site's mean
+    covariance: tuple[tuple[float, ...], ...]  # (P, P) of the changes at these points, for a residual variance of 1
+    below: tuple[Below, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Curves:
     """What was looked at, and what bends."""
@@ -32,6 +60,7 @@ class Curves:
     columns: Index  # of the run, ascending, which have hinges in the graph; none: the other numbers are empty
     residual_variance: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) in squared units of the tables
     effects: tuple[Effect, ...] = ()
+    total: tuple[Total, ...] = ()
 
 
 def effects_of(
@@ -71,6 +100,64 @@ def effects_of(
                 tuple((rows @ weights[own] * scales[target]).tolist()),
                 tuple((np.sqrt(np.maximum(squares, 0.0)) * scales[target]).tolist()),
             )
+
+
+def totals_of(
+    moments: HingeMoments, marks: Mask, bends: Mask, n_samples: float, scales: Matrix, knots: Matrix
+) -> Iterator[Total]:
+    """Of every number on the variables to which a path with a curve leads from it, for each set of its parents.
+
+    Parameters
+    ----------
+    moments
+        Of the columns and the hinges of all numbers.
+    marks
+        (V, V) the class.
+    bends
+        (V,) which variables have hinges in it.
+    n_samples, scales, knots
+        As of `effects_of`.
+    """
+    owner, base, first = moments.columns.variable_of, moments.base, moments.is_column
+    alone = first & (np.bincount(owner[first]) == 1)[owner]
+    for source in np.flatnonzero(alone & (np.bincount(base) > 1)[base]).tolist():
+        v = int(owner[source])
+        graphs = list(islice(directed_at(marks, [v]), _MOST_PARENT_SETS + 1))
+        for graph in graphs if len(graphs) <= _MOST_PARENT_SETS else ():
+            reach = arrows_lead(consistent_extension(graph))
+            from_here = reach | np.eye(len(reach), dtype=bool)
+            below = np.asarray(reach[from_here[v] & bends].any(axis=0))
+            targets = np.flatnonzero(alone & below[owner])
+            if not targets.size:
+                continue
+            curved = np.asarray((from_here & bends).any(axis=1))  # those of a path with a curve
+            regressors = np.flatnonzero((base == source) | (graph[owner, v] & (first | curved[owner])))
+            G, g = moments.S[np.ix_(regressors, regressors)], moments.S[np.ix_(regressors, targets)]
+            H, own = inverse(G), base[regressors] == source
+            weights = H @ g
+            left = np.maximum(moments.S[targets, targets] - (g * weights).sum(axis=0), 0.0) * scales[targets] ** 2
+            z, rows = _basis(moments, source, regressors[own], knots)
+            covariance = rows @ H[np.ix_(own, own)] @ rows.T / max(n_samples - len(regressors), 1.0)
+            change = (rows @ weights[own] * scales[targets]).T
+            yield Total(
+                moments.columns.names[source],
+                tuple(moments.columns.variables[k] for k in np.flatnonzero(graph[:, v]).tolist()),
+                tuple((z * scales[source]).tolist()),
+                tuple(tuple(row.tolist()) for row in covariance),
+                tuple(
+                    Below(moments.columns.names[t], tuple(line), variance)
+                    for t, line, variance in zip(targets.tolist(), change.tolist(), left.tolist(), strict=True)
+                ),
+            )
+
+
+def moved_along(at: Matrix, change: Matrix, covariance: Matrix, ends: tuple[float, float]) -> tuple[float, float]:
+    """By how much a line through (P,) points rises from one end to the other, and the standard error of that.
+
+    `covariance`: (P, P) of the changes.
+    """
+    share = np.array([np.interp(ends[1], at, one) - np.interp(ends[0], at, one) for one in np.eye(len(at))])
+    return float(share @ change), float(np.sqrt(max(share @ covariance @ share, 0.0)))
 
 
 def _basis(moments: HingeMoments, source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:

@@ -16,5 +16,9 @@ def curves_of(state: AdmmState | None, columns: tuple[str, ...]) -> dict[str, An
     if state is None or state.curves is None:
         return None
     found = state.curves
-    effects = [one._asdict() for one in found.effects]
-    return {"rows": found.n_rows, "variables": [columns[c] for c in found.columns.tolist()], "effects": effects}
+    return {
+        "rows": found.n_rows,
+        "variables": [columns[c] for c in found.columns.tolist()],
+        "effects": [one._asdict() for one in found.effects],
+        "total": [{**one._asdict(), "below": [each._asdict() for each in one.below]} for one in found.total],
+    }

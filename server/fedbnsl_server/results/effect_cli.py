@@ -21,11 +21,19 @@ from fedbnsl_server.results.numbers import between, signed
     help="Variable that is set to another value. Several times: variables that are set together.",
 )
 @click.option("--to", "target", metavar="NAME", required=True, help="Variable whose mean changes.")
+@click.option(
+    "--change",
+    type=float,
+    nargs=2,
+    metavar="A B",
+    help="Set the source from A to B, in its unit from the mean of its site: along curves, where effects bend.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> None:
+def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float, float] | None, as_json: bool) -> None:
     """Tell the total effect of one variable on another in the network of the run folder RUN.
 
-    It is by how many units the mean of the target changes if the source is set one unit higher by an intervention.
+    It is by how many units the mean of the target changes if the source is set one unit higher by an intervention, or
+    from A to B with --change: only then are effects that bend those of their curves, and not of straight lines.
     Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
     identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
     with is not identified. The 95 % intervals are those of the coefficients given the graph; noise
@@ -38,7 +46,7 @@ def effect(run: Path, sources: tuple[str, ...], target: str, as_json: bool) -> N
     from fedbnsl_server.results.effect_report import effect_of
     from fedbnsl_server.results.learned_network import read_network
 
-    report = effect_of(read_network(run), sources, target)
+    report = effect_of(read_network(run), sources, target, change)
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
@@ -52,7 +60,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
     from fedbnsl.console.whole_words import keep_words
 
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
-    title = f"effect of {' and '.join(units[name] for name in report['from'])} on {units[report['to']]}"
+    change = "" if report["change"] is None else " from {:g} to {:g}".format(*report["change"])
+    title = f"effect of {' and '.join(units[name] for name in report['from'])}{change} on {units[report['to']]}"
     title += " in the best class" if report["open"] else ""
     table = Table(title=Text(title, style="table.title"), title_justify="left")
     rows = report["effects"]

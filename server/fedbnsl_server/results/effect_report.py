@@ -6,7 +6,7 @@ is one between functions of each other.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,21 +17,32 @@ from fedbnsl.console.wording import first_few, levels_in_words
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.class_members import descendants
 from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
-from fedbnsl_server.results.learned_network import LearnedNetwork
+from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
+
+Change = tuple[float, float]
 
 _NORMAL_95 = 1.959963984540054
 
 
-def effect_of(network: LearnedNetwork, sources: Sequence[str], target: str) -> dict[str, Any]:
+def effect_of(
+    network: LearnedNetwork, sources: Sequence[str], target: str, change: Change | None = None
+) -> dict[str, Any]:
     """The effect of variables, or of levels such as `ward=surgery`, that are set together; see `effect_report`.
+
+    Parameters
+    ----------
+    change
+        From where to where the source is set, in its unit from its mean; None: one unit higher, along straight lines.
 
     Raises
     ------
     SetupError
-        If a name is none of the network's, or names a variable twice, or a source is of the row before.
+        If a name is none of the network's, or names a variable twice, or a source is of the row before; or if there is
+        no such change of the sources, or a curve does not reach as far.
     """
     named = [_place(name, network) for name in (*sources, target)]
     places = [variable for variable, _ in named]
@@ -43,7 +54,11 @@ def effect_of(network: LearnedNetwork, sources: Sequence[str], target: str) -> d
             "rows of the run, so that its total effect is not known",
             remedy="The weight of an arrow from it is what it does one row later, the other causes held fixed.",
         )
-    return effect_report(network, places[:-1], places[-1], {k for _, columns in named for k in columns})
+    if change is not None and (len(sources) > 1 or len(network.columns.members()[places[0]]) > 1):
+        raise SetupError("a change from one value to another is that of one variable that has no levels but two")
+    if change is not None and not (math.isfinite(sum(change)) and change[0] != change[1]):
+        raise SetupError(f"a change from {change[0]:g} to {change[1]:g}: expected two different numbers")
+    return effect_report(network, places[:-1], places[-1], {k for _, columns in named for k in columns}, change)
 
 
 def _place(name: str, network: LearnedNetwork) -> tuple[int, list[int]]:
@@ -81,7 +96,9 @@ def draws_have_others(network: LearnedNetwork, sources: Sequence[int], target: i
     return any(led(k, target) > most for k in sources)
 
 
-def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, asked: set[int]) -> dict[str, Any]:
+def effect_report(
+    network: LearnedNetwork, sources: Sequence[int], target: int, asked: set[int], change: Change | None = None
+) -> dict[str, Any]:
     """JSON-ready: for each column that is asked for, of source and target, its values and how far they are told.
 
     Raises
@@ -89,7 +106,7 @@ def effect_report(network: LearnedNetwork, sources: Sequence[int], target: int, 
     ResultError
         As `total_effects`.
     """
-    return _Question(network, tuple(sources), target).report(asked)
+    return _Question(network, tuple(sources), target, change).report(asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +116,7 @@ class _Question:
     network: LearnedNetwork
     sources: tuple[int, ...]
     target: int
+    change: Change | None
 
     def report(self, asked: set[int]) -> dict[str, Any]:
         names, network = self._names, self.network
@@ -112,6 +130,7 @@ class _Question:
         return {
             "from": [names[k] for k in self.sources],
             "to": names[self.target],
+            "change": None if self.change is None else list(self.change),
             "units": {names[k]: network.units.get(names[k]) for k in (*self.sources, self.target)},
             "verdict": verdicts.pop() if len(verdicts) == 1 else "differs by column",
             "open": self._is_open,
@@ -131,6 +150,28 @@ class _Question:
         """Of the sources, and of the target."""
         members = self.network.columns.members()
         return np.concatenate([members[k] for k in self.sources]), members[self.target]
+
+    @property
+    def _curves(self) -> Mapping[frozenset[str], Curve]:
+        """By the parents of the source; none of several sources, and where no curve is on the way."""
+        sources, targets = self._columns
+        names = self.network.columns.names
+        ends = names[int(sources[0])], names[int(targets[0])]
+        return self.network.curves.get(ends, {}) if sources.size == 1 else {}
+
+    def _along_curve(self, one: Effect) -> tuple[float, float] | None:
+        """What a change does along the curve of one of the sets that are adjusted for; None: along a line."""
+        given = (frozenset(self._names[k] for k in of_source) for (of_source, *_) in one.adjusted_for)
+        curve = next((self._curves[names] for names in given if names in self._curves), None)
+        if self.change is None or curve is None or not one.value.any():
+            return None
+        if not curve.at[0] <= min(self.change) < max(self.change) <= curve.at[-1]:
+            raise SetupError(
+                f"the curve of {self._names[self.sources[0]]!r} reaches from {curve.at[0]:.4g} to {curve.at[-1]:.4g}, "
+                f"counted from {'the mean of its site' if curve.centre is None else f'{curve.centre:.4g}'}: expected "
+                f"a change within that, got {self.change[0]:g} to {self.change[1]:g}"
+            )
+        return moved_along(curve.at, curve.change, curve.covariance, self.change)
 
     @cached_property
     def _untold(self) -> list[str]:
@@ -219,14 +260,11 @@ class _Question:
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
         """The values of one column of a source and one of the target."""
         (i, j), columns, variables = of, self.network.columns, self._names
-        scale, values = float(self.network.spread[i] / self.network.spread[j]), list[dict[str, Any]]()
+        scale = float((self.network.spread[i] if self.change is None else 1.0) / self.network.spread[j])
+        values = list[dict[str, Any]]()
         is_told = not np.isnan(self._effects[0].value[entry])
         for one in self._effects if is_told else ():
-            value = float(one.value[entry])
-            told = math.nan if one.standard_error is None else float(one.standard_error[entry])
-            error = None if math.isnan(told) or not told else told  # 0: without a path nothing is estimated
-            half = None if error is None else _NORMAL_95 * error
-            low_high = None if half is None else list(self.network.possible(value - half, value + half, of))
+            value, error, low_high = self._numbers(one, entry, of)
             values.append(
                 {
                     "effect": value,
@@ -249,6 +287,24 @@ class _Question:
         else:
             verdict = certainty([one["effect"] for one in values]) if has_path else "no path"
         return {"source": columns.names[i], "target": columns.names[j], "verdict": verdict, "values": values}
+
+    def _numbers(
+        self, one: Effect, entry: tuple[int, int], of: tuple[int, int]
+    ) -> tuple[float, float | None, list[float] | None]:
+        """An effect, its standard error and its 95 % interval; None: not known."""
+        along, step = self._along_curve(one), 1.0
+        value, error = float(one.value[entry]), math.nan
+        if one.standard_error is not None:
+            error = float(one.standard_error[entry]) if along is None else along[1]
+        if along is not None:
+            value = along[0]
+        elif self.change is not None:
+            step = self.change[1] - self.change[0]
+        if math.isnan(error) or not error:  # 0: without a path nothing is estimated
+            return value * step, None, None
+        half = _NORMAL_95 * error
+        ends = self.network.possible(value - half, value + half, of)
+        return value * step, error * abs(step), sorted(end * step for end in ends)
 
     def _notes(self, rows: Sequence[dict[str, Any]]) -> Iterator[Note]:
         """What a reader should know: first how far each column's effect is told."""
@@ -297,9 +353,25 @@ class _Question:
             yield note("by_assumption", n=network.assumed)
         if network.withheld:
             yield note("withheld_coefficients", edges=[f"{one} -> {other}" for one, other in network.withheld])
+        yield from self._of_curves(source, goal)
         if any(absent) and network.precision is not None and network.precision.noise_std:
             yield note("faint_effects_hidden")
         yield from (note("doubt", doubt=doubt) for doubt in network.doubts)
+
+    def _of_curves(self, source: str, goal: str) -> Iterator[Note]:
+        """What was done about a curve on the way."""
+        if not self.network.bent or not any(one.value.any() for one in self._effects):
+            return
+        if self.change is None or not self._curves:
+            yield note("effect_of_lines", names=self.network.bent, drawn=bool(self._curves))
+            return
+        curve = next(iter(self._curves.values()))
+        beyond = min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]
+        yield note(
+            "effect_along_curve", source=source, target=goal, centre=curve.centre or 0.0, site=curve.centre is None
+        )
+        if beyond:
+            yield note("effect_beyond_knots", low=curve.at[1], high=curve.at[-2])
 
     def _why_open(self, source: str, goal: str) -> Iterator[Note]:
         arrows = [f"{one} -> {other}" for one, other in self._undecided]

@@ -18,9 +18,19 @@ from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
-from fedbnsl_server.results.sentences import note, sentence
+from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The total effect of one column on another, given parents of the first: a line between (P,) points."""
+
+    at: Matrix  # (P,) of the source, from the centre
+    change: Matrix  # (P,) of the target
+    covariance: Matrix  # (P, P) of these
+    centre: float | None  # None: the mean of each site, which the run does not know
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +64,11 @@ class LearnedNetwork:
     references: Mapping[str, str] = field(default_factory=dict[str, str])
     shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
     before: tuple[str, ...] = ()  # variables of the row before: what caused them lies further back
+    bent: tuple[str, ...] = ()  # columns whose effects bend, so that weights are of lines through curves
+    # By columns of source and target, and by the parents of the source: where a curve is on the way.
+    curves: Mapping[tuple[str, str], Mapping[frozenset[str], Curve]] = field(
+        default_factory=dict[tuple[str, str], Mapping[frozenset[str], Curve]]
+    )
 
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
@@ -116,7 +131,7 @@ def read_network(run: Path) -> LearnedNetwork:
         None if estimation is None else _precision(estimation, columns),
         sum(edge["directed_by"] in ("assumption", "") for edge in result["edges"]),
         result["units"],
-        doubts=(*verdict["incomplete"], *verdict["contradicted"], *_curved(result["curves"])),
+        doubts=(*verdict["incomplete"], *verdict["contradicted"]),
         draws=verdict["draws"] or 0,
         majority=verdict["majority"],
         paths=result["paths"],
@@ -132,6 +147,8 @@ def read_network(run: Path) -> LearnedNetwork:
         levels=result["levels"],
         references=result["references"],
         shares=_shares(result),
+        bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
+        curves=_curves(result),
     )
 
 
@@ -206,6 +223,15 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
     return W, variance
 
 
-def _curved(curves: Mapping[str, Any] | None) -> list[str]:
-    names: list[str] = curves["variables"] if curves else []
-    return [sentence(note("effect_of_lines", names=names))] if names else []
+def _curves(result: Mapping[str, Any]) -> dict[tuple[str, str], dict[frozenset[str], Curve]]:
+    preparation: Mapping[str, Any] = result["preparation"] or {"intercept": "site", "centres": None}
+    centres: Mapping[str, float | None] = preparation["centres"] or {}
+    found: dict[tuple[str, str], dict[frozenset[str], Curve]] = {}
+    for one in result["curves"]["total"] if result["curves"] else ():
+        source, given, at = one["source"], frozenset(one["adjusted_for"]), np.array(one["at"])
+        covariance = np.array(one["covariance"])
+        centre = None if preparation["intercept"] == "site" else centres.get(source) or 0.0
+        for each in one["below"]:
+            curve = Curve(at, np.array(each["change"]), covariance * each["residual_variance"], centre)
+            found.setdefault((source, each["target"]), {})[given] = curve
+    return found

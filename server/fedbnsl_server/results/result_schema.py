@@ -249,12 +249,31 @@ class CurvedEffect(_Part):
     error: list[float]
 
 
+class ChangeBelow(_Part):
+    """How a variable changes in all with a number before it."""
+
+    target: str
+    change: list[float]
+    residual_variance: float
+
+
+class CurvedTotal(_Part):
+    """Total effects of a number with these parents, likewise; the covariance is for a residual variance of 1."""
+
+    source: str
+    adjusted_for: Texts
+    at: list[float]
+    covariance: list[list[float]]
+    below: list[ChangeBelow]
+
+
 class Curves(_Part):
     """Numbers whose effects bend."""
 
     rows: Count
     variables: Texts
     effects: list[CurvedEffect]
+    total: list[CurvedTotal] = []
 
 
 class Outlying(_Part):
@@ -491,7 +510,9 @@ class Result(_Part):
             yield "preparation and columns do not belong together"
         if self.outlying.keys() - columns.keys():
             yield "outlying values and columns do not belong together"
-        if self.curves and {*self.curves.variables, *(one.source for one in self.curves.effects)} - columns.keys():
+        bent = self.curves or Curves(rows=0, variables=[], effects=[])
+        bent_in = {*(one.source for one in bent.effects), *(one.source for one in bent.total)}
+        if {*bent.variables, *bent_in} - columns.keys():
             yield "curves and columns do not belong together"
         parents = {name for one in (self.categories or {}).values() for name in one.parents}
         if {*(self.categories or {}), *parents} - variables:

@@ -319,8 +319,12 @@ _RATIOS: Mapping[str, str] = {
 
 _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
-    "effect_of_lines": "effects of {names:quoted 8} bend, and total effects are those of straight lines through the "
-    "curves: `curves` in result.json has how each child changes",
+    "effect_of_lines": "be careful: effects of {names:quoted 8} bend, and this one is that of straight lines through "
+    "the curves{drawn:?; --change A B gives the effect of a change from A to B along them|}",
+    "effect_along_curve": "along a curve, {source} counted from {site:?the mean of its site|{centre:.4g}}: a "
+    "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
+    "for add up; the interval takes the scatter about the curve for even",
+    "effect_beyond_knots": "be careful: beyond {low:.4g} to {high:.4g}, the curve is its last piece drawn on",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "

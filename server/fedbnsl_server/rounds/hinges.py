@@ -19,7 +19,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, over_columns
 from fedbnsl_server.algorithm.consensus_graph import present_weights
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
-from fedbnsl_server.inference.curves import Curves, effects_of
+from fedbnsl_server.inference.curves import Curves, effects_of, totals_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
@@ -94,7 +94,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     curves = Curves(sum(rows.values()), used[bent])
     if search is None:
         return replace(state, curves=curves, squares={})
-    return _with_graph(state, of_used, search, curves, used)
+    return _with_graph(state, of_used, (everything, search), curves, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,15 +184,25 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
     return bent, search
 
 
-def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: Curves, used: Index) -> AdmmState:
-    """The state with what a search with hinges has found: its graph and tests, and straight lines along its edges."""
+def _with_graph(
+    state: AdmmState, of_used: AdmmState, searches: tuple[_Search, _Search], curves: Curves, used: Index
+) -> AdmmState:
+    """The state with what a search with hinges has found: its graph and tests, and straight lines along its edges.
+
+    `searches`: with the hinges of all numbers, and with those of the numbers that bend.
+    """
+    everything, search = searches
     run, columns = search.run, np.arange(len(used))
     best, tests = search.confident(of_used)
     scales = np.ones(len(used)) if of_used.units is None else of_used.units.scales
     marks = search.here.class_of(best.dag)
     left = np.zeros(len(run.mask.allowed))
     left[used] = best.residual_variance[columns] * scales**2
-    effects = tuple(effects_of(search.moments, best.dag, marks, search.accuracy.n_samples, scales, np.array(KNOTS)))
+    points = search.accuracy.n_samples, scales, np.array(KNOTS)
+    effects = tuple(effects_of(search.moments, best.dag, marks, *points))
+    bends = np.zeros(len(marks), dtype=bool)
+    bends[search.moments.columns.variable_of[~search.moments.is_column]] = True
+    total = tuple(totals_of(everything.moments, marks, bends, *points))
     straight = search.over(columns)
     network = fitted(best.dag, straight.moments.S, straight.moments.columns)
     lines = FoundGraph(best.dag, network.weights, network.residual_variance, best.score)
@@ -206,7 +216,7 @@ def _with_graph(state: AdmmState, of_used: AdmmState, search: _Search, curves: C
         residual_variance=variance,
         confidence=tests.over(columns).with_lines_of(_uneven(errors, search.rows)),
         squares={},
-        curves=replace(curves, residual_variance=left, effects=effects),
+        curves=replace(curves, residual_variance=left, effects=effects, total=total),
     )
 
 

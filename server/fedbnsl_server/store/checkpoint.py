@@ -17,7 +17,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature, Curve
-from fedbnsl_server.inference.curves import Curves, Effect
+from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
@@ -180,15 +180,22 @@ def _head_of_curvature(told: Curvature | None) -> list[Any] | None:
 def _head_of_curves(told: Curves | None) -> list[Any] | None:
     if told is None:
         return None
-    return [told.n_rows, told.columns.tolist(), told.residual_variance.tolist(), *told.effects]
+    return [told.n_rows, told.columns.tolist(), told.residual_variance.tolist(), told.effects, told.total]
 
 
 def _curves(told: list[Any] | None) -> Curves | None:
     if told is None:
         return None
-    n_rows, columns, variance, *effects = told
+    n_rows, columns, variance, effects, totals = told
     of_pairs = (Effect(source, target, *map(tuple, numbers)) for source, target, *numbers in effects)
-    return Curves(n_rows, np.array(columns, dtype=np.int64), np.array(variance), tuple(of_pairs))
+    of_all = (_total(*one) for one in totals)
+    return Curves(n_rows, np.array(columns, dtype=np.int64), np.array(variance), tuple(of_pairs), tuple(of_all))
+
+
+def _total(source: str, given: list[str], at: list[float], covariance: list[list[float]], below: list[Any]) -> Total:
+    rows = tuple(tuple(row) for row in covariance)
+    told = (Below(target, tuple(change), variance) for target, change, variance in below)
+    return Total(source, tuple(given), tuple(at), rows, tuple(told))
 
 
 def _curvature(told: list[Any] | None) -> Curvature | None:

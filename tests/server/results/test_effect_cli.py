@@ -60,6 +60,39 @@ def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(ca
     assert value["adjusted_for"] == [[[]]]
 
 
+def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path):
+    """It is 2 at 1 and 7 at 3; the errors of the points beside are taken by their shares, -1/2, 0 and 1/2."""
+    total = {
+        "source": "a", "adjusted_for": [], "at": [-2.0, 0.0, 2.0, 4.0],
+        "covariance": [[0.5, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0.5, 0], [0, 0, 0, 2.0]],
+        "below": [{"target": "c", "change": [7.0, 0.0, 4.0, 10.0], "residual_variance": 2.0}],
+    }  # fmt: skip
+    run = written(
+        tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
+        curves={"rows": 100, "variables": ["a"], "effects": [], "total": [total]},
+    )  # fmt: skip
+    report = asked(capsys, run, "a", "c", "--change", 1, 3)
+    assert (report["change"], report["verdict"]) == ([1.0, 3.0], "identified")
+    (value,) = report["effects"][0]["values"]
+    assert value["effect"] == pytest.approx(7.0 - 2.0)
+    assert value["standard_error"] == pytest.approx((0.5**2 * 2.0 * 2.0) ** 0.5)
+    assert value["standardised"] == pytest.approx(5.0 / np.sqrt(28))
+    assert any("counted from the mean of its site" in text for text in report["in_words"])
+    assert not any("straight lines" in text for text in report["in_words"])
+    assert any("--change A B" in text for text in asked(capsys, run, "a", "c")["in_words"])
+    (line,) = asked(capsys, run, "b", "c", "--change", 1, -0.5)["effects"][0]["values"]
+    (unit,) = asked(capsys, run, "b", "c")["effects"][0]["values"]
+    assert (line["effect"], line["interval"]) == (-1.5 * unit["effect"], [-1.5 * end for end in unit["interval"]][::-1])
+    for words, said in (
+        (["--from", "a", "--change", 1, 5], "reaches from -2 to 4"),
+        (["--from", "a", "--change", 1, 1], "two different numbers"),
+        (["--from", "a", "--change", 1, "nan"], "two different numbers"),
+        (["--from", "a", "--from", "b", "--change", 0, 1], "that of one variable"),
+    ):
+        outcome = run_command(capsys, "effect", run, *words, "--to", "c")
+        assert (outcome.code, said in outcome.err) == (2, True)
+
+
 def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_columns(capsys, tmp_path):
     """y = 0.5 a + 2 b + variance 12; of the inverse of the covariance of a and b, 1 / (v (1 - 0.6^2))."""
     weights = {("a", "y"): 0.5, ("b", "y"): 2.0}

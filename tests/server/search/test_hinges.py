@@ -6,7 +6,7 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl.rounds.hinges import KNOTS, with_hinges
 from fedbnsl_client.losses.hinges import fewest_beyond, hinge_moments
-from fedbnsl_server.inference.curves import effects_of
+from fedbnsl_server.inference.curves import effects_of, moved_along, totals_of
 from fedbnsl_server.search.hinges import HingeMoments
 
 NAMES = ("a", "b", "c")
@@ -115,6 +115,40 @@ def test_effects_and_their_errors_are_those_of_least_squares():
     np.testing.assert_allclose(found.change, 5.0 * step @ weights, atol=1e-6)
     error = 5.0 * np.sqrt(np.einsum("ij,jk,ik->i", step, np.linalg.inv(design.T @ design / len(X)) * variance, step))
     np.testing.assert_allclose(found.error, error, atol=1e-6)
+
+
+def test_a_total_effect_is_that_of_least_squares_on_a_number_and_its_parents_with_hinges():
+    X = table(np.square, "normal")
+    Z, moments = of_rows(X)
+    confounded = np.array([[0, 0, 1], [1, 0, 1], [0, 0, 0]], dtype=bool)  # c <- a <- b -> c
+    bends = np.array([True, True, False])
+    _, found = totals_of(moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
+    assert (found.source, found.adjusted_for, [one.target for one in found.below]) == ("b", (), ["a", "c"])
+    found, _ = totals_of(moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
+    assert (found.source, found.adjusted_for, [one.target for one in found.below]) == ("a", ("b",), ["c"])
+
+    def basis(values):
+        return np.column_stack([values, np.maximum(values[:, None] - KNOTS, 0.0)])
+
+    design = np.column_stack([basis(Z[:, 0]), basis(Z[:, 1])])
+    design -= design.mean(axis=0)
+    weights = np.linalg.lstsq(design, Z[:, 2], rcond=None)[0]
+    variance = np.sum((Z[:, 2] - design @ weights) ** 2) / (len(X) - 12)
+    step = np.append(basis(np.array([0.9])) - basis(np.array([-1.7])), np.zeros(6))
+    (below,) = found.below
+    covariance = np.array(found.covariance) * below.residual_variance
+    change, error = moved_along(np.array(found.at), np.array(below.change), covariance, (-3.4, 1.8))
+    assert change == pytest.approx(5.0 * step @ weights, abs=1e-5)
+    assert error == pytest.approx(5.0 * np.sqrt(step @ np.linalg.inv(design.T @ design) @ step * variance), abs=1e-6)
+
+
+def test_a_line_into_a_curve_has_a_curved_total_effect_by_each_set_of_parents():
+    _, moments = of_rows(table(np.square, "normal"))
+    open_ = CHAIN | np.array([[0, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)  # a - b -> c
+    bends = np.array([False, True, False])
+    found = totals_of(moments, open_, bends, 8000.0, np.ones(3), np.array(KNOTS))
+    told = [(one.source, one.adjusted_for, [each.target for each in one.below]) for one in found]
+    assert sorted(told) == [("a", (), ["c"]), ("b", (), ["a", "c"]), ("b", ("a",), ["c"])]
 
 
 def test_an_open_edge_is_told_from_the_end_that_bends():

@@ -19,7 +19,7 @@ from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
-from fedbnsl_server.inference.curves import Curves, Effect
+from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 from fedbnsl_server.store import checkpoint
@@ -144,7 +144,13 @@ def test_limits_of_values_and_how_many_lie_beyond_survive_the_disk(tmp_path: Pat
     [
         None,
         Curves(90, np.empty(0, dtype=np.int64)),
-        Curves(90, np.array([1]), np.array([2.5, 1.0]), (Effect("a", "b", (-1.0, 1.0), (0.3, 0.1), (0.1, 0.2)),)),
+        Curves(
+            90,
+            np.array([1]),
+            np.array([2.5, 1.0]),
+            (Effect("a", "b", (-1.0, 1.0), (0.3, 0.1), (0.1, 0.2)),),
+            (Total("a", ("c",), (-1.0, 1.0), ((0.2, 0.1), (0.1, 0.3)), (Below("b", (0.3, 0.1), 0.5),)),),
+        ),
     ],
 )
 def test_curves_and_squares_of_residuals_survive_the_disk(tmp_path: Path, curves: Curves | None) -> None:
@@ -159,7 +165,7 @@ def test_curves_and_squares_of_residuals_survive_the_disk(tmp_path: Path, curves
     if curves is None or again.curves is None:
         assert again.curves is curves
         return
-    assert (again.curves.n_rows, again.curves.effects) == (curves.n_rows, curves.effects)
+    assert (again.curves.n_rows, again.curves.effects, again.curves.total) == (90, curves.effects, curves.total)
     np.testing.assert_array_equal(again.curves.columns, curves.columns)
     np.testing.assert_array_equal(again.curves.residual_variance, curves.residual_variance)
 

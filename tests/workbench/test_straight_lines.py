@@ -1,5 +1,6 @@
 """Runs over tables in which effects are curved: the result says so, and is silent where lines are straight."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ def test_a_curve_that_no_line_shows_is_found_and_told(tmp_path: Path) -> None:
     assert {frozenset((one["source"], one["target"])) for one in result["edges"]} == {
         frozenset(pair) for pair in ("ab", "bc", "cd")
     }
+    network = json.loads((tmp_path / "run" / "lgbn.json").read_text(encoding="utf-8"))
+    assert network["families"] == {"a": "linear", "b": "curved", "c": "linear", "d": "linear"}
     assert result["verdict"]["contradicted"] == []
     assert "effects of 'a' bend" in result["verdict"]["assumed"][0]
     assert any("which of 'a' bend by themselves" in text for text in result["verdict"]["not_tested"])

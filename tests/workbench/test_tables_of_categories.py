@@ -1,5 +1,6 @@
 """Runs on tables of categories alone: counts decide about the graph, whatever the tables lack."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,12 @@ def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -
         of_row = whole[(whole[:, 0] == a) & (whole[:, 1] == b), 2]
         assert row["records"] == len(of_row)
         assert row["probabilities"] == pytest.approx([np.mean(of_row == k) for k in range(4)], abs=1e-6)
+    network = json.loads((tmp_path / "run" / "lgbn.json").read_text(encoding="utf-8"))
+    with_parents = {name for name, one in result["categories"].items() if one["parents"]}
+    owners = {name: name.partition("=")[0] for name in network["nodes"]}
+    assert network["families"] == {
+        name: "table" if owner in with_parents else "linear" for name, owner in owners.items()
+    }
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "Categories given their parents" in page
     assert "Whether sites differ in these tables was not tested" in page

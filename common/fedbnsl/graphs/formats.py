@@ -36,6 +36,10 @@ _WITHHELD = (
     "noise took these coefficients beyond what a level can change a probability (1) or another mean (its range) by: "
     "the file has the nearest possible value there, and no estimate"
 )
+_FAMILIES = (
+    "numbers of this file are those of straight lines. Of a family that is no linear one, result.json tells better how "
+    "the child depends on its parents: `categories` has a table, `curves` a curve, `regressions` odds or rate ratios"
+)
 _DAGITTY_RESERVED = ("graph", "node")
 
 
@@ -68,6 +72,8 @@ class LearnedGraph:
     """(d, d) of the weights, by which one of several stands for an edge between variables; None: as they are."""
     levels: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict[tuple[str, str], tuple[str, str]])
     """By (source, target) of an edge between variables: the levels that its weight is of, where it is one of levels."""
+    families: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By variable what it is given its parents, where straight lines do not tell best: table, curved or regression."""
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns; of several weights that of the largest size stands for all.
@@ -237,7 +243,8 @@ def lgbn_json(graph: LearnedGraph) -> str:
     """The linear Gaussian network as pgmpy loads it. It skips all keys but nodes, arcs and cpds.
 
     `directions` is there where some edges have none, and the file holds one DAG of the class; `variances` is a note;
-    `withheld` names edges whose coefficient is no estimate, `not_known` variables that are left out.
+    `withheld` names edges whose coefficient is no estimate, `not_known` variables that are left out; `families` says
+    what a variable is given its parents, where some are not linear.
 
     The intercepts are 0: variables count from zero or, where a plan takes off means, from the means of their site. A
     parent called `(Intercept)` cannot be told from the intercept: a table with that name is refused. Raises ValueError
@@ -251,13 +258,14 @@ def lgbn_json(graph: LearnedGraph) -> str:
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
     for source, target, weight, *_ in replace(graph, weights=graph.within_limits).edges_of_class():
         parents[target][source] = weight
-    withheld = graph.withheld
+    withheld, kinds = graph.withheld, {name: graph.families.get(name, "linear") for name in variances}
     content = {
         "orientation": f"arcs are [source, target]; {ORIENTATION}",
         **({"directions": _ONE_OF_ITS_CLASS} if graph.undirected.any() else {}),
         **({"variances": graph.variance_note} if graph.variance_note else {}),
         **({"withheld": withheld, "about_withheld": _WITHHELD} if withheld else {}),
         **({"not_known": sorted(left_out)} if left_out else {}),
+        **({"families": kinds, "about_families": _FAMILIES} if graph.families else {}),
         "nodes": list(variances),
         "arcs": [[source, target] for source, target, *_ in graph.edges_of_class()],
         "cpds": {

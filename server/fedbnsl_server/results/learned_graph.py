@@ -25,9 +25,23 @@ _NOISY_VARIANCES = (
 )
 
 
-def write_graph(graph: ConsensusGraph, state: AdmmState, plan: Plan, variables: tuple[str, ...], folder: Path) -> None:
-    """Write the files of the graph; see `fedbnsl_server.results.results` for which."""
-    graph_files.write_all(_learned(graph, state, plan), folder, columns=graph.mask.columns)
+def write_graph(
+    graph: ConsensusGraph,
+    state: AdmmState,
+    plan: Plan,
+    variables: tuple[str, ...],
+    folder: Path,
+    families: Mapping[str, str],
+) -> None:
+    """Write the files of the graph; see `fedbnsl_server.results.results` for which.
+
+    `families`: by variable between which the graph is, what it is given its parents, if that is not linear.
+    """
+    columns = graph.mask.columns
+    of_columns: list[int] = columns.variable_of.tolist()
+    named = [(name, columns.variables[v]) for name, v in zip(columns.names, of_columns, strict=True)]
+    kinds = {name: families[variable] for name, variable in named if variable in families}
+    graph_files.write_all(replace(_learned(graph, state, plan), families=kinds), folder, columns=columns)
     W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
     if state.confidence is not None and state.confidence.draws:

@@ -253,8 +253,10 @@ class RunRecorder:
         try:
             if graph is not None and state is not None:
                 try:
-                    write_graph(graph, state, self._plan, names, self._folder.path)
-                    if regressions := self._edges(graph)[1]:
+                    regressions = self._edges(graph)[1]
+                    families = self._families(regressions)
+                    write_graph(graph, state, self._plan, names, self._folder.path, families)
+                    if regressions:
                         durable.write_text(self._folder.path / "regressions.csv", regressions_csv(regressions))
                 except ResultError as error:
                     if shortage(error):
@@ -401,6 +403,17 @@ class RunRecorder:
             return edges, ratios
         curves = curves_of(self._state, self._variables)
         return edges, with_differences(ratios, edges, curves, columns, self._plan, self._rows())
+
+    def _families(self, regressions: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """What variables are given their parents, where this result tells it better than by straight lines."""
+        curves = curves_of(self._state, self._variables)
+        categories = categories_of(self._state, self._plan, self._variables) or {}
+        ratios = [one for one in regressions if one["kind"] != "mean difference" and one["estimates"]]
+        return {
+            **{one["child"]: "regression" for one in ratios},
+            **{one["target"]: "curved" for one in (curves["effects"] if curves else ())},
+            **{name: "table" for name, one in categories.items() if one["parents"]},
+        }
 
     def _ratios(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
         return ratios_of(graph, self._state, self._plan, self._variables, self._rows())

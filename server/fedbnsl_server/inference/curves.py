@@ -136,7 +136,7 @@ def totals_of(
             H, own = inverse(G), base[regressors] == source
             weights = H @ g
             left = np.maximum(moments.S[targets, targets] - (g * weights).sum(axis=0), 0.0) * scales[targets] ** 2
-            z, rows = _basis(moments, source, regressors[own], knots)
+            z, rows = (one[_seen(moments, source)] for one in _basis(moments, source, regressors[own], knots))
             covariance = rows @ H[np.ix_(own, own)] @ rows.T / max(n_samples - len(regressors), 1.0)
             change = (rows @ weights[own] * scales[targets]).T
             yield Total(
@@ -158,6 +158,17 @@ def moved_along(at: Matrix, change: Matrix, covariance: Matrix, ends: tuple[floa
     """
     share = np.array([np.interp(ends[1], at, one) - np.interp(ends[0], at, one) for one in np.eye(len(at))])
     return float(share @ change), float(np.sqrt(max(share @ covariance @ share, 0.0)))
+
+
+def _seen(moments: HingeMoments, source: int) -> slice:
+    """Of the points of `_basis`, those with rows on both sides, and one more at either end.
+
+    A hinge that no row is below, or none above, is a function of those before it, and has no part.
+    """
+    hinges = np.flatnonzero(moments.sent == source)[1:]
+    of_source = np.flatnonzero((moments.base == source) & ~moments.is_column)
+    kept = [int(np.flatnonzero(part)[-1]) for part in moments.parts[np.ix_(of_source, hinges)]]
+    return slice(min(kept), max(kept) + 3)
 
 
 def _basis(moments: HingeMoments, source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:

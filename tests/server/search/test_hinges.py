@@ -142,6 +142,13 @@ def test_a_total_effect_is_that_of_least_squares_on_a_number_and_its_parents_wit
     assert error == pytest.approx(5.0 * np.sqrt(step @ np.linalg.inv(design.T @ design) @ step * variance), abs=1e-6)
 
 
+def test_a_total_effect_ends_where_there_are_no_rows():
+    _, moments = of_rows(table(np.square, "exponential"))
+    found = next(totals_of(moments, CHAIN, np.array([True, False, False]), 8000.0, np.ones(3), np.array(KNOTS)))
+    assert found.at == (-1.5, *KNOTS[1:], 2.5), "no row is more than one standard deviation below the mean"
+    assert len(found.covariance) == len(found.below[0].change) == len(found.at)
+
+
 def test_a_line_into_a_curve_has_a_curved_total_effect_by_each_set_of_parents():
     _, moments = of_rows(table(np.square, "normal"))
     open_ = CHAIN | np.array([[0, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)  # a - b -> c

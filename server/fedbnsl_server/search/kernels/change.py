@@ -192,7 +192,7 @@ def _try_candidates(
                 apart[e] = unit * left_beside(own[e], shared[e], residual)
     for e in range(begin, end):
         if not present[e] and not (alone and sizes[source[e]] == 1):
-            apart[e] = relative_variance(P, score, site, j, left_with(R, blocks, given, source[e], j, n))
+            apart[e] = relative_variance(P, score, site, j, left_with(R, blocks, given, source[e], 0, j, n))
 
 
 @compiled

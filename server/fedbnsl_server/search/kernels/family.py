@@ -123,19 +123,18 @@ def child_left(R: Matrix, blocks: Blocks, given: Given, j: int, known: int, n: i
         if rest < LEAST_RESIDUAL:
             rest = LEAST_RESIDUAL
         product *= rest
-        if k + 1 < sizes[j]:
-            given.pivots[n + k] = c
-            given.L[c, n + k] = math.sqrt(rest)
+        given.pivots[n + k] = c
+        given.L[c, n + k] = math.sqrt(rest)
     return product
 
 
 @compiled
-def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, j: int, n: int) -> float:
-    """What would be left of child j if variable i, of which no row is known, joined the n pivots.
+def left_with(R: Matrix, blocks: Blocks, given: Given, i: int, known: int, j: int, n: int) -> float:
+    """What would be left of child j, whose rows are known up to n, if variable i joined the n pivots.
 
-    The child's rows are known up to n.
+    The rows of i are known up to `known`.
     """
-    return child_left(R, blocks, given, j, n, add_variable(R, blocks, given, i, 0, n))
+    return child_left(R, blocks, given, j, n, add_variable(R, blocks, given, i, known, n))
 
 
 class Beside(NamedTuple):
@@ -144,7 +143,7 @@ class Beside(NamedTuple):
     # own, shared: (w,) what pivots leave of the variance of each candidate, and of its moment with a child
     own: Matrix
     shared: Matrix
-    rows: Matrix  # (d, w) what each pivot explains of each candidate
+    rows: Matrix  # (d + 1, w) what each pivot explains of each candidate column
 
 
 @compiled
@@ -157,20 +156,50 @@ def line_up(R: Matrix, own: Matrix, shared: Matrix, at: Ints, c: int) -> None:
 
 
 @compiled
-def explain(R: Matrix, L: Matrix, own: Matrix, shared: Matrix, rows: Matrix, at: Ints, c: int, p: int, t: int) -> None:
-    """Take off what pivot t, column p, explains; those before it are taken off."""
+def add_row(R: Matrix, L: Matrix, rows: Matrix, at: Ints, p: int, t: int) -> None:
+    """Fill in what pivot t, column p, explains of candidate columns `at`, beyond those before it."""
     for k in range(len(at)):
         rows[t, k] = R[p, at[k]]
     for q in range(t):
         part = L[p, q]
         for k in range(len(at)):
             rows[t, k] -= part * rows[q, k]
-    scale, explained = 1.0 / L[p, t], L[c, t]
+    scale = 1.0 / L[p, t]
     for k in range(len(at)):
-        x = rows[t, k] * scale
-        rows[t, k] = x
+        rows[t, k] *= scale
+
+
+@compiled
+def explain(R: Matrix, L: Matrix, own: Matrix, shared: Matrix, rows: Matrix, at: Ints, c: int, p: int, t: int) -> None:
+    """Take off what pivot t, column p, explains; those before it are taken off."""
+    add_row(R, L, rows, at, p, t)
+    explained = L[c, t]
+    for k in range(len(at)):
+        x = rows[t, k]
         own[k] -= x * x
         shared[k] -= x * explained
+
+
+@compiled
+def explain_blocks(
+    R: Matrix, blocks: Blocks, given: Given, beside: Beside, at: Ints, j: int, known: int, n: int
+) -> None:
+    """Take off what pivots from `known` to n explain, for a child j of any number of columns.
+
+    `shared` becomes, for each candidate column, the sum of the squares of its moments with the child's columns: each
+    given the pivots and those before it, and in units of what is left of it.
+    """
+    own, shared, rows = beside
+    for t in range(known, n):
+        add_row(R, given.L, rows, at, given.pivots[t], t)
+        for k in range(len(at)):
+            own[k] -= rows[t, k] * rows[t, k]
+    for k in range(len(at)):
+        shared[k] = 0.0
+    for t in range(n, n + blocks.sizes[j]):
+        add_row(R, given.L, rows, at, given.pivots[t], t)
+        for k in range(len(at)):
+            shared[k] += rows[t, k] * rows[t, k]
 
 
 @compiled

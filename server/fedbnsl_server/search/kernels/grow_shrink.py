@@ -10,14 +10,16 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.kernels.family import (
     LEAST_RESIDUAL,
     LEAST_SHARE,
+    Blocks,
+    Given,
     Ints,
     add_variable,
     child_left,
     condition,
     explain,
-    left_beside,
+    explain_blocks,
     left_with,
-    left_without,
+    left_without_each,
     line_up,
 )
 from fedbnsl_server.search.kernels.order_state import Problem, Room
@@ -52,16 +54,31 @@ def _worth(rest: float, enough: float) -> float:
 
 
 @compiled
-def _gain(P: Problem, room: Room, j: int, e: int, n: int, rest: float) -> float:
-    """By how much the source of candidate edge e would lower the score of child j, of which n pivots leave `rest`."""
-    i, sizes = P.source[e], P.blocks.sizes
-    if sizes[j] == 1 and sizes[i] == 1:
-        k, (own, shared, _) = e - P.start[j], room.beside
-        after = left_beside(float(own[k]), float(shared[k]), rest)
-    else:
-        after = left_with(P.R, P.blocks, room.given, i, j, n)
-    gain: float = fall(rest, after) - cost(P.score, sizes[i], sizes[j])
-    return gain
+def _bound(own: Matrix, shared: Matrix, spread: Matrix, source: Ints, first_at: Ints) -> None:
+    """Turn the squares of `explain_blocks` into bounds: what share of the child each candidate k explains, at most.
+
+    With A what the pivots leave of a candidate's moments, and B its moments with the child's columns as there, it
+    leaves a share det(I - B'A^-1 B) of the child. That is at least 1 - |B|^2 / a, with a the least eigenvalue of A.
+    That of all its moments is larger by no more than what the pivots explain of its columns.
+    """
+    for k in range(len(source)):
+        least, squares = spread[source[k]], 0.0
+        for x in range(first_at[k] - first_at[0], first_at[k + 1] - first_at[0]):
+            least += own[x]
+            squares += shared[x]
+        shared[k] = math.inf if least <= 0.0 else squares / least  # NaN: a moment is unknown
+
+
+# Not the whole problem and room: numba counts the uses of every array that it hands over, and this is called often.
+@compiled
+def _left_with(
+    R: Matrix, blocks: Blocks, given: Given, rows: Matrix, at: Ints, first: int, i: int, j: int, n: int
+) -> float:
+    """What would be left of child j if variable i, with `rows` from `first` on, joined the n pivots."""
+    for k in range(first, first + blocks.sizes[i]):
+        for t in range(n):
+            given.L[at[k], t] = rows[t, k]
+    return left_with(R, blocks, given, i, n, j, n)
 
 
 @compiled
@@ -82,8 +99,10 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
     R, blocks, given, chosen, rank = P.R, P.blocks, room.given, room.chosen, room.rank
     own, shared, rows = room.beside
     begin, end, sizes = P.start[j], P.start[j + 1], blocks.sizes
-    at, c, of_column = P.at[begin:end], blocks.columns[blocks.first[j]], cost(P.score, sizes[j], 1)
-    plain = sizes[j] == 1 and len(blocks.columns) == len(sizes)
+    source, first_at = P.source[begin:end], P.first_at[begin : end + 1]
+    at = P.at[first_at[0] : first_at[-1]]
+    c, of_column = blocks.columns[blocks.first[j]], cost(P.score, sizes[j], 1)
+    plain = len(blocks.columns) == len(sizes)
     enough = share_left(of_column + P.least)  # what leaves no smaller share than this is not worth one column
     lowest = math.inf
     for s in range(m):
@@ -96,49 +115,56 @@ def grow_and_shrink(P: Problem, room: Room, j: int, parents: Ints, m: int, gains
         # For a variance near rounding error a gain may not be real. Check that of every turn, so that the search ends.
         gained = score < lowest - P.least
         lowest = score
-        if sizes[j] == 1:
-            line_up(R, own, shared, at, c)
-            for t in range(n):
-                explain(R, given.L, own, shared, rows, at, c, given.pivots[t], t)
-        while gained:  # grow
-            best = -1
+        line_up(R, own, shared, at, c)
+        known = 0
+        while True:  # grow
             if plain:
-                k = -1
-                if n < P.most:
-                    k = _most_explaining(own, shared, P.source[begin:end], chosen, rank, rank[j], _worth(rest, enough))
-                best = -1 if k < 0 else begin + k
+                for t in range(known, n):
+                    explain(R, given.L, own, shared, rows, at, c, given.pivots[t], t)
             else:
+                explain_blocks(R, blocks, given, room.beside, at, j, known, n)
+                _bound(own, shared, P.spread, source, first_at)
+            best = -1
+            if gained and plain and n < P.most:
+                best = _most_explaining(own, shared, source, chosen, rank, rank[j], _worth(rest, enough))
+            elif gained and not plain:
                 best_gain = P.least
-                for e in range(begin, end):
-                    i = P.source[e]
-                    if not chosen[i] and rank[i] < rank[j] and n + sizes[i] <= P.most:
-                        gain = _gain(P, room, j, e, n, rest)
+                for k in range(end - begin):
+                    i = source[k]
+                    possible = not chosen[i] and rank[i] < rank[j] and n + sizes[i] <= P.most
+                    if possible and shared[k] > 1.0 - share_left(of_column * sizes[i] + best_gain):
+                        after = _left_with(R, blocks, given, rows, at, first_at[k] - first_at[0], i, j, n)
+                        gain = fall(rest, after) - of_column * sizes[i]
                         if gain > best_gain:
-                            best, best_gain = e, gain
+                            best, best_gain = k, gain
             if best < 0:
                 break
-            i, before = P.source[best], n
+            i, known = source[best], n
             n = add_variable(R, blocks, given, i, 0, n)
-            rest = child_left(R, blocks, given, j, before, n)
-            if sizes[j] == 1:
-                for t in range(before, n):
-                    explain(R, given.L, own, shared, rows, at, c, given.pivots[t], t)
+            rest = child_left(R, blocks, given, j, known, n)
             parents[m] = i
             chosen[i] = True
             m += 1
         for k in range(end - begin):  # now: shrinking needs the room
-            i = P.source[begin + k]
+            i = source[k]
             gains[k] = not chosen[i] and n + sizes[i] <= P.most
         if plain:
             _mark_explaining(own, shared, _worth(rest, enough), gains)
         else:
-            for e in range(begin, end):
-                gains[e - begin] = gains[e - begin] and _gain(P, room, j, e, n, rest) > P.least
+            for k in range(end - begin):
+                i = source[k]
+                gains[k] = gains[k] and shared[k] > 1.0 - share_left(of_column * sizes[i] + P.least)
+                if gains[k]:
+                    after = _left_with(R, blocks, given, rows, at, first_at[k] - first_at[0], i, j, n)
+                    gains[k] = fall(rest, after) - of_column * sizes[i] > P.least
         if not gained:
             break
         shrunk = False
         while m > 0:
-            left_without(R, blocks, given, j, parents, m, room.inverse, room.lone)
+            if shrunk:
+                n = condition(R, blocks, given, parents, m, -1)
+                rest = child_left(R, blocks, given, j, 0, n)
+            left_without_each(R, blocks, given, j, parents, m, rest, room.inverse, room.lone)
             worst, worst_gain = -1, P.least
             for s in range(m):
                 i = parents[s]

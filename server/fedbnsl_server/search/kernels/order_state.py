@@ -17,11 +17,14 @@ class Problem(NamedTuple):
 
     R: Matrix  # (d, d) moments in units of each column's size; NaN where unknown
     blocks: Blocks  # the columns of the V variables
-    # start, source, at: (V + 1,) where the candidate edges into each variable begin; (m,) sources, ascending, and
-    # their first columns
+    # start, source: (V + 1,) where the candidate edges into each variable begin; (m,) sources, ascending
     start: Ints
     source: Ints
+    # at, first_at: columns of the sources, edge by edge; (m + 1,) where those of each edge begin
     at: Ints
+    first_at: Ints
+    # (V,) least eigenvalue of the moments of each variable's columns, less the sum of their variances
+    spread: Matrix
     edge: Ints  # (V, V) number of each candidate edge i -> j; -1: there is none
     # required, binds: (m,) edges that must be, and whether there are any
     required: Mask
@@ -39,9 +42,18 @@ class Problem(NamedTuple):
         edge = np.full(candidates.shape, -1, dtype=np.int64)
         edge[source, child] = np.arange(len(source))
         ends = np.cumsum([0, *candidates.sum(axis=0)]).astype(np.int64)
-        at = blocks.columns[blocks.first[source]]
+        sizes = blocks.sizes[source]
+        first_at = np.concatenate(([0], np.cumsum(sizes)))
+        at = blocks.columns[np.repeat(blocks.first[source] - first_at[:-1], sizes) + np.arange(first_at[-1])]
+        spread = np.zeros(len(blocks.sizes))
+        for v in np.flatnonzero(blocks.sizes > 1).tolist():
+            block = blocks.columns[blocks.first[v] : blocks.first[v] + blocks.sizes[v]]
+            moments = np.nan_to_num(R[np.ix_(block, block)])
+            spread[v] = np.linalg.eigvalsh(moments)[0] - np.trace(moments)
         must = required[source, child]
-        return cls(R, blocks, ends, source, at, edge, must, bool(must.any()), score, float(least), most)
+        return cls(
+            R, blocks, ends, source, at, first_at, spread, edge, must, bool(must.any()), score, float(least), most
+        )
 
 
 class State(NamedTuple):
@@ -104,7 +116,7 @@ class Room(NamedTuple):
         """Room for V variables with d columns and so many candidate edges."""
         return cls(
             given=room_for(d),
-            beside=Beside(np.empty(V), np.empty(V), np.empty((d + 1, V))),
+            beside=Beside(np.empty(d), np.empty(d), np.empty((d + 1, d))),
             left=np.empty((1, 1)),
             inverse=np.empty(V),
             lone=np.empty(V),

@@ -113,7 +113,7 @@ def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -
     }
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "Categories given their parents" in page
-    assert "Whether sites differ in these tables was not tested" in page
+    assert "sites agree: p = " in page
     console = Console(width=200, record=True, file=None, quiet=False)
     with console.capture() as shown:
         print_summary(result, tmp_path / "run", console, seconds=1.0)
@@ -145,6 +145,31 @@ def test_a_constant_a_level_that_occurs_nowhere_and_a_copy_end_in_a_result_with_
     assert ["b", "copy"] in [sorted(names) for names in result["verdict"]["functions"]]
     assert any("constant" in one["variable"] for one in result["unused"])
     assert not any("constant" in (edge["source"], edge["target"]) for edge in result["edges"])
+
+
+def test_sites_with_other_shares_of_levels_are_said_where_no_main_effect_shows_them(tmp_path: Path) -> None:
+    tables = [table(1000, seed) for seed in range(4)]
+    alike = run(tables, tmp_path / "alike")
+    tables[1][:, 0] = 1.0 - tables[1][:, 0]  # c is odd as a + b is: its shares in the levels of a alone hardly change
+
+    other = run(tables, tmp_path / "other")
+
+    assert not any("how often levels" in words for words in alike["verdict"]["contradicted"])
+    assert any("same shares of levels" in words for words in alike["verdict"]["tested"])
+    assert alike["categories"]["c"]["agreement"]["p"] > 0.01
+    assert any("how often levels of 'c'" in words for words in other["verdict"]["contradicted"])
+
+
+def test_an_edge_that_only_a_difference_between_sites_makes_is_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    tables = [
+        np.column_stack([rng.random(1000) < share, rng.random(1000) < share]).astype(float) for share in (0.2, 0.5, 0.8)
+    ]
+
+    result = run(tables, tmp_path, levels={"a": 2, "b": 2})
+
+    assert len(result["edges"]) == 1
+    assert any("difference between sites" in words for words in result["verdict"]["contradicted"])
 
 
 def test_rows_of_few_records_are_grey_on_the_page(tmp_path: Path) -> None:

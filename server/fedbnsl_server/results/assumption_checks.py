@@ -46,6 +46,7 @@ def assumption_checks(
     curvature: Curvature | None = None,
     withheld: bool = False,
     curves: Mapping[str, Any] | None = None,
+    categories: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -68,10 +69,11 @@ def assumption_checks(
         What a test of straight lines says; None: there was none.
     withheld
         Whether categories were not counted since sites keep tables to themselves.
-    curves
+    curves, categories
         As result.json has them.
     """
     by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in regressions if one["agreement"]}
+    by_tables = {name: float(one["agreement"]["p"]) for name, one in (categories or {}).items() if one["agreement"]}
     contradicted: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
@@ -83,7 +85,7 @@ def assumption_checks(
         for is_tested, one in (
             *_tests_of_residuals(columns, confidence, unused),
             *[(False, note("no_lines"))] * by_counts,
-            *_tests_between_sites(columns, confidence, completion, by_ratios, counted=by_counts),
+            *_tests_between_sites(columns, confidence, completion, by_ratios, categories if by_counts else None),
             *_ratios_tested_in_part(regressions),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
@@ -96,7 +98,8 @@ def assumption_checks(
         contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
         if equal_variances and known:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
-        differing = list(_sites_that_differ(columns, confidence, edges, by_ratios))
+        differing = list(_differing("tables_differ", by_tables))
+        differing += _sites_that_differ(columns, confidence, edges, by_ratios)
         contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
         contradicted += _dear_knowledge(columns, confidence)
         contradicted += _curved(curvature, edges, gaps=completion is not None)
@@ -201,9 +204,14 @@ def _tests_between_sites(
     confidence: Confidence,
     completion: Completion | None,
     by_ratios: Mapping[str, float],
-    *,
-    counted: bool,
+    categories: Mapping[str, Any] | None,
 ) -> Iterator[tuple[bool, Note]]:
+    if categories:
+        few = [name for name, one in categories.items() if one["parents"] and not one["agreement"]]
+        is_tested = any(one["agreement"] for one in categories.values())
+        if is_tested or few:
+            yield is_tested, note("tests_tables", few=few)
+        return
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
     told = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges) | _into(columns, confidence, by_ratios)
     tested = {name for name, is_told in zip(named, told.tolist(), strict=True) if is_told}
@@ -211,8 +219,6 @@ def _tests_between_sites(
     scattered = _scattered(confidence, completion) & ~told
     few = [name for name, apart in zip(named, scattered.tolist(), strict=True) if name not in tested and not apart]
     why = note("too_few_events", functions=confidence.related.size) if several else note("no_moments_of_sites")
-    if counted:
-        why = note("lines_of_categories")
     if tested:
         yield True, note("tests_sites", untested=few if several else [], why=why)
     elif named:
@@ -369,9 +375,7 @@ def _sites_that_differ(
     columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]], by_ratios: Mapping[str, float]
 ) -> Iterator[Note]:
     """Ratios that differ between sites, and edges whose coefficients do, by Cochran's Q; with Holm's correction."""
-    adjusted = dict(zip(by_ratios, holm(np.array(list(by_ratios.values()))).tolist(), strict=True))
-    if told := [note("child_p", child=child, p=p) for child, p in adjusted.items() if p < _LEVEL]:
-        yield note("ratios_differ", children=told)
+    yield from _differing("ratios_differ", by_ratios)
     linear = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
     tested = np.flatnonzero(linear & ~_into(columns, confidence, by_ratios))
     q, degrees = confidence.q[tested], confidence.degrees[tested]
@@ -393,6 +397,13 @@ def _sites_that_differ(
     apart = [f"{_variable(columns, i)} and {_variable(columns, j)}" for i, j in pairs.tolist()]
     if apart:
         yield note("sites_differ_apart", noisy=confidence.noise_std, pairs=apart)
+
+
+def _differing(code: str, p_values: Mapping[str, float]) -> Iterator[Note]:
+    """The children, of these p-values, at which sites differ; with Holm's correction."""
+    adjusted = zip(p_values, holm(np.array(list(p_values.values()))).tolist(), strict=True)
+    if told := [note("child_p", child=child, p=p) for child, p in adjusted if p < _LEVEL]:
+        yield note(code, children=told)
 
 
 def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_differ: bool) -> Iterator[Note]:

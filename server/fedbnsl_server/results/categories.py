@@ -1,14 +1,18 @@
 """What result.json says of variables whose parents were found by counts: conditional probability tables."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.contingency import cells_of, levels_of
+from fedbnsl.graphs.contingency import VariableSet, cells_of, levels_of
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.inference.heterogeneity import chi_square_tails
+from fedbnsl_server.inference.table_agreement import agreement_of
 from fedbnsl_server.search.counts.climb import parents_of
-from fedbnsl_server.search.counts.redrawn import conditional
+from fedbnsl_server.search.counts.redrawn import conditional, counts_given
 from fedbnsl_server.search.counts.tables import PooledTables
 
 FEW_RECORDS = 10
@@ -18,7 +22,7 @@ FEW_RECORDS = 10
 def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...]) -> dict[str, Any] | None:
     """By variable its parents and levels, and a row for each combination of the parents' levels that has records.
 
-    None: the graph is not by counts.
+    Of one that has parents also whether sites agree. None: the graph is not by counts.
 
     Parameters
     ----------
@@ -30,6 +34,7 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
     of_run, counted = plan.columns(columns), state.counted
     levels, names = levels_of(of_run), of_run.variables
     tables = PooledTables(counted, levels)
+    of_sites = {site: PooledTables(replace(counted, told={site: told}), levels) for site, told in counted.told.items()}
     entries = [plan.dictionary[name].levels for name in names]
     found: dict[str, Any] = {}
     for x, name in enumerate(names):
@@ -47,5 +52,13 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
                 }
                 for k in np.flatnonzero(records).tolist()
             ],
+            "agreement": _agreement(of_sites, x, parents) if parents else None,
         }
     return found
+
+
+def _agreement(of_sites: Mapping[str, PooledTables], x: int, parents: VariableSet) -> dict[str, Any] | None:
+    """Whether sites agree on a variable given its parents; None: records are too few to tell."""
+    q, degrees = agreement_of({site: counts_given(tables, x, parents) for site, tables in of_sites.items()})
+    p = chi_square_tails(np.array([q]), np.array([degrees])) if degrees else None
+    return None if p is None else {"q": q, "degrees": degrees, "p": float(p[0])}

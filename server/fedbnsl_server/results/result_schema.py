@@ -118,8 +118,8 @@ class Estimate(_Part):
     curved: bool
 
 
-class RatiosAgree(_Part):
-    """Whether the sites have the same ratios: a score test."""
+class SitesAgree(_Part):
+    """Whether the sites have the same ratios, by a score test, or tables, by Pearson's chi-square."""
 
     q: float
     degrees: float
@@ -134,7 +134,7 @@ class Regression(_Part):
     rows: Count
     sites: Texts
     overdispersion: Number
-    agreement: RatiosAgree | None
+    agreement: SitesAgree | None
     estimates: list[Estimate]
     notes: Texts
     codes: Texts
@@ -232,11 +232,12 @@ class GivenParents(_Part):
 
 
 class Category(_Part):
-    """A variable whose parents were found by counts."""
+    """A variable whose parents were found by counts, and whether sites agree on it given these."""
 
     parents: Texts
     levels: Texts
     rows: list[GivenParents]
+    agreement: SitesAgree | None = None
 
 
 class CurvedEffect(_Part):

@@ -306,6 +306,7 @@ class RunRecorder:
         left = state.curves.residual_variance if state is not None and state.curves is not None else variance
         edges, regressions = self._edges(graph)
         told = self._warnings(edges, graph)
+        categories = categories_of(self._state, self._plan, self._variables)
         return {
             "schema": SCHEMA,
             "state": outcome,
@@ -335,6 +336,7 @@ class RunRecorder:
                     curvature=None if state is None else state.curvature,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
                     curves=curves_of(self._state, self._variables),
+                    categories=categories,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
@@ -353,7 +355,7 @@ class RunRecorder:
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
             "gaps": gaps_of(state, self._plan, columns),
-            "categories": categories_of(self._state, self._plan, self._variables),
+            "categories": categories,
             "curves": curves_of(self._state, self._variables),
             "outlying": outlying_of(state, names),
             "warnings": told,

@@ -205,6 +205,8 @@ _CHECKS: Mapping[str, str] = {
     "{hidden:quoted 4}: the noise of privacy hides {one:?it|them})}{least:? (the noise of privacy hides correlations "
     "below about {least:.2g})}",
     "tests_sites": "whether the sites' coefficients differ{untested:? (not of {untested:few 4}: {why})}",
+    "tests_tables": "whether sites have the same shares of levels, given the parents{few:? (not of {few:quoted 4}: "
+    "records are too few)}",
     "tests_variances": "whether noise variances are equal",
     "tests_knowledge": "whether a graph without the plan's knowledge fits better",
     "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
@@ -254,7 +256,6 @@ _CHECKS: Mapping[str, str] = {
     "independent_rows": "rows that depend on each other, such as several of one person",
     "no_lines": "whether pairs without an edge are dependent: straight lines between categories would give false "
     "alarms",
-    "lines_of_categories": "straight lines between categories would give false alarms",
     "shared_records": "records that several sites have (only equal numbers of whole tables are looked for, where sites "
     "send exact moments of measured variables)",
     "functions": "{names:few 12} are functions of each other{levels:?, at least in some levels,} but for rounding, "
@@ -268,6 +269,9 @@ _CHECKS: Mapping[str, str] = {
     f"{{high}}{{units:?; {{units:units}}}}; {{chance}}): {_LEFT_OPEN}their being equal",
     "sites_differ": f"sites differ {_BEYOND_CHANCE} in the coefficients of {{edges:few 4}}: there the graph tells a "
     "mean of what differs",
+    "tables_differ": "sites differ more than chance gives in how often levels of {children:few 4} occur, given the "
+    "parents: the tables are of all records together, and an edge there may stand for nothing but a difference between "
+    "sites",
     "ratios_differ": "sites differ more than chance gives in the ratios of {children:few 4}: those told are a mean of "
     "what differs",
     "child_p": "{child!r} (p = {p:.1g})",

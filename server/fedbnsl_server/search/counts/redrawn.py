@@ -104,8 +104,8 @@ class Redrawn:
         return found.T if table is not None and v < x else found
 
 
-def conditional(source: TableSource, x: int, parents: VariableSet) -> tuple[Matrix, Matrix]:
-    """(rows,) records, and (rows, levels) probabilities, for each combination of the parents' levels, the last fastest.
+def counts_given(source: TableSource, x: int, parents: VariableSet) -> Matrix:
+    """(rows, levels) records of each level of x, for each combination of the parents' levels, the last fastest.
 
     Raises
     ------
@@ -116,7 +116,12 @@ def conditional(source: TableSource, x: int, parents: VariableSet) -> tuple[Matr
     table = source.table(family)
     if table is None:
         raise ValueError(f"the table of {family} is not known")
-    counts = np.moveaxis(table, family.index(x), -1).reshape(-1, table.shape[family.index(x)])
+    return np.moveaxis(table, family.index(x), -1).reshape(-1, table.shape[family.index(x)])
+
+
+def conditional(source: TableSource, x: int, parents: VariableSet) -> tuple[Matrix, Matrix]:
+    """(rows,) records, and (rows, levels) probabilities: see `counts_given`."""
+    counts = counts_given(source, x, parents)
     records = np.asarray(counts.sum(axis=1), dtype=np.float64)
     own = counts.sum(axis=0) / max(float(records.sum()), 1.0)
     shares = counts / np.where(records > 0.0, records, 1.0)[:, None]

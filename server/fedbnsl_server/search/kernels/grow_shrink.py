@@ -1,6 +1,8 @@
 """Parents of one variable among those before it, compiled: add the best one after the other, then drop needless ones.
 
-Logarithms are taken of families that are chosen only: what is tried is compared by what it leaves of the child.
+Between single columns, candidates are compared by what they explain of the child, and logarithms are taken of chosen
+families only. Where variables have several columns, a bound says which candidates cannot be worth their columns; what
+the others leave of the child is computed.
 """
 
 import math

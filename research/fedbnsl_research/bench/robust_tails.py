@@ -77,16 +77,17 @@ def _with_zeros(W: Matrix, rng: np.random.Generator) -> Matrix:
     for v in topological_order(W != 0):
         logs = np.log1p(X)
         z = (logs - logs.mean(axis=0)) / np.where(X.any(axis=0), logs.std(axis=0), 1.0)
-        counts: Matrix = rng.poisson(np.exp(np.clip(1.0 + 0.7 * z @ W[:, v], -3.0, 4.0)))
-        X[:, v] = np.where(rng.random(len(X)) < _MANY, 0, counts)
+        X[:, v] = rng.poisson(np.exp(np.clip(1.0 + 0.7 * z @ W[:, v], -3.0, 4.0)))
+        X[rng.random(len(X)) < _MANY, v] = 0.0
     return X
 
 
 def _read_with_zeros(W: Matrix, rng: np.random.Generator) -> Matrix:
     """Poisson counts, each by a hidden rate of its own; the hidden rates act on each other, not the counts."""
     X = _sample(W, _LAWS["normal"], rng, _SITES * _ROWS)
-    counts: Matrix = rng.poisson(np.exp(1.0 + 0.7 * (X - _MEAN) / X.std(axis=0)))
-    return np.where(rng.random(X.shape) < _MANY, 0.0, counts)
+    X[:] = rng.poisson(np.exp(1.0 + 0.7 * (X - _MEAN) / X.std(axis=0)))
+    X[rng.random(X.shape) < _MANY] = 0.0
+    return X
 
 
 _SAME: Mapping[str, Callable[[Matrix, np.random.Generator], Matrix]] = {

@@ -34,6 +34,7 @@ from fedbnsl_client.site.admission import GuardedTable, PublicTable
 from fedbnsl_client.site.identity import Link
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.run import coordinator
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import Follower, ServerSettings
@@ -608,6 +609,7 @@ def test_a_disk_that_is_full_when_a_run_is_taken_up_ends_it_for_everybody(
 
     with monkeypatch.context() as full:
         full.setattr(EventLog, "write", write)
+        full.setattr(coordinator, "_HASTY_GOODBYE_S", LONG_S)  # sites may be slow to dial again
         with pytest.raises(ResultError, match="no space left"):
             sites.coordinate(PLAN, out)
     assert (read(out)["state"], read(out)["reason"]) == ("failed", "no space left")

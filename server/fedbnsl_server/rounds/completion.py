@@ -17,7 +17,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, completed_by
 from fedbnsl_server.algorithm.completion import Completion, advanced, started
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import of_products
+from fedbnsl_server.rounds.moments import are_covariances, of_products
 
 # Of eigenvalues of correlations.
 _ROUNDING = 1e-6
@@ -51,7 +51,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return "" if possible else "has impossible differences of means"
     if answer.means.size:  # these moments are about the means of the task
         S = S - np.outer(answer.means, answer.means)
-    return "" if _are_covariances(S, squares) else "has impossible products"
+    return "" if are_covariances(S, squares, rounding=_ROUNDING) else "has impossible products"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
@@ -118,18 +118,6 @@ def left_out(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 def _shares_means(run: Run) -> bool:
     return run.plan.preparation is not None and run.plan.preparation.intercept == "common"
-
-
-def _are_covariances(S: Matrix, squares: Matrix) -> bool:
-    """Whether (d, d) S has no eigenvalue below 0, up to rounding, in units of the (d,) mean squares."""
-    size = np.sqrt(np.where(squares > 0.0, squares, 1.0))
-    if S[squares == 0.0].any():
-        return False
-    try:
-        np.linalg.cholesky(S / size / size[:, None] + _ROUNDING * np.eye(len(S)))
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 @contextmanager

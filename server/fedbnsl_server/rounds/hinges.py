@@ -24,6 +24,7 @@ from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
     among_rivals,
+    are_covariances,
     are_moments,
     class_search,
     cost_of_knowledge,
@@ -66,9 +67,7 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return "has moments of hinges over more rows than the site has"
     S = symmetric_of(answer.moments, n_columns(task, d))
     possible = are_moments(S, constant_columns=True, least=math.ulp(0.0))
-    if possible and S.size:  # each pair may be possible, and all together not
-        size = np.sqrt(np.where(S.diagonal() > 0.0, S.diagonal(), 1.0))
-        possible = bool(np.linalg.eigvalsh(S / size / size[:, None])[0] > -_ROUNDING)
+    possible = possible and are_covariances(S, S.diagonal(), rounding=_ROUNDING)  # also all pairs together
     return "" if possible else "has numbers that cannot be second moments of hinges"
 
 

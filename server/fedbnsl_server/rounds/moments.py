@@ -508,6 +508,18 @@ def _needed(task: Task, run: Run) -> Mask:
     return asked_moments(task.neighbours.support(), run.mask)
 
 
+def are_covariances(S: Matrix, squares: Matrix, *, rounding: float) -> bool:
+    """Whether (d, d) S has no eigenvalue below 0, up to rounding, in units of the (d,) mean squares."""
+    size = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+    if S[squares == 0.0].any():
+        return False
+    try:
+        np.linalg.cholesky(S / size / size[:, None] + rounding * np.eye(len(S)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def are_moments(S: Matrix, *, constant_columns: bool, least: float) -> bool:
     """Whether each known entry can be a mean of x_i x_j, given the means of x_i^2 and x_j^2, up to rounding.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead, consistent_extension, directed_at
+from fedbnsl.plan.row_groups import BEFORE, PRESENT
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.hinges import HingeMoments
@@ -120,8 +121,11 @@ def totals_of(
     """
     owner, base, first = moments.columns.variable_of, moments.base, moments.is_column
     alone = first & (np.bincount(owner[first]) == 1)[owner]
+    slices = moments.columns.slices or (PRESENT,) * len(marks)
     for source in np.flatnonzero(alone & (np.bincount(base) > 1)[base]).tolist():
         v = int(owner[source])
+        if slices[v] == BEFORE:  # what caused these lies further back
+            continue
         graphs = list(islice(directed_at(marks, [v]), _MOST_PARENT_SETS + 1))
         for graph in graphs if len(graphs) <= _MOST_PARENT_SETS else ():
             reach = arrows_lead(consistent_extension(graph))
@@ -130,8 +134,7 @@ def totals_of(
             targets = np.flatnonzero(alone & below[owner])
             if not targets.size:
                 continue
-            curved = np.asarray((from_here & bends).any(axis=1))  # those of a path with a curve
-            regressors = np.flatnonzero((base == source) | (graph[owner, v] & (first | curved[owner])))
+            regressors = np.flatnonzero((base == source) | graph[owner, v])
             G, g = moments.S[np.ix_(regressors, regressors)], moments.S[np.ix_(regressors, targets)]
             H, own = inverse(G), base[regressors] == source
             weights = H @ g
@@ -163,7 +166,8 @@ def moved_along(at: Matrix, change: Matrix, covariance: Matrix, ends: tuple[floa
 def _seen(moments: HingeMoments, source: int) -> slice:
     """Of the points of `_basis`, those with rows on both sides, and one more at either end.
 
-    A hinge that no row is below, or none above, is a function of those before it, and has no part.
+    A hinge that no row is below, or none above, is a function of those before it, and has no part; nor has one of which
+    hardly anything is left.
     """
     hinges = np.flatnonzero(moments.sent == source)[1:]
     of_source = np.flatnonzero((moments.base == source) & ~moments.is_column)

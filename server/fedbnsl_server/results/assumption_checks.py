@@ -72,8 +72,12 @@ def assumption_checks(
     curves, categories
         As result.json has them.
     """
-    by_ratios = {one["child"]: float(one["agreement"]["p"]) for one in regressions if one["agreement"]}
     by_tables = {name: float(one["agreement"]["p"]) for name, one in (categories or {}).items() if one["agreement"]}
+    by_ratios = {
+        one["child"]: float(one["agreement"]["p"])
+        for one in regressions
+        if one["agreement"] and one["child"] not in by_tables
+    }
     contradicted: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
@@ -102,11 +106,13 @@ def assumption_checks(
         differing += _sites_that_differ(columns, confidence, edges, by_ratios)
         contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
         contradicted += _dear_knowledge(columns, confidence)
-        contradicted += _curved(curvature, edges, gaps=completion is not None)
+        contradicted += _curved(curvature, edges, drawn=bool(bent), gaps=completion is not None)
         functions = [
             [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
             for one in confidence.related[confidence.exact]
         ]
+    if plan.privacy is not None and plan.no_curves_because != "levels":
+        not_tested.append(note("private_curves_untested"))
     return {
         "assumed": [
             *_assumed(
@@ -114,7 +120,8 @@ def assumption_checks(
                 confidence,
                 by_counts=by_counts,
                 withheld=withheld,
-                bent=bent,
+                curves=curves,
+                gaps=completion is not None,
             ),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
@@ -130,10 +137,19 @@ def assumption_checks(
 
 
 def _assumed(
-    plan: Plan, confidence: Confidence | None, *, by_counts: bool, withheld: bool, bent: Sequence[str]
+    plan: Plan,
+    confidence: Confidence | None,
+    *,
+    by_counts: bool,
+    withheld: bool,
+    curves: Mapping[str, Any] | None,
+    gaps: bool,
 ) -> Iterator[Note]:
     short = confidence is None or len(confidence.sites) < 2  # what several sites tell of uneven scatter is allowed for
-    yield note("by_counts") if by_counts else note("bent", names=bent, short=short) if bent else note("linear_gaussian")
+    if curves and curves["variables"]:
+        yield note("bent", names=curves["variables"], rows=curves["rows"], gaps=gaps, short=short)
+    else:
+        yield note("by_counts" if by_counts else "linear_gaussian")
     if plan.counted and not by_counts:
         yield note("withheld_not_counted" if withheld else "gaps_not_counted")
     if plan.not_counted:
@@ -142,7 +158,8 @@ def _assumed(
         yield note("private_not_counted")
     if plan.preparation is None:
         yield note("mean_zero")
-    yield note("same_network", own_means=plan.preparation is not None and plan.preparation.intercept == "site")
+    own_means = plan.preparation is not None and plan.preparation.intercept == "site"
+    yield note("same_network", own_means=own_means and not by_counts)
     if plan.graph_class == "dag-equal-variance":
         yield note("equal_variances", units=units_of_variances(plan, searched=bool(plan.moments_rounds)))
     else:
@@ -209,7 +226,9 @@ def _tests_between_sites(
     if categories:
         few = [name for name, one in categories.items() if one["parents"] and not one["agreement"]]
         is_tested = any(one["agreement"] for one in categories.values())
-        if is_tested or few:
+        if len(confidence.sites) < 2:
+            yield False, note("sites_untested", why=note("no_moments_of_sites"))
+        elif is_tested or few:
             yield is_tested, note("tests_tables", few=few)
         return
     named = [f"{_variable(columns, i)} -- {_variable(columns, j)}" for i, j in confidence.edges.tolist()]
@@ -235,8 +254,6 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
         yield True, note("tests_curves", pairs=curvature.n_tested)
         if left := curvature.n_possible - curvature.n_tested:
             yield False, note("curves_of_pairs_untested", pairs=left)
-    elif plan.privacy is not None and plan.no_curves_because != "levels":
-        yield False, note("private_curves_untested")
     elif plan.look_for_curves and plan.no_curves_because in ("consensus", "groups"):
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
 
@@ -246,7 +263,9 @@ def _curves_not_searched(confidence: Confidence, *, gaps: bool) -> Note:
     return note("curves_not_searched", few=few, gaps=gaps and not few, many=not (few or gaps))
 
 
-def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]], *, gaps: bool) -> Iterator[Note]:
+def _curved(
+    curvature: Curvature | None, edges: Sequence[Mapping[str, Any]], *, drawn: bool, gaps: bool
+) -> Iterator[Note]:
     """Pairs that no straight line describes; by themselves those of children whose parents the data leave open."""
     if curvature is None:
         return
@@ -257,7 +276,7 @@ def _curved(curvature: Curvature | None, edges: Sequence[Mapping[str, Any]], *, 
         if found:
             apart = [frozenset((one.source, one.target)) not in pairs for one in found]
             curves = [note("curve", **one._asdict(), apart=a) for one, a in zip(found, apart, strict=True)]
-            yield note(code, curves=curves, gaps=gaps)
+            yield note(code, curves=curves, gaps=gaps, **({"drawn": drawn} if code == "curved" else {}))
 
 
 def _scattered(confidence: Confidence, completion: Completion | None) -> Mask:
@@ -317,6 +336,10 @@ def _related(columns: Columns, confidence: Confidence) -> Iterator[Note]:
         yield note(code, names=list(_of_columns(columns, members)), levels=levels)
 
 
+def _chance(p: float) -> str:
+    return f"p = {p:.1g}" if p > 1e-12 else "p < 1e-12"
+
+
 def _of_columns(columns: Columns, members: Mask) -> Iterator[Note | str]:
     """The variables of these columns; of one with at most half of its columns among them, which levels."""
     for name, own in zip(columns.variables, columns.members(), strict=True):
@@ -345,7 +368,7 @@ def _unequal_variances(plan: Plan, columns: Columns, confidence: Confidence, var
         low=f"{columns.names[low]} {variance[low]:.3g}",
         high=f"{columns.names[high]} {variance[high]:.3g}",
         units=units_of_variances(plan, searched=True),
-        chance=f"p = {p:.1g}" if p > 1e-12 else "p < 1e-12",
+        chance=_chance(p),
     )
 
 
@@ -402,7 +425,7 @@ def _sites_that_differ(
 def _differing(code: str, p_values: Mapping[str, float]) -> Iterator[Note]:
     """The children, of these p-values, at which sites differ; with Holm's correction."""
     adjusted = zip(p_values, holm(np.array(list(p_values.values()))).tolist(), strict=True)
-    if told := [note("child_p", child=child, p=p) for child, p in adjusted if p < _LEVEL]:
+    if told := [note("child_p", child=child, chance=_chance(p)) for child, p in adjusted if p < _LEVEL]:
         yield note(code, children=told)
 
 

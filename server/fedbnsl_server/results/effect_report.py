@@ -58,7 +58,14 @@ def effect_of(
         raise SetupError("a change from one value to another is that of one variable that has no levels but two")
     if change is not None and not (math.isfinite(sum(change)) and change[0] != change[1]):
         raise SetupError(f"a change from {change[0]:g} to {change[1]:g}: expected two different numbers")
+    if change is not None and named[0][0] in _with_two_levels(network) and set(change) != {0.0, 1.0}:
+        raise SetupError(f"{sources[0]!r} has two levels, 0 and 1: expected a change from 0 to 1, or from 1 to 0")
     return effect_report(network, places[:-1], places[-1], {k for _, columns in named for k in columns}, change)
+
+
+def _with_two_levels(network: LearnedNetwork) -> set[int]:
+    """The variables of one column of zeros and ones."""
+    return {k for k, name in enumerate(network.columns.variables) if len(network.levels.get(name, ())) == 2}
 
 
 def _place(name: str, network: LearnedNetwork) -> tuple[int, list[int]]:
@@ -168,8 +175,8 @@ class _Question:
         if not curve.at[0] <= min(self.change) < max(self.change) <= curve.at[-1]:
             raise SetupError(
                 f"the curve of {self._names[self.sources[0]]!r} reaches from {curve.at[0]:.4g} to {curve.at[-1]:.4g}, "
-                f"counted from {'the mean of its site' if curve.centre is None else f'{curve.centre:.4g}'}: expected "
-                f"a change within that, got {self.change[0]:g} to {self.change[1]:g}"
+                f"counted from the mean of its site: expected a change within that, got {self.change[0]:g} to "
+                f"{self.change[1]:g}"
             )
         return moved_along(curve.at, curve.change, curve.covariance, self.change)
 
@@ -360,18 +367,26 @@ class _Question:
 
     def _of_curves(self, source: str, goal: str) -> Iterator[Note]:
         """What was done about a curve on the way."""
-        if not self.network.bent or not any(one.value.any() for one in self._effects):
+        if not any(one.value.any() for one in self._effects):
             return
         if self.change is None or not self._curves:
-            yield note("effect_of_lines", names=self.network.bent, drawn=bool(self._curves))
+            if names := self._bent_on_the_way:
+                yield note("effect_of_lines", names=names, drawn=bool(self._curves))
             return
         curve = next(iter(self._curves.values()))
-        beyond = min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]
-        yield note(
-            "effect_along_curve", source=source, target=goal, centre=curve.centre or 0.0, site=curve.centre is None
-        )
-        if beyond:
+        yield note("effect_along_curve", source=source, target=goal)
+        if min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]:
             yield note("effect_beyond_knots", low=curve.at[1], high=curve.at[-2])
+
+    @property
+    def _bent_on_the_way(self) -> list[str]:
+        """Columns that bend, of a source, of its possible parents, or of what lies between a source and the target."""
+        network, marks, sources = self.network, self.network.marks, list(self.sources)
+        after = np.any([descendants(marks, k) for k in sources], axis=0)
+        relevant = (after & descendants(marks.T, self.target)) | marks[:, sources].any(axis=1)
+        relevant[sources] = True
+        columns = network.columns
+        return [name for name in network.bent if relevant[columns.variable_of[columns.names.index(name)]]]
 
     def _why_open(self, source: str, goal: str) -> Iterator[Note]:
         arrows = [f"{one} -> {other}" for one, other in self._undecided]

@@ -27,10 +27,9 @@ from fedbnsl_server.store.result_file import columns_of, learned_class, read_res
 class Curve:
     """The total effect of one column on another, given parents of the first: a line between (P,) points."""
 
-    at: Matrix  # (P,) of the source, from the centre
+    at: Matrix  # (P,) of the source, from the mean of its site
     change: Matrix  # (P,) of the target
     covariance: Matrix  # (P, P) of these
-    centre: float | None  # None: the mean of each site, which the run does not know
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,14 +223,11 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
 
 
 def _curves(result: Mapping[str, Any]) -> dict[tuple[str, str], dict[frozenset[str], Curve]]:
-    preparation: Mapping[str, Any] = result["preparation"] or {"intercept": "site", "centres": None}
-    centres: Mapping[str, float | None] = preparation["centres"] or {}
     found: dict[tuple[str, str], dict[frozenset[str], Curve]] = {}
     for one in result["curves"]["total"] if result["curves"] else ():
         source, given, at = one["source"], frozenset(one["adjusted_for"]), np.array(one["at"])
         covariance = np.array(one["covariance"])
-        centre = None if preparation["intercept"] == "site" else centres.get(source) or 0.0
         for each in one["below"]:
-            curve = Curve(at, np.array(each["change"]), covariance * each["residual_variance"], centre)
+            curve = Curve(at, np.array(each["change"]), covariance * each["residual_variance"])
             found.setdefault((source, each["target"]), {})[given] = curve
     return found

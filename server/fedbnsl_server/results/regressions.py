@@ -84,8 +84,7 @@ def with_differences(
         elif own and plan.dictionary.slice_of(child) != BEFORE:  # between those of the row before arrows mean nothing
             estimates = [_difference(one, curved) for edge in own for one in _coefficients(edge, first)]
             notes = _notes_on_differences(child, own, plan)
-            of_rows = curves["rows"] if curves and curves["variables"] else rows
-            found.append(_entry(child, "mean difference", list(notes), rows=of_rows, estimates=estimates))
+            found.append(_entry(child, "mean difference", list(notes), rows=rows, estimates=estimates))
     return found
 
 

@@ -253,8 +253,8 @@ class RunRecorder:
         try:
             if graph is not None and state is not None:
                 try:
-                    regressions = self._edges(graph)[1]
-                    families = self._families(regressions)
+                    edges, regressions = self._edges(graph)
+                    families = self._families(edges, regressions)
                     write_graph(graph, state, self._plan, names, self._folder.path, families)
                     if regressions:
                         durable.write_text(self._folder.path / "regressions.csv", regressions_csv(regressions))
@@ -406,14 +406,15 @@ class RunRecorder:
         curves = curves_of(self._state, self._variables)
         return edges, with_differences(ratios, edges, curves, columns, self._plan, self._rows())
 
-    def _families(self, regressions: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    def _families(self, edges: Sequence[Mapping[str, Any]], regressions: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """What variables are given their parents, where this result tells it better than by straight lines."""
         curves = curves_of(self._state, self._variables)
+        bent = [{one["source"], one["target"]} for one in (curves["effects"] if curves else ())]
         categories = categories_of(self._state, self._plan, self._variables) or {}
         ratios = [one for one in regressions if one["kind"] != "mean difference" and one["estimates"]]
         return {
             **{one["child"]: "regression" for one in ratios},
-            **{one["target"]: "curved" for one in (curves["effects"] if curves else ())},
+            **{edge["target"]: "curved" for edge in edges if {edge["source"], edge["target"]} in bent},
             **{name: "table" for name, one in categories.items() if one["parents"]},
         }
 

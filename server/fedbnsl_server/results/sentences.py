@@ -168,8 +168,8 @@ _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
     "bent": "effects of {names:quoted 8} bend (`curves` in result.json), so that their weights and effects are those "
     "of straight lines through curves{short:?, with intervals that may be too short|}; "
-    "all other effects are linear, effects add up, noise is Gaussian, and no common "
-    "cause of two variables is missing",
+    "{gaps:?the graph and the curves are those of the {rows:,} rows without a missing value, weights of all rows; |}"
+    "all other effects are linear, effects add up, noise is Gaussian, and no common cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "
     "counted, so that probabilities are in tables (`categories` in result.json), and weights, intervals and effects "
     "are those of straight lines between levels; no common cause of two variables is missing",
@@ -205,8 +205,8 @@ _CHECKS: Mapping[str, str] = {
     "{hidden:quoted 4}: the noise of privacy hides {one:?it|them})}{least:? (the noise of privacy hides correlations "
     "below about {least:.2g})}",
     "tests_sites": "whether the sites' coefficients differ{untested:? (not of {untested:few 4}: {why})}",
-    "tests_tables": "whether sites have the same shares of levels, given the parents{few:? (not of {few:quoted 4}: "
-    "records are too few)}",
+    "tests_tables": "whether sites have the same shares of levels, given the parents, where records are enough"
+    "{few:? (not of {few:quoted 4})}",
     "tests_variances": "whether noise variances are equal",
     "tests_knowledge": "whether a graph without the plan's knowledge fits better",
     "residuals_untested": "whether residuals are correlated where there is no edge{hidden:?, as the noise of privacy "
@@ -240,9 +240,11 @@ _CHECKS: Mapping[str, str] = {
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "
     "of a site have both, they are far apart in the graph, or one of them has hardly more than two values",
-    "curved": "straight lines do not describe {curves:few 4}: edges there may be missing, and others be there in their "
-    "place; effects and directions that rest on them are not to be trusted. A transform of the data dictionary may "
-    "make such lines straight; for a U, make a column of levels at the sites, such as low, normal and high"
+    "curved": "straight lines{drawn:?, and the curves that were found,} do not describe {curves:few 4}: "
+    "{drawn:?a jump, or effects that do not add up, look so; }edges there may be missing, and others be there in their "
+    "place; effects and directions that rest on them{drawn:?, along the curves, too,} are not to be trusted, nor are "
+    "their intervals. A transform of the data dictionary may make such lines straight; for a U or a jump, make a "
+    "column of levels at the sites, such as low, normal and high"
     "{gaps:?. (Where values are missing by what the other variable is, a line looks curved, too)}",
     "curved_or_open": "straight lines with Gaussian noise do not describe {curves:few 4}: effects there are curved, or "
     "noise is not Gaussian, and an edge that the data leave open has the other direction"
@@ -274,7 +276,7 @@ _CHECKS: Mapping[str, str] = {
     "sites",
     "ratios_differ": "sites differ more than chance gives in the ratios of {children:few 4}: those told are a mean of "
     "what differs",
-    "child_p": "{child!r} (p = {p:.1g})",
+    "child_p": "{child!r} ({chance})",
     "sites_differ_apart": f"sites differ {_BEYOND_CHANCE} in how {{pairs:few 4}} vary together, which have no edge: "
     "some sites may have one",
     "no_variance_left": "{one} and {other}, which have no edge, vary together by more than is left of their variances: "
@@ -325,7 +327,7 @@ _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
     "effect_of_lines": "be careful: effects of {names:quoted 8} bend, and this one is that of straight lines through "
     "the curves{drawn:?; --change A B gives the effect of a change from A to B along them|}",
-    "effect_along_curve": "along a curve, {source} counted from {site:?the mean of its site|{centre:.4g}}: a "
+    "effect_along_curve": "along a curve, {source} counted from the mean of its site: a "
     "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
     "for add up; the interval takes the scatter about the curve for even",
     "effect_beyond_knots": "be careful: beyond {low:.4g} to {high:.4g}, the curve is its last piece drawn on",

@@ -203,9 +203,10 @@ def _with_graph(
     bends[search.moments.columns.variable_of[~search.moments.is_column]] = True
     total = tuple(totals_of(everything.moments, marks, bends, *points))
     straight = search.over(columns)
-    network = fitted(best.dag, straight.moments.S, straight.moments.columns)
+    evidence = _of_all_rows(straight.evidence(of_used), of_used, run)
+    network = fitted(best.dag, evidence.moments, straight.moments.columns)
     lines = FoundGraph(best.dag, network.weights, network.residual_variance, best.score)
-    errors = confidence_of(best.dag, straight.evidence(of_used), straight.moments.columns, None)
+    errors = confidence_of(best.dag, evidence, straight.moments.columns, None)
     found = with_graph(of_used, in_units(lines, of_used), straight.here)
     variance = np.zeros_like(left)
     variance[used] = found.residual_variance
@@ -217,6 +218,15 @@ def _with_graph(
         squares={},
         curves=replace(curves, residual_variance=left, effects=effects, total=total),
     )
+
+
+def _of_all_rows(lines: Evidence, of_used: AdmmState, run: Run) -> Evidence:
+    """Of straight lines, by the moments of all rows where some have gaps; sites are compared by complete rows."""
+    gaps = of_used.completion
+    if gaps is None or gaps.by is None:
+        return lines
+    n_samples = sum(run.n_samples.values()) * gaps.known_share
+    return replace(lines, moments=gaps.by.S, accuracy=Accuracy(n_samples, widening=gaps.widening), weights=())
 
 
 def _uneven(lines: Confidence, rows: Mapping[str, int]) -> Confidence:

@@ -256,7 +256,7 @@ def _searched(
     if gaps is not None:  # what a site's completed sums have of its own, and how many rows they are worth
         known = np.array([gaps.known_share_of(site) for site in told])
         shares = np.array([own_share(S, pooled, share) for S, share in zip(told.values(), known, strict=True)])
-        told = {site: pooled + (S - pooled) / share for (site, S), share in zip(told.items(), shares, strict=True)}
+        told = {site: _own_part(S, pooled, share) for (site, S), share in zip(told.items(), shares, strict=True)}
         weights, pooling, rows = weights * shares, pooling * shares, rows * known
 
     def searched(dependent: Mapping[str, DependentRows]) -> _Searched:
@@ -318,6 +318,14 @@ def _searched(
     if again is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(with_graph(state, found, run), confidence=confidence)
+
+
+def _own_part(S: Matrix, pooled: Matrix, share: float) -> Matrix:
+    """Completed moments of a site without what is those of all sites; of a level that it has not, nothing is left."""
+    found = pooled + (S - pooled) / share
+    nothing = found.diagonal() <= 0.0
+    found[nothing] = found[:, nothing] = 0.0
+    return np.asarray(found)
 
 
 def _without_search(dag: Mask, pooled: Matrix, run: Run) -> FoundGraph:

@@ -245,7 +245,7 @@ def _is_predicted(group: list[int], moments: Sequence[Matrix], rows: Sequence[fl
     others = [k for k in range(len(rows)) if k not in group]
     S, everywhere = pooled([moments[k] for k in others], [rows[k] for k in others]), pooled(moments, rows)
     blocks = [np.ix_(own, own) for own in columns.members() if everywhere[own, own].all()]  # not of a constant
-    shares = [np.linalg.eigvals(np.linalg.solve(everywhere[block], S[block])).real for block in blocks]
+    shares = [np.linalg.eigvals(inverse(everywhere[block]) @ S[block]).real for block in blocks]
     return all(float(share.min()) > _LEAST_SEEN for share in shares)
 
 

@@ -24,7 +24,7 @@ from fedbnsl_server.search.counts.tables import Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
-_SCHEMA = "fedbnsl.checkpoint/2"
+_SCHEMA = "fedbnsl.checkpoint/3"
 _CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
 _REGRESSION = "regression_"
 # `stretch` and `apart` are of what a search makes of them.

@@ -275,7 +275,7 @@ def test_a_file_of_another_version_is_refused_by_its_format_though_it_lacks_arra
     with (tmp_path / "state").open("wb") as file:
         np.savez(file, head=np.frombuffer(head, np.uint8))
     with pytest.raises(
-        ResultError, match=rf"the format 'fedbnsl\.checkpoint/{version}'; expected 'fedbnsl\.checkpoint/2'"
+        ResultError, match=rf"the format 'fedbnsl\.checkpoint/{version}'; expected 'fedbnsl\.checkpoint/3'"
     ):
         checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
 

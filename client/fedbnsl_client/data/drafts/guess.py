@@ -145,7 +145,8 @@ def _with_limits(name: str, cells: ColumnCells, limits: Counter[str]) -> Guess:
     option = quote(shown(f"{name}={min(limits)}", 100))
     reason = (
         f"{limits.total():,} of {cells.n:,} cells are limits, such as {_quoted(limits)}: write a number of your choice "
-        f"in their place in the table, or count each as missing (--missing {option}), which leaves their rows out"
+        f"in their place in the table, such as the limit. Counted as missing (--missing {option}), they bias effects, "
+        "as they are missing for what they are"
     )
     return replace(found, left_out=found.left_out or reason)
 

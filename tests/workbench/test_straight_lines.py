@@ -179,6 +179,32 @@ def test_a_few_gaps_leave_rows_enough(tmp_path: Path) -> None:
     assert result["curves"]["rows"] == result["gaps"]["complete_rows"]
 
 
+def test_where_few_values_are_missing_lines_through_curves_are_those_of_all_rows(tmp_path: Path) -> None:
+    data = tables(np.square, gaps=0.04)
+
+    result = simulate(PLAN, data, tmp_path / "run")
+
+    assert result["curves"]["variables"]
+    assert any("weights of all rows" in words for words in result["verdict"]["assumed"])
+    lines = simulate(PLAN.with_settings(look_for_curves=False), data, tmp_path / "lines")
+    told = [{(one["source"], one["target"]): one["weight"] for one in of["edges"]} for of in (result, lines)]
+    assert told[0]["d", "c"] == pytest.approx(told[1]["d", "c"], rel=1e-3)  # of complete rows it is 2 % away
+
+
+def test_where_rows_with_gaps_are_unlike_the_others_no_curves_are_looked_for(tmp_path: Path) -> None:
+    """Rows that lack d have large values of c: among the others, both causes of c are linked."""
+    data = tables(np.square)
+    for site, one in data.items():
+        X = np.array(one.X)
+        X[X[:, 2] > np.quantile(X[:, 2], 0.85), 3] = np.nan
+        data[site] = Dataset(NAMES, X)
+
+    result = simulate(PLAN, data, tmp_path / "run")
+
+    assert result["curves"] is None
+    assert any("rows with one differ from the others" in words for words in result["verdict"]["not_tested"])
+
+
 def test_a_curve_that_no_line_shows_contradicts_a_result_of_lines(tmp_path: Path) -> None:
     result = simulate(PLAN, tables(np.square, gaps=0.2), tmp_path / "run")
     assert result["curves"] is None

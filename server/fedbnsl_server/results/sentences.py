@@ -230,8 +230,8 @@ _CHECKS: Mapping[str, str] = {
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "curves_not_searched": "whether a graph with curved effects is better: {few:?there are too few rows|}{gaps:?more "
-    "than a fifth of the rows have a missing value, or a site lacks variables|}{many:?there are too "
-    "many numbers, or none that may bend|}",
+    "than a fifth of the rows have a missing value, rows with one differ from the others, or a site lacks variables|}"
+    "{many:?there are too many numbers, or none that may bend|}",
     "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
     "edges at such a variable may be false",
     "private_curves_untested": "whether effects are straight lines: a private run looks for no curves, and misses "

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Entry
 from fedbnsl_server.results.sentences import UNITS, whole
 from fedbnsl_server.results.warnings import units_of_variances
@@ -131,9 +132,12 @@ def _steps(run: ReportedRun) -> list[str]:
         noisy = " The scales come from noisy variances, and none is below the size of the noise."
         if run.result["estimation"] and run.result["estimation"]["noise_std"]:
             noisy += " So weights without units are shown in the standard deviations that the learned network implies."
+        robust = ""
+        if names := list(run.result.get("outlying", {})):
+            robust = f" (of {first_few(map(repr, names))}, 1.4826 times the median distance from the median)"
         steps.append(
-            f"Each column was divided by one scale, its standard deviation {about}, pooled over all sites. Weights "
-            "without units are between these columns, and the thresholds of the plan cut them."
+            f"Each column was divided by one scale, its standard deviation {about}{robust}, pooled over all sites. "
+            "Weights without units are between these columns, and the thresholds of the plan cut them."
             f"{noisy if private else ''}"
         )
     else:

@@ -78,7 +78,6 @@ MATHS = (
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.gaussian_dp",
     "fedbnsl.privacy.site_shares",
-    "fedbnsl.privacy.squares",
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",
     "fedbnsl_server.inference",

@@ -83,6 +83,7 @@ def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path)
     (line,) = asked(capsys, run, "b", "c", "--change", 1, -0.5)["effects"][0]["values"]
     (unit,) = asked(capsys, run, "b", "c")["effects"][0]["values"]
     assert (line["effect"], line["interval"]) == (-1.5 * unit["effect"], [-1.5 * end for end in unit["interval"]][::-1])
+    assert line["standard_error"] == pytest.approx(1.5 * unit["standard_error"])
     for words, said in (
         (["--from", "a", "--change", 1, 5], "reaches from -2 to 4"),
         (["--from", "a", "--change", 1, 1], "two different numbers"),

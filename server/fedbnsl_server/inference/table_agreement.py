@@ -6,7 +6,7 @@ rare levels are merged, and sites with few records left out, until at least so m
 by the sums of rows and columns alone, which tell nothing of whether sites agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +23,10 @@ class Agreement(NamedTuple):
     degrees: int
 
 
-def agreement_of(tables: Mapping[str, Matrix]) -> Agreement:
+def agreement_of(tables: Sequence[Matrix]) -> Agreement:
     """Of the sites' (K, r) tables of a variable's r levels by K combinations of its parents' levels."""
     q, degrees = 0.0, 0
-    for sites_by_levels in np.stack(list(tables.values()), axis=1):
+    for sites_by_levels in np.stack(tables, axis=1):
         n = _with_enough(sites_by_levels)
         if min(n.shape) > 1:
             expected = _expected(n)

@@ -1,6 +1,6 @@
 """What result.json says of variables whose parents were found by counts: conditional probability tables."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
     of_run, counted = plan.columns(columns), state.counted
     levels, names = levels_of(of_run), of_run.variables
     tables = PooledTables(counted, levels)
-    of_sites = {site: PooledTables(replace(counted, told={site: told}), levels) for site, told in counted.told.items()}
+    of_sites = [PooledTables(replace(counted, told={site: told}), levels) for site, told in counted.told.items()]
     entries = [plan.dictionary[name].levels for name in names]
     found: dict[str, Any] = {}
     for x, name in enumerate(names):
@@ -57,8 +57,8 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
     return found
 
 
-def _agreement(of_sites: Mapping[str, PooledTables], x: int, parents: VariableSet) -> dict[str, Any] | None:
+def _agreement(of_sites: Sequence[PooledTables], x: int, parents: VariableSet) -> dict[str, Any] | None:
     """Whether sites agree on a variable given its parents; None: records are too few to tell."""
-    q, degrees = agreement_of({site: counts_given(tables, x, parents) for site, tables in of_sites.items()})
+    q, degrees = agreement_of([counts_given(tables, x, parents) for tables in of_sites])
     p = chi_square_tails(np.array([q]), np.array([degrees])) if degrees else None
     return None if p is None else {"q": q, "degrees": degrees, "p": float(p[0])}

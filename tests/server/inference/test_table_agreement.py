@@ -10,7 +10,7 @@ from fedbnsl_server.inference.table_agreement import agreement_of
 def test_statistics_of_combinations_add_up() -> None:
     n = np.random.default_rng(0).integers(20, 60, (3, 2, 4)).astype(float)  # sites, combinations, levels
 
-    q, degrees = agreement_of(dict(zip("abc", n, strict=True)))
+    q, degrees = agreement_of(list(n))
 
     expected = [chi2_contingency(n[:, k], correction=False) for k in range(2)]
     assert q == pytest.approx(sum(one.statistic for one in expected))
@@ -22,10 +22,9 @@ def test_few_records_raise_no_more_alarms_than_their_level() -> None:
     p = []
     for _ in range(400):
         sizes = rng.integers(5, 60, (6, 2))
-        told = {
-            str(site): np.array([rng.multinomial(sizes[site, k], shares[k]) for k in range(2)], dtype=float)
-            for site in range(6)
-        }
+        told = [
+            np.array([rng.multinomial(sizes[site, k], shares[k]) for k in range(2)], dtype=float) for site in range(6)
+        ]
         q, degrees = agreement_of(told)
         p.append(chi2.sf(q, degrees))
 
@@ -35,4 +34,14 @@ def test_few_records_raise_no_more_alarms_than_their_level() -> None:
 def test_without_records_enough_nothing_is_told() -> None:
     one = np.array([[2.0, 0.0], [0.0, 1.0]])
 
-    assert agreement_of({"a": one, "b": one[::-1]}).degrees == 0
+    assert agreement_of([one, one[::-1]]).degrees == 0
+
+
+def test_rare_levels_are_merged_and_then_sites_with_few_records_left_out() -> None:
+    """Of (70, 2, 3), (60, 2, 3) and (4, 0, 0) the last two levels become one, and the third site is left out."""
+    n = np.array([[70.0, 2.0, 3.0], [60.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
+
+    q, degrees = agreement_of([row[None] for row in n])
+
+    expected = chi2_contingency([[70.0, 5.0], [60.0, 5.0]], correction=False)
+    assert (q, degrees) == (pytest.approx(expected.statistic), expected.dof)

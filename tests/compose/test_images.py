@@ -65,7 +65,7 @@ def started(engine: docker.DockerClient, image: str, *command: str, **options: A
 def run(engine: docker.DockerClient, image: str, *command: str, **options: Any) -> str:
     """What a command that must succeed prints, on either output."""
     with started(engine, image, *command, **options) as container:
-        code = container.wait(timeout=120)["StatusCode"]
+        code = container.wait(timeout=None)["StatusCode"]  # as long as the test may last
         said: str = container.logs().decode()
     assert code == 0, said
     return said

@@ -117,7 +117,7 @@ def _client(distributed: Any, address: str, jobs: int) -> Generator[Any]:
         distributed.LocalCluster(
             n_workers=os.cpu_count() if jobs == -1 else jobs,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port: None would be port 8787 of every interface
             silence_logs=logging.ERROR,
         ) as cluster,
         distributed.Client(cluster) as client,

@@ -126,6 +126,25 @@ def test_a_change_along_a_mediated_curve_has_the_effect_that_it_was_drawn_with(t
         effect_of(network, ["a"], "c", (4.0, 6.0))
 
 
+def test_along_a_curve_beside_a_jump_no_interval_is_told(tmp_path: Path) -> None:
+    """b is 3 above a = 0.3 and 0 below, which hinges round off: from 0.32 to 0.6 nothing changes."""
+    plan = PLAN.with_settings(knowledge={"tiers": [["a", "d"], ["b"], ["c"]]})
+    result = simulate(plan, tables(lambda a: np.where(a > 0.3, 3.0, 0.0), n=2000), tmp_path / "run")
+    assert result["curves"]["variables"] == ["a"]
+    assert result["verdict"]["not_described"] == [["a", "b"]]
+    network = read_network(tmp_path / "run")
+    for target in ("b", "c"):
+        report = effect_of(network, ["a"], target, (0.32, 0.6))
+        (value,) = report["effects"][0]["values"]
+        assert abs(value["standardised"]) > 0.2, "a false answer, which an interval would make look sure"
+        assert [value[key] for key in ("interval", "standardised_interval", "standard_error")] == [None] * 3
+        assert any(
+            text.startswith("no intervals: the data contradict how b depends on a") for text in report["in_words"]
+        )
+    (beside,) = effect_of(network, ["d"], "c", (0.0, 1.0))["effects"][0]["values"]
+    assert beside["interval"][0] < -0.1 < beside["interval"][1], "of an effect that does not rest on the jump"
+
+
 def test_the_graph_is_the_same_in_other_orders_units_and_signs(tmp_path: Path) -> None:
     data = tables(lambda a: np.where(a > 0.5, 2.0, 0.0) + np.sin(2.0 * a))
     other = {

@@ -130,6 +130,7 @@ def assumption_checks(
         "contradicted": contradicted,
         "not_testable": list(_not_testable(plan, columns, curvature, by_counts=by_counts)),
         "functions": functions,
+        "not_described": [[one.source, one.target] for one in curvature.curves] if curvature is not None else [],
         "directed_by": directions(edges),
         "draws": 0 if confidence is None else confidence.draws,
         "majority": MAJORITY,

@@ -194,6 +194,12 @@ class _Question:
     def _tied(self) -> tuple[str, ...]:
         return self.network.function(self.sources, self.target)
 
+    @cached_property
+    def _not_described(self) -> list[str]:
+        """How what depends on what is described by neither lines nor curves, where the effect rests on it."""
+        found = self.network.not_described_for(self.sources, self.target)
+        return [f"{child} depends on {parent}" for parent, child in found]
+
     def _found(self, covariance: Matrix) -> list[Effect]:
         network = self.network
         return total_effects(covariance, network.marks, self.sources, self.target, network.columns, network.precision)
@@ -210,7 +216,8 @@ class _Question:
         effects = told_effects(self.network, self._of_network, others, *self._columns)
         if self._untold:
             effects = [replace(one, value=np.full_like(one.value, math.nan)) for one in effects]
-        return [replace(one, standard_error=None) for one in effects] if self._tied else effects
+        without_errors = self._tied or self._not_described
+        return [replace(one, standard_error=None) for one in effects] if without_errors else effects
 
     @cached_property
     def _undecided(self) -> list[list[str]]:
@@ -352,6 +359,8 @@ class _Question:
             yield note("no_draws")
         if self._tied:
             yield note("no_intervals_functions")
+        elif self._not_described and not all(absent):
+            yield note("no_intervals_not_described", pairs=self._not_described)
         elif network.precision is None:
             yield note("no_intervals_unknown")
         elif len(self.sources) > 1:
@@ -374,19 +383,17 @@ class _Question:
                 yield note("effect_of_lines", names=names, drawn=bool(self._curves))
             return
         curve = next(iter(self._curves.values()))
-        yield note("effect_along_curve", source=source, target=goal)
+        yield note("effect_along_curve", source=source, target=goal, interval=not self._not_described)
         if min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]:
             yield note("effect_beyond_knots", low=curve.at[1], high=curve.at[-2])
 
     @property
     def _bent_on_the_way(self) -> list[str]:
         """Columns that bend, of a source, of its possible parents, or of what lies between a source and the target."""
-        network, marks, sources = self.network, self.network.marks, list(self.sources)
-        after = np.any([descendants(marks, k) for k in sources], axis=0)
-        relevant = (after & descendants(marks.T, self.target)) | marks[:, sources].any(axis=1)
-        relevant[sources] = True
-        columns = network.columns
-        return [name for name in network.bent if relevant[columns.variable_of[columns.names.index(name)]]]
+        (through, start), columns = self.network.on_the_way(self.sources, self.target), self.network.columns
+        through[self.target] = False
+        relevant = (through | start)[columns.variable_of]
+        return [name for name in self.network.bent if relevant[columns.names.index(name)]]
 
     def _why_open(self, source: str, goal: str) -> Iterator[Note]:
         arrows = [f"{one} -> {other}" for one, other in self._undecided]

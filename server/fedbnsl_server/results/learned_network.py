@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.class_members import descendants
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes
@@ -63,6 +64,8 @@ class LearnedNetwork:
     references: Mapping[str, str] = field(default_factory=dict[str, str])
     shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
     before: tuple[str, ...] = ()  # variables of the row before: what caused them lies further back
+    # Columns of which the tables contradict how the second depends on the first, along lines and curves.
+    not_described: tuple[tuple[str, str], ...] = ()
     bent: tuple[str, ...] = ()  # columns whose effects bend, so that weights are of lines through curves
     # By columns of source and target, and by the parents of the source: where a curve is on the way.
     curves: Mapping[tuple[str, str], Mapping[frozenset[str], Curve]] = field(
@@ -74,6 +77,23 @@ class LearnedNetwork:
         names = self.columns.variables
         of_sources = {names[k] for k in sources}
         return next((one for one in self.functions if names[target] in one and of_sources & set(one)), ())
+
+    def on_the_way(self, sources: Sequence[int], target: int) -> tuple[Mask, Mask]:
+        """(V,) what an effect goes through, its target too; and (V,) what it starts from: sources, possible parents."""
+        after = np.any([descendants(self.marks, k) for k in sources], axis=0)
+        before = descendants(self.marks.T, target)
+        before[target] = True
+        start = np.asarray(self.marks[:, list(sources)].any(axis=1))
+        start[list(sources)] = True
+        return after & before, start
+
+    def not_described_for(self, sources: Sequence[int], target: int) -> list[tuple[str, str]]:
+        """Those of the pairs that an effect rests on, whose error is then not known."""
+        through, start = (one[self.columns.variable_of] for one in self.on_the_way(sources, target))
+        place = self.columns.names.index
+        return [
+            (one, other) for one, other in self.not_described if through[place(other)] and (through | start)[place(one)]
+        ]
 
     def moved(self, sources: Sequence[int]) -> Mask:
         """(V,) see `moved_by_turning`; of several sources, which are set together, all effects count as moved."""
@@ -146,6 +166,7 @@ def read_network(run: Path) -> LearnedNetwork:
         levels=result["levels"],
         references=result["references"],
         shares=_shares(result),
+        not_described=tuple((one, other) for one, other in verdict["not_described"]),
         bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
         curves=_curves(result),
     )

@@ -200,6 +200,7 @@ class Verdict(_Part):
     not_tested: Texts = []
     contradicted: Texts
     functions: list[Texts] = []
+    not_described: list[Annotated[Texts, Field(min_length=2, max_length=2)]] = []
     directed_by: dict[str, Count]
     draws: Count | None = None
     majority: float = MAJORITY

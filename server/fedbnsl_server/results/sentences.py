@@ -329,7 +329,7 @@ _EFFECTS: Mapping[str, str] = {
     "the curves{drawn:?; --change A B gives the effect of a change from A to B along them|}",
     "effect_along_curve": "along a curve, {source} counted from the mean of its site: a "
     "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
-    "for add up; the interval takes the scatter about the curve for even",
+    "for add up{interval:?; the interval takes the scatter about the curve for even|}",
     "effect_beyond_knots": "be careful: beyond {low:.4g} to {high:.4g}, the curve is its last piece drawn on",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
@@ -359,6 +359,8 @@ _EFFECTS: Mapping[str, str] = {
     "levels_as_numbers": "levels: {levels}",
     "no_draws": "how sure the directions are is not known: the run has no bootstrap draws",
     "no_intervals_functions": "no intervals: they would hold only if the direction were known",
+    "no_intervals_not_described": "no intervals: the data contradict how {pairs:few 4}, as it is taken here, and no "
+    "interval counts that",
     "no_intervals_unknown": "no intervals: the run does not say what its coefficients were estimated from",
     "no_intervals_together": "no intervals: they are not computed for variables that are set together",
     "by_assumption": "{n:counted edge has its direction|edges have their directions} by the assumption of equal noise "

@@ -9,6 +9,7 @@ from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.report import effects
 from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.run_files import read_run
 from report_runs import Page
 
 WEIGHTS = {("a", "c"): 0.9, ("b", "c"): -0.7, ("c", "d"): 0.5, ("e", "f"): 0.25}
@@ -48,6 +49,18 @@ def test_every_pair_with_a_possible_effect_has_its_value_or_its_range(run):
     assert first["e", "f"].startswith("0.000 to 0.250")
     assert first["f", "e"].startswith("0.000 to 0.235")
     assert rows["e", "f"]["what the graph tells"] == rows["f", "e"]["what the graph tells"] == "not identified"
+
+
+def test_an_effect_on_lines_that_the_data_contradict_has_no_interval(run):
+    sentence = "a line or a curve which the data contradict"
+    assert sentence not in page_of(run).text
+    result = complete(run)
+    complete(run, verdict={**result["verdict"], "not_described": [["a", "c"]]})
+    with_interval = {(row.source, row.target) for row in effects.effect_table(read_run(run)).rows if row.interval}
+    assert with_interval == {("c", "d"), ("b", "d"), ("b", "c"), ("e", "f"), ("f", "e")}
+    assert sentence in page_of(run).text
+    rests = effect_of(read_network(run), ["a"], "d")["effects"][0]["values"][0]
+    assert rests["interval"] is None
 
 
 def test_the_page_tells_of_an_effect_what_the_command_tells(run):

@@ -144,7 +144,8 @@ def _row(
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
     tied = network.function([source], target)
-    if not tied and len(errors) == len(effects) and np.isfinite(errors).all():
+    misleading = tied or network.not_described_for([source], target)
+    if not misleading and len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
         ends = float((of_pair - half).min()), float((of_pair + half).max())
         interval = network.possible(*ends, (int(i[a]), int(j[b])))

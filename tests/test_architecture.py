@@ -78,6 +78,7 @@ MATHS = (
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.gaussian_dp",
     "fedbnsl.privacy.site_shares",
+    "fedbnsl.privacy.squares",
     "fedbnsl.privacy.zcdp",
     "fedbnsl_server.algorithm",
     "fedbnsl_server.inference",

@@ -370,6 +370,12 @@ def _completed(name: str, *changes: tuple[str, str]) -> Plant:
 
 
 _PREPARED = "x = (rows - centre) / scale"
+WRONG_SQUARES = [
+    # One record moves the mean, and with it the squares of all others.
+    _completed(
+        "squares_about_the_mean_of_the_site", ("- squared.centre)", "- np.nanmean(rows[:, squared.of], axis=0))")
+    )
+]
 _EXPECTED_NORM = "LATTICE / np.maximum(norms, norm_bound**2)"
 WRONG_COMPLETIONS = [
     # One record moves the mean, and with it all others that have a gap.

@@ -11,7 +11,7 @@ from audit.reference import LATTICE
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.privacy.private_moments import Whole
+from fedbnsl_client.privacy.private_moments import Squared, Whole
 from fedbnsl_client.solvers.settings import Settings
 
 CLIPS = np.array([0.5, 2.0, 7.0])
@@ -142,6 +142,30 @@ def check_residual_moments(release: Callable[..., Matrix], records: list[Matrix]
                 other = release(replaced(X, record), W, scales, bound, 2, randomness.seeded("r"))
                 moved = np.linalg.norm((other - base) * len(X) / bound**2 * LATTICE)
                 assert moved <= np.sqrt(2.0) * LATTICE + X.shape[1] + 0.1, f"{record} moved it by {moved / LATTICE}"
+
+
+def check_squares(release: Callable[..., Matrix], records: list[Matrix] = RECORDS) -> None:
+    """With squares of two of the columns as further ones, for records of every kind and with every pattern of gaps."""
+    X, D = table(60), 5
+    squared = Squared(np.array([0, 2]), np.array([0.3, -1.0]), np.array([2.0, 0.5]))
+    whole = Whole(np.array([1.0, 1.0, 1.0, 0.2, -0.1]), np.array([2.0, 1.0, 0.5, 1.0, 1.0]), np.full(D, 0.7), squared)
+    W = np.triu(np.random.default_rng(4).normal(size=(D, D)), 1)
+    furthest = 0.0
+    for asked, scales in (
+        (np.zeros((D, D)), np.ones(D)),
+        (W, np.array([1.0, 1e-3, 1.0, 50.0, 1e-3])),
+        (W * 1e30, W[0]),
+    ):
+        for bound in (1.5, 100.0):
+            base = release(X, asked, scales, bound, 2, randomness.seeded("s"), whole)
+            assert np.isfinite(base).all()
+            assert base.shape == (D + 1, D + 1)
+            for record in [*GAPS, *records]:
+                other = release(replaced(X, record), asked, scales, bound, 2, randomness.seeded("s"), whole)
+                moved = float(np.linalg.norm((other - base) * len(X) / bound**2 * LATTICE))
+                assert moved <= np.sqrt(2.0) * LATTICE + D + 1.1, f"{record} moved it by {moved / LATTICE}"
+                furthest = max(furthest, moved)
+    assert furthest >= LATTICE, "the attack is none"
 
 
 def check_completed_moments(release: Callable[..., Matrix], records: list[Matrix] = RECORDS) -> None:

@@ -59,6 +59,10 @@ def completed_moments() -> None:
     sensitivity.check_completed_moments(private_moments.release_residual_moments, LARGE)
 
 
+def squares() -> None:
+    sensitivity.check_squares(private_moments.release_residual_moments, LARGE)
+
+
 def gaussian_draws() -> None:
     samplers.check_gaussian(noise.discrete_gaussian, 40)
 
@@ -95,6 +99,7 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
     (covariance, [planted.unclipped_records]),
     (residual_moments, [planted.unclipped_records, planted.clipped_before_they_are_scaled]),
     (completed_moments, planted.WRONG_COMPLETIONS),
+    (squares, planted.WRONG_SQUARES),
     # Samplers.
     (gaussian_draws, [planted.half_the_variance_in_the_sampler]),
     (rounded_gaussian_draws, planted.WRONG_SAMPLERS),

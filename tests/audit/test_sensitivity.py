@@ -46,6 +46,7 @@ def test_no_record_at_all_moves_more(record: Matrix) -> None:
         sensitivity.check_covariance(release_covariance, [record])
         sensitivity.check_residual_moments(release_residual_moments, [record])
         sensitivity.check_completed_moments(release_residual_moments, [record])
+        sensitivity.check_squares(release_residual_moments, [record])
 
 
 def test_one_record_moves_each_second_moment_by_at_most_its_bound() -> None:
@@ -63,6 +64,10 @@ def test_one_record_moves_the_moments_of_residuals_by_at_most_root_two_times_the
     sensitivity.check_residual_moments(release_residual_moments)
     orthogonal = [1e3 * unit for unit in np.eye(3)]
     sensitivity.check_residual_moments(release_residual_moments, orthogonal)
+
+
+def test_one_record_moves_moments_with_squares_no_further() -> None:
+    sensitivity.check_squares(release_residual_moments)
 
 
 def test_a_record_with_any_gaps_moves_the_moments_no_further_than_a_whole_one() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
+from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.privacy.expected_residuals import Model
@@ -87,20 +88,42 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
+class Squared(NamedTuple):
+    """Columns whose squares are further columns, and what prepares them for that: released numbers, (m,) each.
+
+    They stay the same in all rounds of a run, whatever later ones tell of means: so squares do, too.
+    """
+
+    of: Index
+    centre: Matrix
+    scale: Matrix
+
+
+def _with_squares(rows: Matrix, squared: Squared | None) -> Matrix:
+    """(n, D) the (n, d) rows and their squares, each from its row alone; NaN where a value is missing."""
+    if squared is None:
+        return rows
+    with np.errstate(all="ignore"):
+        return np.column_stack([rows, squares((rows[:, squared.of] - squared.centre) / squared.scale)])
+
+
 class Whole(NamedTuple):
-    """What makes records comparable, and whole: released numbers, (d,) each.
+    """What makes records comparable, and whole: released numbers, (D,) each.
 
     Attributes
     ----------
     centre, scale
-        Of the columns.
+        Of the columns, the squares among them.
     spreads
         Standard deviations of the residuals, by what was released.
+    squared
+        None: there are no squares.
     """
 
     centre: Matrix
     scale: Matrix
     spreads: Matrix
+    squared: Squared | None = None
 
 
 def release_residual_moments(
@@ -112,9 +135,10 @@ def release_residual_moments(
     randbelow: Randbelow,
     prepared_by: Whole | None = None,
 ) -> Matrix:
-    """(d, d) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
+    """(D, D) second moments Z'Z / n of the scaled residuals Z = (X - X W) / scales; may have negative eigenvalues.
 
-    With prepared columns, (d + 1, d + 1): each record has a constant, `constant_residual`, as its last residual.
+    D is d, or with squares more. With prepared columns, (D + 1, D + 1): each record has a constant,
+    `constant_residual`, as its last residual.
 
     Parameters
     ----------
@@ -122,11 +146,12 @@ def release_residual_moments(
         (n, d) table. A record whose residuals or their norm are not finite counts as zeros; so does one with a gap,
         unless columns are prepared: then it counts as is expected of it (`expected_residuals`).
     W, scales
-        (d, d) weights and (d,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
+        (D, D) weights and (D,) scales, public. Privacy holds for any values; good ones make the residuals uncorrelated
         and equal in size, so that the noise is small relative to each.
     norm_bound
         R: longer records z are clipped to this norm. One record moves the sums by at most sqrt(2) LATTICE + d units
-        of R^2 / LATTICE in Frobenius norm, whatever W and the scales are: z depends on no other record.
+        of R^2 / LATTICE in Frobenius norm, whatever W and the scales are: z depends on no other record. Here d
+        counts all residuals, those of squares and the constant among them.
     variance
         Of the noise on the diagonal, in these units squared; half of it off the diagonal, where each number stands for
         two entries.
@@ -168,13 +193,13 @@ def residual_sums(
     Returns
     -------
     sums
-        (d, d), or (d + 1, d + 1) with the constant; in units of R^2 / LATTICE.
+        (D, D), or (D + 1, D + 1) with the constant; in units of R^2 / LATTICE.
     own_means
-        (d + 1,) products of the residuals with the constant, and its square, summed over the records as they count, in
+        (D + 1,) products of the residuals with the constant, and its square, summed over the records as they count, in
         these units.
     """
     means_variance, share = shared
-    d = X.shape[1]
+    d = len(scales)
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
@@ -186,11 +211,12 @@ def residual_sums(
     if prepared_by is None:
         sums = _sums(X, lambda rows: _grid_sums(residuals(rows), norm_bound), d)
     else:
-        centre, scale, spreads = prepared_by
+        centre, scale, spreads, squared = prepared_by
         with np.errstate(all="ignore"):
             model = Model((np.eye(d) - W) / scales, spreads)
 
         def of_prepared(rows: Matrix) -> NDArray[np.int64]:
+            rows = _with_squares(rows, squared)
             with np.errstate(all="ignore"):
                 x = (rows - centre) / scale
             gaps = np.isnan(x).any(axis=1)

@@ -66,6 +66,7 @@ class Price:
     """Sensitivity of a score / scale of the noise that selects among the scores."""
     n_samples: int = 0
     n_variables: int = 0
+    """Columns of residual moments, squares of numbers among them."""
     moments_rounds: int = 0
     """R: round T + 1 sends the setup again, for scales, unless columns are prepared; R rounds of residual moments
     follow."""
@@ -173,8 +174,11 @@ def constant_residual(n_columns: int) -> float:
     return max(1.0, math.sqrt(0.1 * n_columns))
 
 
-def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
+def price_of(plan: Plan, *, n_samples: int, n_variables: int, n_squares: int = 0) -> Price:
     """The privacy cost of a plan for a site with n_samples rows, which are public, and d columns.
+
+    `n_squares`: columns that residual moments have besides. The cost is the same with any number of them; the noise
+    that it pays for is not, as more products are rounded.
 
     Raises
     ------
@@ -188,7 +192,7 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
     if delta >= 0.5:
         raise PlanError(f"privacy.delta = {delta:g} for a site of {n_samples} rows: must be below 0.5")
     how = {"noisy-covariance": _covariance, "dp-pgcd-laplace": _laplace, "dp-pgcd": _exponential}[plan.local_solver]
-    price = how(plan, privacy, delta, n_variables)
+    price = how(plan, privacy, delta, n_variables, n_squares)
     steps = plan.local_solver != "noisy-covariance"
     setup = not steps or privacy.smoothness == "estimated"
     if (  # a budget of zero must not be read as no noise and no cost
@@ -200,13 +204,14 @@ def price_of(plan: Plan, *, n_samples: int, n_variables: int) -> Price:
         moments = f" and {plan.moments_rounds} of residual moments" if plan.moments_rounds else ""
         raise PlanError(f"privacy.epsilon = {privacy.epsilon:g} is too small for {rounds}{moments}")
     shared = _shared(price, plan)
-    if shared.n_honest > 1 and price.means_variance and n_variables > MOST_COLUMNS_IN_SHARES:
+    n_columns = n_variables + n_squares
+    if shared.n_honest > 1 and price.means_variance and n_columns > MOST_COLUMNS_IN_SHARES:
         raise PlanError(
-            f"{n_variables} columns are too many for secure aggregation of moments: at most "
+            f"{n_columns} columns are too many for secure aggregation of moments: at most "
             f"{MOST_COLUMNS_IN_SHARES} are possible, levels of nominal variables counted one by one. Leave some out, "
             "or set privacy.secure_aggregation=false"
         )
-    return replace(shared, n_samples=n_samples, n_variables=n_variables)
+    return replace(shared, n_samples=n_samples, n_variables=n_columns)
 
 
 def _shared(price: Price, plan: Plan) -> Price:
@@ -245,7 +250,7 @@ def has_price_of(price: Price, recipe: Mapping[str, Any]) -> bool:
     return {**defaults, **recipe.get("price", {})} == vars(price)
 
 
-def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int, n_squares: int) -> Price:
     """DP-PGCD: one budget for the second moments, all selections, all updates and all residual moments."""
     parts = _split(plan, privacy, delta, gaussian=True)
     if plan.rounds:  # zCDP, where so few steps are taken that the surcharge costs more than Gaussian DP saves
@@ -253,7 +258,8 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     setup, step = zcdp.zcdp_of(parts.setup_units), zcdp.zcdp_of(parts.round_units) / plan.local_steps * _SHORT
     shared = privacy.secure_aggregation and plan.preparation
     means = math.floor(privacy.own_means_share * parts.moments_units) if shared else 0
-    of_means = own_means_sensitivity(privacy.residual_norm_bound(d), d) if means else 0.0
+    D = d + n_squares
+    of_means = own_means_sensitivity(privacy.residual_norm_bound(D), D) if means else 0.0
     return replace(
         parts,
         setup_variance=_moments_variance(setup, d)
@@ -261,7 +267,7 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
         else _statistics_variance(plan, setup, d),
         update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
         sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
-        moments_variance=_matrix_variance(parts.moments_units - means, n_residuals(plan, d)),
+        moments_variance=_matrix_variance(parts.moments_units - means, n_residuals(plan, D)),
         means_units=means,
         means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
         prepared=plan.preparation is not None,
@@ -304,7 +310,7 @@ def _a_release(left: int, setup: int, times: int, retries: int) -> int:
     return even if even >= setup else max(left - retries * setup, 0) // times
 
 
-def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> Price:
     """DP-PGCD of Mangold et al.: epsilon by advanced composition; the ledger is charged epsilon^2 / 2 a mechanism.
 
     Estimated second moments get a share of epsilon and half of delta.
@@ -344,7 +350,7 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
     )
 
 
-def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int) -> Price:
+def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> Price:
     """The covariance once, by the Gaussian mechanism; everything after it is post-processing."""
     setup = zcdp.units_within(gaussian_dp.budget(privacy.epsilon, delta))
     return Price(

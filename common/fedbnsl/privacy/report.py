@@ -8,6 +8,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy import gaussian_dp, zcdp
 from fedbnsl.privacy.calibration import LATTICE, Price, n_residuals, price_of
+from fedbnsl.rounds.residual_moments import squared
 
 
 def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         "local_steps": price.local_steps,
         "moments_rounds": price.moments_rounds,
         "residuals": n_residuals(plan, n_variables),
+        "squares": _n_squares(plan, n_variables),
         "plan": {"epsilon": price.epsilon, "delta": price.delta},
         "zcdp": {
             "total": total,
@@ -203,6 +205,18 @@ def noise_scales(plan: Plan, privacy: Privacy, price: Price) -> dict[str, dict[s
     return scales
 
 
+def _n_squares(plan: Plan, n_variables: int) -> int:
+    """Columns whose squares the coordinator may ask for."""
+    if not plan.moments_rounds or plan.preparation is None:
+        return 0
+    names = [column.name for column in plan.require_ranges(n_variables)]
+    return len(squared(plan, plan.columns(names)))
+
+
+def _products(n_residuals: int) -> int:
+    return n_residuals * (n_residuals + 1) // 2
+
+
 def price_lines(summary: dict[str, Any]) -> list[str]:
     """The summary as lines of text."""
     plan, cost, noise = summary["plan"], summary["zcdp"], summary["noise"]
@@ -241,9 +255,15 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
     if releases:
         lines.append(
             f"moments       {releases} times the site releases noisy second moments of residuals, "
-            f"{summary['residuals'] * (summary['residuals'] + 1) // 2} numbers, each time for "
-            f"{cost['moments_round']:.4g} zCDP; the noisy {'statistics' if 'statistics' in noise else 'mean squares'}, "
-            "paid for once, set their scales"
+            f"{_products(summary['residuals'])} numbers"
+            + (
+                f" ({_products(summary['residuals'] + summary['squares'])} with squares of numbers, if over all sites "
+                "the noise is small)"
+                if summary["squares"]
+                else ""
+            )
+            + f", each time for {cost['moments_round']:.4g} zCDP; the noisy "
+            f"{'statistics' if 'statistics' in noise else 'mean squares'}, paid for once, set their scales"
         )
     if "statistics" in noise:
         of = noise["statistics"]

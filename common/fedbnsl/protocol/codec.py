@@ -56,6 +56,7 @@ from fedbnsl.protocol.plain_codec import from_wire, to_wire
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.keys import decode_memberships, encode_membership
 from fedbnsl.rounds.kinds import KINDS, Kind
+from fedbnsl.rounds.residual_moments import most_moments
 from fedbnsl.wire import federation_pb2 as federation
 
 MAX_VARIABLES = 65_535  # the largest d whose flat index fits 32 bits
@@ -69,11 +70,11 @@ _SMALL_BYTES = 1024
 def largest_update_bytes(n_variables: int, further_bytes: int = 0) -> int:
     """Serialised bytes that no update exceeds.
 
-    An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, up to 32 bytes a variable
-    besides, and what the plan adds (`Plan.further_bytes`).
+    An answer holds at most d^2 numbers of 8 bytes, each with an index of up to 5 bytes, or `most_moments` of 8 bytes;
+    up to 32 bytes a variable besides, and what the plan adds (`Plan.further_bytes`).
     """
     d = n_variables
-    return 13 * d * d + 32 * d + further_bytes + _SMALL_BYTES
+    return 16 * d * d + 32 * d + further_bytes + _SMALL_BYTES
 
 
 def largest_reply_bytes(n_variables: int) -> int:
@@ -310,7 +311,7 @@ def encode_update(update: LocalUpdate, *, run: int, value_type: str, dense: bool
 
 
 def _decode_masked(wire: federation.MaskedSum, n_variables: int) -> MaskedSum:
-    most = (n_variables + 1) * (n_variables + 2) // 2
+    most = most_moments(n_variables)
     if len(wire.numbers) > 8 * most:
         raise MalformedMessageError(f"{len(wire.numbers) // 8} masked numbers; expected at most {most}")
     if wire.kind not in KINDS or len(wire.numbers) % 8 or len(wire.task_digest) != DIGEST_BYTES:

@@ -2,6 +2,9 @@
 
 Where a plan prepares columns, records have a constant as a further column: with it the coordinator takes out what
 noisy centres leave of a mean. Records with gaps are completed by the graph and the spreads of its residuals.
+
+Where the noise is small, the coordinator asks for the squares of numbers, too: more columns, which show effects that
+bend. All tasks of a run have the same columns; their number says whether squares are among them.
 """
 
 import hashlib
@@ -10,24 +13,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedbnsl.errors import MalformedMessageError
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
 from fedbnsl.protocol.messages import Content, Yields
-from fedbnsl.protocol.sparse import Matrix, SparseMatrix
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 
 PLACE = 50
 NUMBERS = "released moments"
-RELEASES = "mean products of what the graph leaves unexplained"
+RELEASES = "mean products of what the graph leaves unexplained of columns, and where noise is small of their squares"
 YIELDS = Yields.GRAPH
 
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):
-    """Which residuals to use: x - W'x for the acyclic (d, d) weights W, divided by the (d,) scales, above 0.
+    """Which residuals to use: x - W'x for the acyclic (D, D) weights W, divided by the (D,) scales, above 0.
 
-    `spreads`: (d,) their standard deviations by what was released so far, above 0; empty where nothing prepares
-    columns, and so nothing completes records.
+    D is d, or with squares more. `spreads`: (D,) their standard deviations by what was released so far, above 0; empty
+    where nothing prepares columns, and so nothing completes records.
     """
 
     weights: SparseMatrix
@@ -47,10 +51,29 @@ class Answer(Content):
     """One site's release."""
 
     moments: Matrix
-    """Noisy second moments of all k (k + 1) / 2 pairs of scaled residuals, i <= j, row by row: k is d, or d + 1 with
+    """Noisy second moments of all k (k + 1) / 2 pairs of scaled residuals, i <= j, row by row: k is D, or D + 1 with
     the constant, which comes last."""
     task_digest: bytes
     """`Task.digest` of the task that it answers. A stored answer to another task would be misread."""
+
+
+def squared(plan: Plan, columns: Columns) -> Index:
+    """(m,) columns whose squares may be asked for, ascending: numbers that are not said to act by straight lines."""
+    if plan.preparation is None or plan.graph_class != "cpdag" or plan.no_curves_because:
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(plan.numbers(columns) & ~plan.has_shape(columns, "linear"))
+
+
+def with_squares(columns: Columns, of: Index) -> Columns:
+    """The d columns and then squares of some of them, which belong to their column's variable."""
+    names = [f"{columns.names[c]}^2" for c in of.tolist()]
+    owner = np.append(columns.variable_of, columns.variable_of[of])
+    return Columns((*columns.names, *names), columns.variables, owner, columns.slices)
+
+
+def most_moments(n_columns: int) -> int:
+    """Of an answer of a run with d columns: all of them have squares, and there is a constant."""
+    return (2 * n_columns + 1) * (n_columns + 1)
 
 
 def n_rounds(plan: Plan) -> int:
@@ -65,13 +88,13 @@ def encode_task(task: Task, wire: federation.Task, encoding: Encoding) -> None:
 
 
 def decode_task(wire: federation.Task, n_variables: int, encoding: Encoding) -> Task:
-    weights = decode_matrix(wire.residual_moments.weights, n_variables=n_variables)
     scales, spreads = finite(wire.residual_moments.scale), finite(wire.residual_moments.spread)
-    if scales.size != n_variables or (scales <= 0).any():
-        raise MalformedMessageError(f"{scales.size} scales, or one not above 0; expected {n_variables}, all above 0")
-    if spreads.size not in (0, n_variables) or (spreads <= 0).any():
-        raise MalformedMessageError(f"{spreads.size} spreads, or one not above 0; expected {n_variables}, or none")
-    return Task(weights, scales, spreads)
+    D = scales.size
+    if not n_variables <= D <= 2 * n_variables or (scales <= 0).any():
+        raise MalformedMessageError(f"{D} scales, or one not above 0; expected {n_variables} and those of squares")
+    if spreads.size not in (0, D) or (spreads <= 0).any():
+        raise MalformedMessageError(f"{spreads.size} spreads, or one not above 0; expected {D}, or none")
+    return Task(decode_matrix(wire.residual_moments.weights, n_variables=D), scales, spreads)
 
 
 def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -> None:
@@ -83,5 +106,5 @@ def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding)
     answer = wire.residual_moments
     if len(answer.task_digest) != 8:
         raise MalformedMessageError(f"a task digest of {len(answer.task_digest)} bytes; expected 8")
-    moments = decode_numbers(answer.moments, most=(n_variables + 1) * (n_variables + 2) // 2)
+    moments = decode_numbers(answer.moments, most=most_moments(n_variables))
     return Answer(moments, answer.task_digest)

@@ -764,7 +764,9 @@ Global___Regression: _TypeAlias = Regression  # noqa: Y015
 
 @_typing.final
 class ResidualMomentsTask(_message.Message):
-    """The weights and the units of the residuals whose noisy second moments are asked for."""
+    """The weights and the units of the residuals whose noisy second moments are asked for. With more scales than the run
+    has columns, they are of squares of numbers, too, which follow the columns.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

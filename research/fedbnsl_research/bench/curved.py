@@ -86,7 +86,7 @@ def _row(case: _Case) -> Row:
 
 
 def _private_row(case: _Case) -> Row:
-    """`private`, which looks for no curves, with a range for each variable."""
+    """`private`, which looks for parabolas where noise is small, with a range for each variable."""
     truths = [_truth(case, seed) for seed in _SEEDS]
     row: Row = {"figure": f"{_figure(case)}, private"}
     for epsilon in _EPSILONS:

@@ -189,6 +189,9 @@ def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str,
     shown, hidden = over_columns(state, used), np.isin(used, state.unused.hidden)
     if shown.residual_variance.size and hidden.any():
         shown = replace(shown, residual_variance=np.where(hidden, np.nan, shown.residual_variance))
+        if shown.curves is not None and shown.curves.residual_variance.size:
+            left = np.where(hidden, np.nan, shown.curves.residual_variance)
+            shown = replace(shown, curves=replace(shown.curves, residual_variance=left))
     return shown, columns.over(used).names
 
 

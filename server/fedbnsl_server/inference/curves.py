@@ -15,6 +15,7 @@ import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead, consistent_extension, directed_at
 from fedbnsl.plan.row_groups import BEFORE, PRESENT
+from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.hinges import HingeMoments
@@ -53,6 +54,25 @@ class Total(NamedTuple):
     below: tuple[Below, ...]
 
 
+class Points(NamedTuple):
+    """Where lines are told."""
+
+    at: Matrix  # (P,) values of a column, in its scale from the site's mean
+    as_sent: Matrix  # (P, F) of the column there and of what bends with it, less those at 0
+
+    @classmethod
+    def of_hinges(cls, knots: Matrix) -> "Points":
+        """The ends, and where hinges are: between them nothing bends."""
+        z = np.array([_ENDS[0], *knots, _ENDS[1]])
+        return cls(z, np.column_stack([z, np.maximum(z[:, None] - knots, 0.0) - np.maximum(-knots, 0.0)]))
+
+    @classmethod
+    def of_squares(cls) -> "Points":
+        """Along a parabola."""
+        z = np.linspace(*_ENDS, 11)
+        return cls(z, np.column_stack([z, squares(z) - squares(np.zeros(1))]))
+
+
 @dataclass(frozen=True, eq=False)
 class Curves:
     """What was looked at, and what bends."""
@@ -65,7 +85,7 @@ class Curves:
 
 
 def effects_of(
-    moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, scales: Matrix, knots: Matrix
+    moments: HingeMoments, dag: Mask, marks: Mask, n_samples: float, scales: Matrix, points: Points
 ) -> Iterator[Effect]:
     """Of every parent that bends, by regressions on all parents of a child; along an open edge from the end that does.
 
@@ -79,8 +99,6 @@ def effects_of(
         Records.
     scales
         (u,) units of the columns, in those of the tables.
-    knots
-        (k,) where the hinges are.
     """
     owner, base, first = moments.columns.variable_of, moments.base, moments.is_column
     bends, alone = np.bincount(base) > 1, np.bincount(owner[first]) == 1
@@ -92,7 +110,7 @@ def effects_of(
             H = inverse(G)
             weights, own = H @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
-            z, rows = _basis(moments, source, parents[own], knots)
+            z, rows = _basis(moments, source, parents[own], points)
             squares = np.einsum("ij,jk,ik->i", rows, H[np.ix_(own, own)], rows) * variance
             yield Effect(
                 moments.columns.names[source],
@@ -104,7 +122,7 @@ def effects_of(
 
 
 def totals_of(
-    moments: HingeMoments, marks: Mask, bends: Mask, n_samples: float, scales: Matrix, knots: Matrix
+    moments: HingeMoments, marks: Mask, bends: Mask, n_samples: float, scales: Matrix, points: Points
 ) -> Iterator[Total]:
     """Of every number on the variables to which a path with a curve leads from it, for each set of its parents.
 
@@ -116,7 +134,7 @@ def totals_of(
         (V, V) the class.
     bends
         (V,) which variables have hinges in it.
-    n_samples, scales, knots
+    n_samples, scales, points
         As of `effects_of`.
     """
     owner, base, first = moments.columns.variable_of, moments.base, moments.is_column
@@ -139,7 +157,7 @@ def totals_of(
             H, own = inverse(G), base[regressors] == source
             weights = H @ g
             left = np.maximum(moments.S[targets, targets] - (g * weights).sum(axis=0), 0.0) * scales[targets] ** 2
-            z, rows = (one[_seen(moments, source)] for one in _basis(moments, source, regressors[own], knots))
+            z, rows = (one[_seen(moments, source)] for one in _basis(moments, source, regressors[own], points))
             covariance = rows @ H[np.ix_(own, own)] @ rows.T / max(n_samples - len(regressors), 1.0)
             change = (rows @ weights[own] * scales[targets]).T
             yield Total(
@@ -175,9 +193,7 @@ def _seen(moments: HingeMoments, source: int) -> slice:
     return slice(min(kept), max(kept) + 3)
 
 
-def _basis(moments: HingeMoments, source: int, parts: Index, knots: Matrix) -> tuple[Matrix, Matrix]:
+def _basis(moments: HingeMoments, source: int, parts: Index, points: Points) -> tuple[Matrix, Matrix]:
     """(P,) values of a column, and (P, k) of its parts there, less those at 0."""
-    z = np.array([_ENDS[0], *knots, _ENDS[1]])
-    as_sent = np.column_stack([z, np.maximum(z[:, None] - knots, 0.0) - np.maximum(-knots, 0.0)])
     of_source = np.flatnonzero(moments.sent == source)
-    return z, np.asarray(as_sent @ moments.parts[np.ix_(parts, of_source)].T)
+    return points.at, np.asarray(points.as_sent @ moments.parts[np.ix_(parts, of_source)].T)

@@ -112,7 +112,7 @@ def assumption_checks(
             for one in confidence.related[confidence.exact]
         ]
     if plan.privacy is not None and plan.no_curves_because != "levels":
-        not_tested.append(note("private_curves_untested"))
+        not_tested.append(note("private_curves_untested" if curves is None else "private_parabolas_only"))
     return {
         "assumed": [
             *_assumed(

@@ -234,8 +234,9 @@ _CHECKS: Mapping[str, str] = {
     "{many:?there are too many numbers, or none that may bend|}",
     "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
     "edges at such a variable may be false",
-    "private_curves_untested": "whether effects are straight lines: a private run looks for no curves, and misses "
-    "effects that only a curve shows",
+    "private_curves_untested": "whether effects are straight lines: this private run looks for no curves, and "
+    "misses effects that only a curve shows",
+    "private_parabolas_only": "whether effects are lines or parabolas: a private run looks for no other curves",
     "curves_untested": "whether effects are straight lines: {groups:?rows of a group are not independent|sums over all "
     "sites have no robust rule, which the plan's consensus asks for}",
     "curves_of_pairs_untested": "whether straight lines describe {pairs:counted other pair} of numbers: too few rows "

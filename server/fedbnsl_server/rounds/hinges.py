@@ -21,7 +21,7 @@ from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import present_weights
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
-from fedbnsl_server.inference.curves import Curves, effects_of, totals_of
+from fedbnsl_server.inference.curves import Curves, Points, effects_of, totals_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
 from fedbnsl_server.inference.missing_values import differences_of_means
 from fedbnsl_server.rounds.kinds import Run
@@ -210,7 +210,7 @@ def _with_graph(
     marks = search.here.class_of(best.dag)
     left = np.zeros(len(run.mask.allowed))
     left[used] = best.residual_variance[columns] * scales**2
-    points = search.accuracy.n_samples, scales, np.array(KNOTS)
+    points = search.accuracy.n_samples, scales, Points.of_hinges(np.array(KNOTS))
     effects = tuple(effects_of(search.moments, best.dag, marks, *points))
     bends = np.zeros(len(marks), dtype=bool)
     bends[search.moments.columns.variable_of[~search.moments.is_column]] = True

@@ -36,6 +36,7 @@ class Run:
     unknown: Mask | None = None  # (V, V) pairs of variables that no row has both of; None: no such pair
     # where a search says how far it is, and hears that it should end; of each round another one
     progress: Progress = UNWATCHED
+    n_squares: int = 0  # columns of the mask, the last ones, that are squares of numbers
 
     def as_one(self, name: str) -> Self:
         """The run as it looks where only sums over all sites are known: they count as one, under this name."""
@@ -53,8 +54,10 @@ class Run:
 
     def prices(self, answers: Iterable[str]) -> dict[str, Price]:
         """What each site that answered pays in this private run, and so the noise of its releases."""
-        d = len(self.mask.allowed)
-        prices = {site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d) for site in answers}
+        d, m = len(self.mask.allowed) - self.n_squares, self.n_squares
+        prices = {
+            site: price_of(self.plan, n_samples=self.n_samples[site], n_variables=d, n_squares=m) for site in answers
+        }
         return {site: price.of_sum(len(self.summed) or 1) for site, price in prices.items()}
 
     def rows(self, sites: Iterable[str]) -> list[int]:
@@ -149,7 +152,7 @@ class Kind(Protocol):
 class SummedKind(Kind, Protocol):
     """A kind whose answers may be parts of secure aggregation."""
 
-    def n_summands(self, run: Run, /) -> int:
+    def n_summands(self, task: Any, run: Run, /) -> int:
         """Numbers of the sum."""
         ...
 

@@ -1,4 +1,8 @@
-"""A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them."""
+"""A private moments round at the coordinator: ask for noisy moments of residuals, and search the next DAG with them.
+
+Squares of numbers are further columns where the noise of all columns would be small beside the sampling error. That
+follows from the plan, its privacy cost and the rows of the sites: before the first release, and for the whole run.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +13,27 @@ import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, Price, constant_residual, n_residuals, price_of
+from fedbnsl.privacy.calibration import (
+    LATTICE,
+    MOST_COLUMNS_IN_SHARES,
+    WHOLE_SHARE,
+    Price,
+    constant_residual,
+    n_residuals,
+    price_of,
+)
 from fedbnsl.privacy.site_shares import FAINT, site_shares
-from fedbnsl.protocol.messages import Yields
+from fedbnsl.protocol.messages import Units, Yields
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
 from fedbnsl.rounds.kinds import LARGEST, stage
-from fedbnsl.rounds.residual_moments import Answer, Task
-from fedbnsl_server.algorithm.admm import AdmmState, over_columns
+from fedbnsl.rounds.residual_moments import Answer, Task, squared, with_squares
+from fedbnsl_server.algorithm.admm import AdmmState, in_units, over_columns
 from fedbnsl_server.algorithm.consensus_graph import graph_to_refit
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, pairs
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
+from fedbnsl_server.inference.curves import Curves
 from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.inference.squares import Bends
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.statistics import noise_of_variances, rare_levels
 from fedbnsl_server.search.graph_search import FoundGraph
@@ -41,15 +55,62 @@ from fedbnsl_server.search.private.residual_variances import residual_variances
 
 # Of residuals, in units of their scales: below it nothing completes a record.
 _LEAST_SPREAD = 1e-3
+# Squares are asked for if the noise is at most so many sampling errors: with more, it hides edges that lines show.
+_MOST_NOISE_OF_SQUARES = 0.45
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """Ask for the residuals that the last search needs; in the first such round, for those under the graph of W."""
     weights = state.next_weights or _of_graph(state, run)
-    used = state.unused.kept(run.mask.columns)  # those of ADMM rounds may have others
+    # Once for the whole run, whichever sites it loses.
+    if not state.releases and len(state.scales) == len(run.mask.allowed) and _shows_squares(run):
+        base = squared(run.plan, run.mask.columns)
+        ones = np.ones(len(base))  # nothing is known of them
+        state = replace(
+            state,
+            scales=np.append(state.scales, ones),
+            mean_squares=np.append(state.mean_squares, ones),
+            value_shares=np.append(state.value_shares, state.value_shares[base]),
+        )
+    asked, run = _between(state, run, len(state.scales))
+    used = asked.unused.kept(run.mask.columns)  # those of ADMM rounds may have others
+    weights = weights.among(np.arange(weights.n_variables), len(state.scales))
     weights = weights.over(used).among(used, weights.n_variables)
-    wider = _room(state, run)
-    return state, Task(weights, state.scales * wider, _spreads(state) / wider)
+    wider = _room(asked, run)
+    return state, Task(weights, state.scales * wider, _spreads(asked) / wider)
+
+
+def _with_squares(run: Run) -> Run:
+    of = squared(run.plan, run.mask.columns)
+    return replace(run, mask=EdgeMask(run.plan.knowledge, with_squares(run.mask.columns, of)), n_squares=len(of))
+
+
+def _shows_squares(run: Run) -> bool:
+    """Whether sites are asked for squares, too: from public numbers alone."""
+    asked = _with_squares(run)
+    few = len(asked.mask.allowed) <= MOST_COLUMNS_IN_SHARES
+    least = _MOST_NOISE_OF_SQUARES / math.sqrt(sum(run.n_samples.values()))
+    return asked.n_squares > 0 and few and _noise(asked) <= least
+
+
+def _between(state: AdmmState, run: Run, n_columns: int) -> tuple[AdmmState, Run]:
+    """The state and the run between the columns of a task, of which there are so many."""
+    if n_columns == len(run.mask.allowed):
+        return state, run
+    asked, units, hidden = _with_squares(run), state.units, list(state.unused.hidden)
+    base = squared(run.plan, run.mask.columns)
+    hidden += (len(run.mask.allowed) + np.flatnonzero(np.isin(base, hidden))).tolist()
+    state = replace(
+        state,
+        global_weights=SparseMatrix.zeros(n_columns),
+        neighbours=None,
+        refitted=None,
+        residual_variance=np.empty(0),
+        unused=replace(state.unused, hidden=tuple(hidden)),
+    )
+    if units is not None:
+        state = in_units(state, Units(units.centres, np.append(units.scales, np.ones(len(base))), units.limits))
+    return state, asked
 
 
 def _spreads(state: AdmmState) -> Matrix:
@@ -77,22 +138,27 @@ def _room(state: AdmmState, run: Run) -> float:
     """How much wider than the residuals' own spread scales are: from prices and rows, and released numbers."""
     if run.plan.graph_class != "cpdag":
         return 1.0
-    n, rule = run.rows(run.n_samples), run.rule(run.n_samples)
     d = len(run.mask.allowed)
-    norm_bound = run.privacy.residual_norm_bound(d)
+    return room(
+        _noise(run),
+        sum(run.n_samples.values()) * typical(_pair_shares(state, run)),
+        d=d,
+        norm_bound=run.privacy.residual_norm_bound(d),
+        constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
+        levels=_has_levels(run),
+    )
+
+
+def _noise(run: Run) -> float:
+    """Standard deviation of an entry off the diagonal, by all rounds together, for residuals of variance 1."""
+    n, rule = run.rows(run.n_samples), run.rule(run.n_samples)
+    norm_bound = run.privacy.residual_norm_bound(len(run.mask.allowed))
     variances = [price.moments_variance for price in run.prices(run.n_samples).values()]
     if rule is None:
         noise_std = math.sqrt(sum(variances) / 2.0) * norm_bound**2 / (LATTICE * sum(n))
     else:
         noise_std = noise_of_moments(n, variances, norm_bound, rule)
-    return room(
-        noise_std / math.sqrt(run.plan.moments_rounds),
-        sum(n) * typical(_pair_shares(state, run)),
-        d=d,
-        norm_bound=norm_bound,
-        constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
-        levels=_has_levels(run),
-    )
+    return noise_std / math.sqrt(run.plan.moments_rounds)
 
 
 def _pair_shares(state: AdmmState, run: Run) -> Matrix:
@@ -116,15 +182,15 @@ def _has_levels(run: Run) -> bool:
     return any(name in dictionary and dictionary[name].has_levels for name in run.mask.columns.variables)
 
 
-def n_summands(run: Run) -> int:
+def n_summands(task: Task, run: Run) -> int:
     """Numbers that are summed: with prepared columns sites take off their own means, and one more is the weight."""
-    d = len(run.mask.allowed)
+    d = len(task.scales)
     return d * (d + 1) // 2 + (run.plan.preparation is not None)
 
 
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     """What all sites together released; products with the constant, which stay at the sites, are zero."""
-    d = len(run.mask.allowed)
+    d, run = len(task.scales), _of_task(task, run)
     shares = zip(run.n_samples.values(), _shares(run.n_samples, run), strict=True)
     rows = [n * share / WHOLE_SHARE for n, share in shares]
     unit = run.privacy.residual_norm_bound(d) ** 2 / (LATTICE * sum(rows))
@@ -135,9 +201,14 @@ def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     return Answer(moments[np.triu_indices(k)], task.digest)
 
 
+def _of_task(task: Task, run: Run) -> Run:
+    """The run between the columns of a task."""
+    return run if len(task.scales) == len(run.mask.allowed) else _with_squares(run)
+
+
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report a wrong number of moments, or moments of other residuals."""
-    k = n_residuals(run.plan, len(run.mask.allowed))
+    k = n_residuals(run.plan, len(task.scales))
     if answer.moments.size != k * (k + 1) // 2:
         return f"has {answer.moments.size} moments; {k * (k + 1) // 2} were asked for"
     if (np.abs(answer.moments) > LARGEST).any():
@@ -148,47 +219,60 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """Search a DAG with the noisy moments, for the next round's residuals or as the answer of the run."""
-    plan, columns = run.plan, run.mask.columns
+    plan, d, D = run.plan, len(run.mask.allowed), len(task.scales)
     last = stage(plan, state.round + 1).step == plan.moments_rounds
-    release, all_sites, hidden = _released(state, answers, task, run)
+    release, all_sites, hidden = _released(*_between(state, run, D), answers, task)
     if not state.releases:
         state = replace(state, unused=_still_hidden(state, release, run))
-    releases, used = (*state.releases, release), state.unused.kept(columns)
-    apart = np.isin(used, state.unused.hidden)
+    asked, wide = _between(state, run, D)
+    columns = wide.mask.columns
+    releases, used = (*state.releases, release), asked.unused.kept(columns)
+    apart = np.isin(used, asked.unused.hidden)
     small = _Problem(
-        over_columns(state, used),
+        over_columns(asked, used),
         Task(task.weights.over(used), task.scales[used]),
-        replace(run, mask=EdgeMask(plan.knowledge, columns.over(used))),
+        replace(wide, mask=EdgeMask(plan.knowledge, columns.over(used)), n_squares=int((used >= d).sum())),
         [one.over(used, apart) for one in releases],
         all_sites,
         used,
         apart,
     )
     found = (_class if plan.graph_class == "cpdag" else _equal_variance)(small, last=last)
-    W, scales = found.found.weights, state.scales.copy()
-    units, support = small.state.units, small.run.mask.columns.spread(found.found.dag)
+    lines, scales = small.of_lines, state.scales.copy()
+    W, units, support = found.found.weights, lines.state.units, lines.run.mask.columns.spread(found.found.dag)
 
-    def sent(W: Matrix, support: Mask) -> SparseMatrix:
-        kept = SparseMatrix.on_support(W, support).among(used, len(scales))
+    def sent(W: Matrix, support: Mask, used: Index, n_columns: int) -> SparseMatrix:
+        kept = SparseMatrix.on_support(W, support).among(used, n_columns)
         return kept.as_float32() if plan.value_type == "float32" else kept
 
     scales[used] = np.where(apart, scales[used], found.scales)
-    spreads = _spreads(state).copy()
+    spreads = _spreads(asked).copy()
     if found.spreads is not None and spreads.size:
         spreads[used] = np.where(apart, spreads[used], found.spreads)
-    variance = np.zeros(len(scales))
-    of_used = _residual_variances(small, found, _when_scales_were_told(state, run), answers)
-    variance[used] = of_used if of_used.size else 0.0
+    variance = np.zeros(d)
+    of_used = _residual_variances(lines, found, _when_scales_were_told(state, run), answers)
+    variance[lines.used] = of_used if of_used.size else 0.0
+    next_weights = found.next_weights
     return replace(
         state,
-        refitted=sent(W if units is None else units.weights_of_tables(W), support),
-        next_weights=None if found.next_weights is None else sent(found.next_weights, found.next_weights != 0.0),
+        refitted=sent(W if units is None else units.weights_of_tables(W), support, lines.used, d),
+        next_weights=None if next_weights is None else sent(next_weights, next_weights != 0.0, used, D),
         scales=scales,
         spreads=spreads,
         residual_variance=variance if of_used.size else of_used,
         releases=releases,
         confidence=None if found.confidence is None else replace(found.confidence, uncounted=hidden),
+        curves=None if found.bends is None else _curves(found.bends, lines, of_used, run),
     )
+
+
+def _curves(bends: Bends, lines: "_Problem", variance: Matrix, run: Run) -> Curves:
+    """What bends, in the units of the tables."""
+    left = np.zeros(len(run.mask.allowed) if variance.size else 0)
+    if variance.size:
+        left[lines.used] = variance * bends.share_left
+    scales = np.ones(len(lines.used)) if lines.state.units is None else lines.state.units.scales
+    return Curves(sum(run.n_samples.values()), lines.used[bends.bent], left, bends.effects(scales))
 
 
 def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
@@ -197,9 +281,11 @@ def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:
     if state.units is None or not hidden:
         return state.unused
     # Their mean squares were divided by their shares, and the noise with them.
-    told = release.moments.diagonal() * state.value_shares > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
-    n_values = sum(run.rows(run.n_samples)) * state.value_shares
-    rare = rare_levels(state.mean_squares * state.units.scales**2, n_values, run)
+    d = len(run.mask.allowed)
+    shares = state.value_shares[:d]
+    told = release.moments.diagonal()[:d] * shares > NOISE_WIDTHS * math.sqrt(2.0) * release.noise_std
+    n_values = sum(run.rows(run.n_samples)) * shares
+    rare = rare_levels(state.mean_squares[:d] * state.units.scales**2, n_values, run)
     return replace(state.unused, hidden=tuple(k for k in hidden if rare[k] or not told[k]))
 
 
@@ -215,6 +301,15 @@ class _Problem(NamedTuple):
     all_sites: SiteRelease
     used: Index  # (k,) places of these columns
     apart: Mask  # (k,) those of variables whose spread the noise hides: they have no edge
+
+    @property
+    def of_lines(self) -> "_Problem":
+        """Without squares, of which the result tells no weights; releases and task stay as they are."""
+        if not self.run.n_squares:
+            return self
+        at = np.arange(len(self.used) - self.run.n_squares)
+        run = replace(self.run, mask=EdgeMask(self.run.plan.knowledge, self.run.mask.columns.over(at)), n_squares=0)
+        return self._replace(state=over_columns(self.state, at), run=run, used=self.used[at], apart=self.apart[at])
 
 
 def _residual_variances(small: _Problem, found: "_Searched", then: Run, answers: Iterable[str]) -> Matrix:
@@ -258,6 +353,7 @@ class _Searched(NamedTuple):
     """A graph, the moments that it was found in, the scales of residuals that these were pooled in, and the next ones.
 
     In the end, how sure the graph is; before, the weights of the next residuals, if they are not those of the graph.
+    All but the scales, spreads and weights of the next residuals is of columns without their squares.
     """
 
     found: FoundGraph
@@ -267,6 +363,7 @@ class _Searched(NamedTuple):
     confidence: Confidence | None = None
     next_weights: Matrix | None = None
     spreads: Matrix | None = None  # of the next residuals, in units of their scales
+    bends: Bends | None = None  # in the end, where there are squares
 
 
 def _equal_variance(small: _Problem, *, last: bool) -> _Searched:
@@ -293,15 +390,16 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
     search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
     learned = search.found(releases, n_samples, progress=run.progress)
-    found, of_residuals = learned.graph, learned.seen
-    pooled = PooledMoments(of_residuals.of_columns, of_residuals.noise_std, np.zeros((d, d), dtype=bool))
-    asked = 1.0 / of_residuals.A.diagonal()
+    found, of_residuals, u = learned.graph, learned.seen, d - run.n_squares
+    pooled = PooledMoments(of_residuals.of_columns[:u, :u], of_residuals.noise_std, np.zeros((u, u), dtype=bool))
+    asked = 1.0 / of_residuals.A.diagonal()[:u]
     if not last:
         next_weights, scales = next_residuals(found.dag, learned.moments, release, run.mask.columns)
         wider = float(np.median(task.scales / state.scales))  # than the residuals' own spread
         apart_from = np.eye(d) - next_weights
         spreads = np.sqrt((apart_from.T @ learned.moments @ apart_from).diagonal()) / scales
         spreads = np.clip(spreads, _LEAST_SPREAD, 1.0)
+        found = Bends(learned, run.mask, u, run.class_of).lines if run.n_squares else found
         return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights, spreads=spreads)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
@@ -316,15 +414,20 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
             led=confidence.led,
             taken_out=np.argwhere(rare),
         )
-    return _Searched(learned.graph, pooled, asked, state.scales, confidence.without_edges_at(apart))
+    if not run.n_squares:
+        return _Searched(learned.graph, pooled, asked, state.scales, confidence.without_edges_at(apart))
+    bends = Bends(learned, run.mask, u, run.class_of)
+    confidence = bends.of_lines(confidence).without_edges_at(apart[:u])
+    return _Searched(bends.lines, pooled, asked, state.scales, confidence, bends=bends)
 
 
 def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> Confidence:
     """In a graph; without draws, if nothing can search them."""
     rng = np.random.default_rng(run.plan.search_seed)
+    lines = np.arange(len(run.mask.allowed)) < len(run.mask.allowed) - run.n_squares
     return confidence_of(
         learned.graph.dag,
-        Evidence(learned.moments, learned.accuracy, learned.weight_error, learned.seen.of_columns),
+        Evidence(learned.moments, learned.accuracy, learned.weight_error, learned.seen.of_columns, lines=lines),
         run.mask.columns,
         None if search is None else Again(search, run.class_of, run.plan.bootstrap, rng),
         progress=run.progress,
@@ -332,7 +435,7 @@ def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> 
 
 
 def _released(
-    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run
+    state: AdmmState, run: Run, answers: Mapping[str, Answer], task: Task
 ) -> tuple[Release, SiteRelease, tuple[str, ...]]:
     """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
@@ -387,8 +490,10 @@ def _of_sum(S: Matrix, price: Price, run: Run) -> SiteRelease:
 
 def _shares(n_samples: Mapping[str, int], run: Run) -> list[int]:
     """How much each site counts in secure aggregation, in parts of WHOLE_SHARE."""
-    d = len(run.mask.allowed)
-    price = price_of(run.plan, n_samples=1, n_variables=d)  # secure aggregation has a delta: rows do not matter
+    d, m = len(run.mask.allowed), run.n_squares
+    price = price_of(
+        run.plan, n_samples=1, n_variables=d - m, n_squares=m
+    )  # secure aggregation has a delta: rows do not matter
     return site_shares(price, list(n_samples.values()), run.privacy.residual_norm_bound(d))
 
 
@@ -421,8 +526,9 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
     A site tells nothing of pairs that it does not have, and how much its gaps keep of the others' nobody knows.
     """
+    n_columns, run = len(run.mask.allowed), _of_task(task, run)
     d = len(run.mask.allowed)
-    places = pairs(np.triu(np.ones((d, d), dtype=bool)))
+    places = pairs(np.triu(np.ones((n_columns, n_columns), dtype=bool)))
     of_one = places[:, 0] == places[:, 1]
     moments = np.stack([one.moments[places[:, 0], places[:, 1]] for one in _of_sites(answers, run)])
     there = _present(list(answers), run)

@@ -33,7 +33,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     return state, Task()
 
 
-def n_summands(run: Run) -> int:
+def n_summands(task: Task, run: Run) -> int:
     """Numbers of secure aggregation."""
     return 2 * len(run.mask.allowed)
 

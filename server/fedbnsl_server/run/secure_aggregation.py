@@ -54,7 +54,7 @@ def fault(part: Content, asked: Content, units: Units | None, run: Run) -> str:
     """Why an answer is not part of the sum, as the end of a sentence; empty if it is."""
     if not isinstance(part, MaskedSum):
         return "is not part of secure aggregation, which the plan asks for"
-    expected = _kind(asked).n_summands(run)
+    expected = _kind(asked).n_summands(asked, run)
     if part.numbers.size != expected:
         return f"has {part.numbers.size} masked numbers; {expected} were asked for"
     same = part.task_digest == _digest(asked, units, run.lost)
@@ -75,7 +75,7 @@ def total(parts: Mapping[str, LocalUpdate], asked: Content, run: Run) -> Content
     Raises RemoteProtocolError if the total is not a valid answer: masks did not cancel, or a site sent wrong numbers.
     """
     kind = _kind(asked)
-    words = np.zeros(kind.n_summands(run), dtype=np.uint64)
+    words = np.zeros(kind.n_summands(asked, run), dtype=np.uint64)
     for part in parts.values():
         words += cast(MaskedSum, part.content).numbers  # modulo 2^64
     sums = words.view(np.int64).tolist()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,6 +48,9 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "plan_digest": plan_digest.hex(),
         "round": state.round,
         "n_variables": state.global_weights.n_variables,
+        "next_columns": state.global_weights.n_variables
+        if state.next_weights is None
+        else state.next_weights.n_variables,
         "sends_changes": state.change is not None,
         "neighbours": state.neighbours is not None,
         "contributed": sorted(state.contributed),
@@ -148,7 +151,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         contributed=frozenset(head["contributed"]),
         sites=sites,
         refitted=rest.pop(0) if rest else None,
-        next_weights=rest.pop(0) if rest else None,
+        next_weights=replace(rest.pop(0), n_variables=head.get("next_columns", d)) if rest else None,  # as above
         residual_variance=residual_variance,
         complete_rows=head.get("complete_rows", {}),  # as above
         outlying=head.get("outlying", {}),  # as above

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -270,6 +270,41 @@ def test_a_restarted_site_knows_its_own_means_and_sends_the_same_bytes() -> None
     units = Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
     again = federation.made("east")
     assert again.handle(RoundTask(4, first.content, True, units, federation.memberships)) == sent
+
+
+def with_squares(t: int, n_columns: int = 2 * D) -> RoundTask:
+    ones, units = np.ones(n_columns), Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
+    return RoundTask(t, Task(SparseMatrix.zeros(n_columns), ones, ones), contributed=True, units=units)
+
+
+def test_with_squares_a_site_has_more_means_the_noise_of_as_many_columns_and_no_other_columns_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[float, int, int]] = []
+
+    def noted(X: Matrix, W: Matrix, scales: Matrix, bound: float, variance: int, *rest: Any) -> tuple[Matrix, Matrix]:
+        seen.append((bound, variance, rest[2].means_variance))
+        return residual_sums(X, W, scales, bound, variance, *rest)
+
+    monkeypatch.setattr("fedbnsl_client.rounds.residual_moments.residual_sums", noted)
+    federation, privacy = Federation(tables()), PLAN.privacy
+    assert privacy is not None
+    federation.total(RoundTask(2, Statistics(), contributed=True, memberships=federation.memberships))
+    federation.asked(with_squares(3))
+    sent = federation.sites["east"].handle(with_squares(4))
+    price = price_of(PLAN, n_samples=ROWS, n_variables=D, n_squares=D)
+    assert price.units == PRICE.units
+    assert price.means_variance > PRICE.means_variance or price.moments_variance > PRICE.moments_variance
+    assert set(seen) == {(privacy.residual_norm_bound(2 * D), price.moments_variance, price.means_variance)}
+    learnt = codec.own_means_in(federation.journals["east"].kept[4])
+    assert learnt.size == 2 * D + 1
+    units = Units(np.empty(0), np.array([1.0, 0.85, 0.5]))
+    again = federation.made("east").handle(RoundTask(4, with_squares(4).content, True, units, federation.memberships))
+    assert again == sent
+    for n_columns, east in ((D, federation.sites["east"]), (2 * D - 1, federation.sites["north"])):
+        with pytest.raises(RemoteProtocolError, match="nothing was released"):
+            east.handle(with_squares(5, n_columns))
+    assert all(5 not in journal.kept for journal in federation.journals.values())
 
 
 def test_a_sum_before_all_keys_are_known_is_refused_and_nothing_is_paid_for_it() -> None:

@@ -26,7 +26,7 @@ def plan_of(solver: str = "dp-pgcd", epsilon: float = 1.0, **settings: object) -
 
 
 def test_a_price_is_asked_of_nothing_but_the_plan_and_counts() -> None:
-    assert list(inspect.signature(price_of).parameters) == ["plan", "n_samples", "n_variables"]
+    assert list(inspect.signature(price_of).parameters) == ["plan", "n_samples", "n_variables", "n_squares"]
     plan = plan_of()
     prices = [price_of(plan, n_samples=n, n_variables=5) for n in (10, 100, 10**6)]
     assert [price.n_samples for price in prices] == [10, 100, 10**6]

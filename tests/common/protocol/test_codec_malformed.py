@@ -154,9 +154,9 @@ IMPOSSIBLE_NUMBERS: list[tuple[federation.Update, str]] = [
     (
         federation.Update(
             round=1,
-            residual_moments=federation.ResidualMoments(moments=values.Numbers(value=[1.0] * 11), task_digest=bytes(8)),
+            residual_moments=federation.ResidualMoments(moments=values.Numbers(value=[1.0] * 29), task_digest=bytes(8)),
         ),
-        "11 numbers; expected at most 10",
+        "29 numbers; expected at most 28",
     ),
     (federation.Update(round=1, residual_moments=federation.ResidualMoments(task_digest=bytes(7))), "7 bytes"),
 ]
@@ -189,7 +189,7 @@ def test_a_part_of_a_secure_aggregation_survives_the_wire() -> None:
         ({"kind": "rumours"}, "unknown kind"),
         ({"numbers": bytes(15)}, "another size"),
         ({"task_digest": bytes(7)}, "another size"),
-        ({"numbers": bytes(8 * 11)}, "11 masked numbers; expected at most 10"),
+        ({"numbers": bytes(8 * 29)}, "29 masked numbers; expected at most 28"),
     ],
 )
 def test_an_impossible_part_of_a_secure_aggregation_is_refused(fields: dict[str, object], text: str) -> None:

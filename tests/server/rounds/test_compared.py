@@ -176,6 +176,7 @@ def test_released_mean_squares_have_no_wider_noise_than_with_a_hundredth_of_the_
 def test_released_moments_have_no_wider_noise_than_with_a_hundredth_of_the_rows() -> None:
     size = D * (D + 1) // 2
     answers = {site: residual_moments.Answer(np.full(size, 1e5 if site == "liar" else 1.0), b"") for site in SITES}
-    few, fewer = (ratios(residual_moments_round, run_of(PRIVATE, n), answers)[-1] for n in (10, 1))
+    task = residual_moments.Task(SparseMatrix.zeros(D), np.ones(D))
+    few, fewer = (ratios(residual_moments_round, run_of(PRIVATE, n), answers, task)[-1] for n in (10, 1))
     assert few > LIMIT
     assert fewer == pytest.approx(few, rel=0.1)

@@ -6,7 +6,7 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl.rounds.hinges import KNOTS, with_hinges
 from fedbnsl_client.losses.hinges import fewest_beyond, hinge_moments
-from fedbnsl_server.inference.curves import effects_of, moved_along, totals_of
+from fedbnsl_server.inference.curves import Points, effects_of, moved_along, totals_of
 from fedbnsl_server.search.hinges import HingeMoments
 
 NAMES = ("a", "b", "c")
@@ -100,7 +100,9 @@ def test_effects_and_their_errors_are_those_of_least_squares():
     chosen = moments.over(moments.with_hinges_of(np.array([True, False, False])))
     dag = CHAIN.copy()
     dag[0, 2] = True
-    (_, found) = effects_of(chosen, dag, dag, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
+    (_, found) = effects_of(
+        chosen, dag, dag, float(len(X)), np.array([2.0, 1.0, 5.0]), Points.of_hinges(np.array(KNOTS))
+    )
     assert (found.source, found.target) == ("a", "c")
     z = np.array(found.at) / 2.0
 
@@ -122,9 +124,13 @@ def test_a_total_effect_is_that_of_least_squares_on_a_number_and_its_parents_wit
     Z, moments = of_rows(X)
     confounded = np.array([[0, 0, 1], [1, 0, 1], [0, 0, 0]], dtype=bool)  # c <- a <- b -> c
     bends = np.array([True, True, False])
-    _, found = totals_of(moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
+    _, found = totals_of(
+        moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), Points.of_hinges(np.array(KNOTS))
+    )
     assert (found.source, found.adjusted_for, [one.target for one in found.below]) == ("b", (), ["a", "c"])
-    found, _ = totals_of(moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), np.array(KNOTS))
+    found, _ = totals_of(
+        moments, confounded, bends, float(len(X)), np.array([2.0, 1.0, 5.0]), Points.of_hinges(np.array(KNOTS))
+    )
     assert (found.source, found.adjusted_for, [one.target for one in found.below]) == ("a", ("b",), ["c"])
 
     def basis(values):
@@ -144,7 +150,9 @@ def test_a_total_effect_is_that_of_least_squares_on_a_number_and_its_parents_wit
 
 def test_a_total_effect_ends_where_there_are_no_rows():
     _, moments = of_rows(table(np.square, "exponential"))
-    found = next(totals_of(moments, CHAIN, np.array([True, False, False]), 8000.0, np.ones(3), np.array(KNOTS)))
+    found = next(
+        totals_of(moments, CHAIN, np.array([True, False, False]), 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS)))
+    )
     assert found.at == (-1.5, *KNOTS[1:], 2.5), "no row is more than one standard deviation below the mean"
     assert len(found.covariance) == len(found.below[0].change) == len(found.at)
 
@@ -153,7 +161,7 @@ def test_a_line_into_a_curve_has_a_curved_total_effect_by_each_set_of_parents():
     _, moments = of_rows(table(np.square, "normal"))
     open_ = CHAIN | np.array([[0, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)  # a - b -> c
     bends = np.array([False, True, False])
-    found = totals_of(moments, open_, bends, 8000.0, np.ones(3), np.array(KNOTS))
+    found = totals_of(moments, open_, bends, 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS)))
     told = [(one.source, one.adjusted_for, [each.target for each in one.below]) for one in found]
     assert sorted(told) == [("a", (), ["c"]), ("b", (), ["a", "c"]), ("b", ("a",), ["c"])]
 
@@ -162,7 +170,9 @@ def test_an_open_edge_is_told_from_the_end_that_bends():
     _, moments = of_rows(table(np.square, "normal"))
     chosen = moments.over(moments.with_hinges_of(np.array([True, False, False])))
     reversed_ = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]], dtype=bool)  # a <- b -> c
-    (found,) = effects_of(chosen, reversed_, reversed_ | reversed_.T, 8000.0, np.ones(3), np.array(KNOTS))
+    (found,) = effects_of(
+        chosen, reversed_, reversed_ | reversed_.T, 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS))
+    )
     assert (found.source, found.target) == ("a", "b")
-    (same,) = effects_of(chosen, CHAIN, CHAIN, 8000.0, np.ones(3), np.array(KNOTS))
+    (same,) = effects_of(chosen, CHAIN, CHAIN, 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS)))
     np.testing.assert_allclose(found.change, same.change)

@@ -1,0 +1,153 @@
+"""Squares of numbers in private rounds of moments: what is found with them, when they are asked for, and what stays."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import SiteState
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.rounds.residual_moments import squared, with_squares
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import randomness
+from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.run import round_loop
+from fedbnsl_server.run.round_loop import RoundRecord
+from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.simulate import simulate
+from plain_sites import PlainSites, states_of_run
+
+NAMES, SITES, ROWS = ("dose", "pulse", "stay"), 3, 3000
+RANGES = {name: {"range": [-8.0, 8.0]} for name in NAMES}
+
+
+def table(seed: int) -> Matrix:
+    """The pulse is a U of the dose; the stay is a line of the pulse."""
+    rng = np.random.default_rng(seed)
+    dose, pulse, stay = rng.standard_normal((3, ROWS))
+    pulse = (dose**2 - 1.0) * 0.9 + 0.6 * pulse
+    return np.column_stack([dose, pulse, 0.5 * pulse + 0.7 * stay])
+
+
+TABLES = [table(seed) for seed in range(SITES)]
+
+
+def run(folder: Path, epsilon: float, **ranges: Any) -> dict[str, Any]:
+    plan = Plan.load("private", epsilon=epsilon).with_settings(
+        n_participants=SITES, bootstrap=0, dictionary={name: {**RANGES[name], **ranges} for name in NAMES}
+    )
+    sites = {f"site-{k}": Dataset.of_values(NAMES, X, origin="drawn", warn=False) for k, X in enumerate(TABLES)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return simulate(plan, sites, folder, noise_seed=1)
+
+
+def pairs(result: dict[str, Any]) -> set[frozenset[str]]:
+    return {frozenset((edge["source"], edge["target"])) for edge in result["edges"]}
+
+
+U, LINE = frozenset(("dose", "pulse")), frozenset(("pulse", "stay"))
+
+
+def test_where_noise_is_small_an_edge_is_found_that_only_a_square_shows(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", 20.0)
+    assert pairs(result) == {U, LINE}
+    assert "dose" in result["curves"]["variables"]
+    (effect,) = [one for one in result["curves"]["effects"] if (one["source"], one["target"]) == ("dose", "pulse")]
+    at, change = np.array(effect["at"]), np.array(effect["change"])
+    assert np.abs(change - 0.9 * at**2).max() < 0.5, "a parabola through the mean"
+    (edge,) = [one for one in result["edges"] if one["source"] == "dose"]
+    assert abs(edge["weight"]) < 0.15, "the line through it is flat"
+    told = " ".join(result["verdict"]["not_tested"])
+    assert "lines or parabolas" in told
+    assert "looks for no curves" not in told
+
+
+def test_where_noise_is_large_or_effects_are_said_to_be_lines_nobody_asks_for_squares(tmp_path: Path) -> None:
+    for name, one in {
+        "noise": run(tmp_path / "noise", 0.5),
+        "lines": run(tmp_path / "lines", 20.0, shape="linear"),
+    }.items():
+        assert U not in pairs(one), name
+        assert one["curves"] is None, name
+        assert any("looks for no curves" in text for text in one["verdict"]["not_tested"]), name
+
+
+class Kept:
+    """A journal in memory, with noise that depends on the round alone."""
+
+    head = None
+
+    def __init__(self, site: str) -> None:
+        self.kept: dict[int, bytes] = {}
+        self.site = site
+        self.randbelow = randomness.seeded(site)
+
+    def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
+        if t not in self.kept:
+            self.kept[t] = draw()
+        return self.kept[t]
+
+    def stored(self, t: int, *, attempt: int = 0) -> bytes | None:
+        return self.kept.get(t)
+
+
+def sites_of(plan: Plan, *, anew: bool) -> PlainSites:
+    tables = {f"site-{k}": Dataset.of_values(NAMES, X, origin="drawn", warn=False) for k, X in enumerate(TABLES)}
+    journals = {site: Kept(site) for site in tables}
+
+    def start(site: str, snapshot: SiteState | None) -> Participant:
+        journal = journals[site]
+        return Participant(site, tables[site], plan, snapshot, journal=journal, run=1, randbelow=journal.randbelow)
+
+    return PlainSites(tables, start, anew=anew)
+
+
+def test_a_run_with_squares_ends_the_same_though_everybody_starts_again_every_round(tmp_path: Path) -> None:
+    plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=40.0).with_settings(
+        n_participants=SITES, bootstrap=0, dictionary=RANGES
+    )
+    n_samples = {f"site-{k}": ROWS for k in range(SITES)}
+    straight = states_of_run(plan, sites_of(plan, anew=False), variables=NAMES, n_samples=n_samples)
+    assert len(straight[1].scales) == 2 * len(NAMES)
+    sites, state = sites_of(plan, anew=True), None
+
+    def save(after: AdmmState, record: RoundRecord) -> None:
+        checkpoint.save(tmp_path / "state", after, plan_digest=plan.digest())
+        raise InterruptedError
+
+    for one in straight:
+        with pytest.raises(InterruptedError):
+            round_loop.run(plan, NAMES, n_samples, sites, on_round=save, state=state)
+        state = checkpoint.load(tmp_path / "state", plan_digest=plan.digest())
+        assert state.refitted == one.refitted
+        assert state.scales.tobytes() == one.scales.tobytes()
+        assert state.next_weights == one.next_weights
+    assert state is not None
+    assert state.curves is not None
+    assert straight[-1].curves is not None
+    assert state.curves.effects == straight[-1].curves.effects
+    assert state.curves.columns.tolist() == straight[-1].curves.columns.tolist()
+    assert sites.tasks[-1].content.scales.size == 2 * len(NAMES)
+
+
+def test_squares_belong_to_the_variables_of_their_numbers() -> None:
+    plan = Plan.load("private", epsilon=1.0).with_settings(
+        dictionary={
+            "dose": RANGES["dose"],
+            "kind": {"kind": "nominal", "levels": ["a", "b", "c"]},
+            "stay": RANGES["stay"],
+        }
+    )
+    columns = plan.columns(["dose", "kind=b", "kind=c", "stay"])
+    of = squared(plan, columns)
+    assert of.tolist() == [0, 3]
+    wide = with_squares(columns, of)
+    assert wide.names[4:] == ("dose^2", "stay^2")
+    assert wide.variables == columns.variables
+    assert wide.variable_of.tolist() == [0, 1, 1, 2, 0, 2]

@@ -64,7 +64,6 @@ class Rounds(LocalRounds):
             d = len(content.scales)
         if self._means is not None and len(self._means.means) != d:
             raise RemoteProtocolError(f"round {task.round}: other columns than before; nothing was released")
-        self._price(d)  # refuses columns that are too many
         told = {"scales": content.scales}
         if self.problem.plan.preparation is not None:
             told["spreads"] = content.spreads

@@ -40,7 +40,6 @@ _FIXED: tuple[tuple[str, str, object, str], ...] = (
     ("with [privacy]", "counts_rounds", 0, "exact counts would be released"),
     ("with [privacy]", "send_step", 0, "what was released is sent as it is"),
     ("with [privacy]", "regressions_rounds", 0, "their sums are exact, and each would be one more release"),
-    ("with [privacy]", "look_for_curves", False, "its sums are exact, and would be one more release"),
     (_ESTIMATED, "moments_rounds", 0, "their first scales are estimated second moments"),
     (_ESTIMATED, "preparation", None, "its statistics are paid for as estimated second moments"),
     ("with privacy.secure_aggregation", "rounds", 0, "an ADMM round needs the weights of each site"),
@@ -69,7 +68,7 @@ def broken_rules(plan: Settings) -> Iterator[tuple[str, str]]:
     if len(plan.variables) == 1:
         yield "variables", "at least two names (or none)"
     curved = [repr(name) for name, entry in plan.dictionary.root.items() if entry.shape == "curved"]
-    if curved and not plan.searches_curves:
+    if curved and not (plan.searches_curves or plan.may_ask_for_squares):
         yield "dictionary", f"no shape = 'curved' where the plan does not look for curves: {first_few(curved)}"
     unknown = [repr(name) for name in plan.variables if name not in plan.dictionary]
     if plan.dictionary and unknown:

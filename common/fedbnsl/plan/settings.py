@@ -148,7 +148,8 @@ class Settings(BaseModel):
     look_for_curves: bool = Field(
         default=False,
         description="whether one more round, after the graph is found, tests that straight lines describe how numbers "
-        "depend on each other; the result names pairs where they do not",
+        "depend on each other; the result names pairs where they do not. With [privacy] no round is added: moments of "
+        "residuals are those of squares of numbers, too, where the noise is small",
     )
 
     # What the graph says
@@ -329,6 +330,16 @@ class Settings(BaseModel):
             and by is not None
             and (by.intercept, by.scale, by.weighting) == ("site", "pooled", "rows")
         )
+
+    @property
+    def may_ask_for_squares(self) -> bool:
+        """Whether squares of numbers may be among the moments of a private run, which parabolas are told from.
+
+        How much sites that lack columns, and so have more noise in some pairs, keep of them was not measured.
+        """
+        searches = self.privacy is not None and self.preparation is not None and self.moments_rounds > 0
+        searches = searches and self.graph_class == "cpdag" and not self.absent
+        return self.look_for_curves and searches and not self.no_curves_because
 
     @property
     def no_curves_because(self) -> Literal["", "levels", "consensus", "groups"]:

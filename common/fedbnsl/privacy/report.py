@@ -185,11 +185,10 @@ def noise_scales(plan: Plan, privacy: Privacy, price: Price) -> dict[str, dict[s
         multiplier, largest = math.sqrt(price.setup_variance / d) / LATTICE, max(privacy.feature_bounds)
         scales["second_moments"] = {"noise_multiplier": multiplier, "noise_std": std * largest / n}
     if price.moments_variance:
-        per_entry = math.sqrt(price.moments_variance / 2) / LATTICE / n
-        scales["residual_moments"] = {
-            "noise_multiplier": math.sqrt(price.moments_variance) / (math.sqrt(2.0) * LATTICE + n_residuals(plan, d)),
-            "noise_std": per_entry * privacy.residual_norm_bound(d) ** 2,
-        }
+        scales["residual_moments"] = _of_residuals(plan, privacy, price)
+        if n_squares := _n_squares(plan, d):
+            wide = price_of(plan, n_samples=n, n_variables=d, n_squares=n_squares)
+            scales["residual_moments_with_squares"] = _of_residuals(plan, privacy, wide)
     if not plan.rounds:
         return scales
     clip = privacy.clip / math.sqrt(d)
@@ -205,9 +204,17 @@ def noise_scales(plan: Plan, privacy: Privacy, price: Price) -> dict[str, dict[s
     return scales
 
 
+def _of_residuals(plan: Plan, privacy: Privacy, price: Price) -> dict[str, float]:
+    d, std = price.n_variables, math.sqrt(price.moments_variance)
+    return {
+        "noise_multiplier": std / (math.sqrt(2.0) * LATTICE + n_residuals(plan, d)),
+        "noise_std": std / math.sqrt(2.0) / LATTICE / price.n_samples * privacy.residual_norm_bound(d) ** 2,
+    }
+
+
 def _n_squares(plan: Plan, n_variables: int) -> int:
     """Columns whose squares the coordinator may ask for."""
-    if not plan.moments_rounds or plan.preparation is None:
+    if not plan.may_ask_for_squares:
         return 0
     names = [column.name for column in plan.require_ranges(n_variables)]
     return len(squared(plan, plan.columns(names)))
@@ -281,6 +288,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         ("covariance", "covariance", "squared units, an entry of the diagonal"),
         ("second_moments", "2nd moments", "squared units of the variable with the largest bound"),
         ("residual_moments", "residuals", "squared scales, an entry off the diagonal"),
+        ("residual_moments_with_squares", "with squares", "squared scales, an entry off the diagonal"),
         ("update", "update", "units of the gradient, at equal second moments"),
     ):
         if name in noise:

@@ -15,6 +15,7 @@ import numpy as np
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import MOST_COLUMNS_IN_SHARES
 from fedbnsl.protocol.matrix_codec import Encoding, decode_matrix, decode_numbers, encode_matrix, encode_numbers, finite
 from fedbnsl.protocol.messages import Content, Yields
 from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
@@ -58,10 +59,13 @@ class Answer(Content):
 
 
 def squared(plan: Plan, columns: Columns) -> Index:
-    """(m,) columns whose squares may be asked for, ascending: numbers that are not said to act by straight lines."""
-    if plan.preparation is None or plan.graph_class != "cpdag" or plan.no_curves_because:
-        return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(plan.numbers(columns) & ~plan.has_shape(columns, "linear"))
+    """(m,) columns whose squares may be asked for, ascending: numbers that are not said to act by straight lines.
+
+    None, if with them columns were too many for secure aggregation.
+    """
+    found = np.flatnonzero(plan.numbers(columns) & ~plan.has_shape(columns, "linear"))
+    few = len(columns.names) + len(found) <= MOST_COLUMNS_IN_SHARES
+    return found if plan.may_ask_for_squares and few else found[:0]
 
 
 def with_squares(columns: Columns, of: Index) -> Columns:

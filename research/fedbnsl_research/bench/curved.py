@@ -94,6 +94,8 @@ def _private_row(case: _Case) -> Row:
         found = [_run(plan.with_dictionary(_ranges(X), origin="the bench"), X, noise_seed=0) for _, X in truths]
         row[f"skeleton F1, epsilon {epsilon:g}"] = _f1(found, truths)
         row[f"mean CPDAG SHD, epsilon {epsilon:g}"] = _distance(found, truths)
+        bent = [one["curves"]["variables"] for one in found if one["curves"]]
+        row[f"variables that bend, epsilon {epsilon:g}"] = sum(map(len, bent)) / len(bent) if bent else "not looked for"
     return row
 
 

@@ -77,7 +77,7 @@ class Points(NamedTuple):
 class Curves:
     """What was looked at, and what bends."""
 
-    n_rows: int  # in all, without a missing value
+    n_rows: int  # that were looked at: without privacy, those without a missing value
     columns: Index  # of the run, ascending, which have hinges in the graph; none: the other numbers are empty
     residual_variance: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) in squared units of the tables
     effects: tuple[Effect, ...] = ()

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
@@ -35,6 +36,7 @@ class Bends:
     mask: EdgeMask  # of the D columns
     u: int  # columns that are no squares
     class_of: Callable[[Mask], Mask]  # as in `Again`
+    said: Mask  # (u,) columns of numbers that are said to bend
 
     @cached_property
     def lines(self) -> FoundGraph:
@@ -45,13 +47,15 @@ class Bends:
     @property
     def share_left(self) -> Matrix:
         """(u,) of what straight lines leave of a column, what squares leave, too."""
-        return np.minimum(self.learned.graph.residual_variance[: self.u] / self._of_lines.residual_variance, 1.0)
+        by_lines, all_parts = self._of_lines.residual_variance, self.learned.graph.residual_variance[: self.u]
+        return np.minimum(all_parts / np.maximum(by_lines, np.finfo(float).tiny), 1.0)
 
     @cached_property
     def bent(self) -> Mask:
-        """(u,) columns that bend."""
-        known = self.mask.of_variables.allowed
-        return self._moments.bent(self.learned.graph.dag, np.zeros(self.u, dtype=bool), known | known.T, self._counted)
+        """(u,) columns that bend, along an edge that may have either direction from both ends."""
+        dag, known = self.learned.graph.dag, self.mask.of_variables.allowed
+        possible = (known | known.T) & ~arrows_lead(self.class_of(dag)).T
+        return self._moments.bent(dag, self.said, possible, self._counted)
 
     def effects(self, scales: Matrix) -> tuple[Effect, ...]:
         """Along the edges of the columns that bend; `scales`: (u,) their units, in those of the tables."""

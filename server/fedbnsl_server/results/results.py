@@ -482,7 +482,8 @@ class RunRecorder:
 
     def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[Note]:
         """What a person should know before believing these edges and their directions."""
-        plan, rows = self._plan, list(self._n_samples.values())
+        plan, rows, d = self._plan, list(self._n_samples.values()), len(self._variables)
+        scales = () if self._state is None else self._state.scales
         found = (
             self._ended_searches() + self._few_rows() + outliers(self._influence(graph)) + many_rows(self._n_samples)
         )
@@ -497,7 +498,7 @@ class RunRecorder:
         ]
         found += warnings.of_sites_not_counted(self._state)
         found += warnings.of_withheld_tables(self._state)
-        found += warnings.of_too_much_noise(plan, rows, len(self._variables))
+        found += warnings.of_too_much_noise(plan, rows, d, max(len(scales) - d, 0))
         found += data_quality(self._rounds)
         found += warnings.of_other_versions(self._site_versions)
         found += warnings.of_clipped_levels(plan, {edge["target"] for edge in edges})

@@ -75,13 +75,16 @@ def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> Iterato
         yield note("other_versions", coordinator=__version__, sites=other)
 
 
-def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int) -> Iterator[Note]:
-    """Warn if the noise of private moments hides edges that the plan looks for, by public numbers alone."""
+def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int, n_squares: int) -> Iterator[Note]:
+    """Warn if the noise of private moments hides edges that the plan looks for, by public numbers alone.
+
+    `n_squares`: how many squares of numbers were asked for besides the d columns.
+    """
     if plan.privacy is None or not plan.moments_rounds or not rows:
         return
-    prices = [price_of(plan, n_samples=n, n_variables=d) for n in rows]
+    prices = [price_of(plan, n_samples=n, n_variables=d, n_squares=n_squares) for n in rows]
     variances = [price.moments_variance for price in prices]
-    hidden = NOISE_WIDTHS * least_noise(variances, rows, d, plan.moments_rounds)
+    hidden = NOISE_WIDTHS * least_noise(variances, rows, d + n_squares, plan.moments_rounds)
     if plan.graph_class == "cpdag" and plan.threshold < hidden:  # the score decides, which knows the noise
         if hidden > _FAINT:
             yield note("faint_edges_hidden", hidden=hidden)

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
@@ -185,9 +186,8 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
     """
     bent, search, known = np.zeros_like(curved), None, everything.run.mask.of_variables
     for _ in range(_MOST_SEARCHES):
-        found = everything.moments.bent(
-            dag, bent | curved, known.allowed | known.allowed.T, everything.accuracy.counted
-        )
+        possible = (known.allowed | known.allowed.T) & ~arrows_lead(dag).T
+        found = everything.moments.bent(dag, bent | curved, possible, everything.accuracy.counted)
         if (found == bent).all() or everything.run.progress.is_enough:
             break
         bent = found

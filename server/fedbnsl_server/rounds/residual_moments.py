@@ -15,7 +15,6 @@ from fedbnsl.graphs.family_moments import symmetric
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import (
     LATTICE,
-    MOST_COLUMNS_IN_SHARES,
     WHOLE_SHARE,
     Price,
     constant_residual,
@@ -87,10 +86,8 @@ def _with_squares(run: Run) -> Run:
 
 def _shows_squares(run: Run) -> bool:
     """Whether sites are asked for squares, too: from public numbers alone."""
-    asked = _with_squares(run)
-    few = len(asked.mask.allowed) <= MOST_COLUMNS_IN_SHARES
-    least = _MOST_NOISE_OF_SQUARES / math.sqrt(sum(run.n_samples.values()))
-    return asked.n_squares > 0 and few and _noise(asked) <= least
+    asked, most = _with_squares(run), _MOST_NOISE_OF_SQUARES / math.sqrt(sum(run.n_samples.values()))
+    return asked.n_squares > 0 and _noise(asked) <= most
 
 
 def _between(state: AdmmState, run: Run, n_columns: int) -> tuple[AdmmState, Run]:
@@ -399,7 +396,7 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         apart_from = np.eye(d) - next_weights
         spreads = np.sqrt((apart_from.T @ learned.moments @ apart_from).diagonal()) / scales
         spreads = np.clip(spreads, _LEAST_SPREAD, 1.0)
-        found = Bends(learned, run.mask, u, run.class_of).lines if run.n_squares else found
+        found = _bends(learned, run).lines if run.n_squares else found
         return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights, spreads=spreads)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
@@ -416,9 +413,16 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         )
     if not run.n_squares:
         return _Searched(learned.graph, pooled, asked, state.scales, confidence.without_edges_at(apart))
-    bends = Bends(learned, run.mask, u, run.class_of)
+    bends = _bends(learned, run)
     confidence = bends.of_lines(confidence).without_edges_at(apart[:u])
     return _Searched(bends.lines, pooled, asked, state.scales, confidence, bends=bends)
+
+
+def _bends(learned: Learned, run: Run) -> Bends:
+    """Of a graph in all columns, squares among them."""
+    u = len(run.mask.allowed) - run.n_squares
+    said = run.plan.has_shape(run.mask.columns, "curved") & run.plan.numbers(run.mask.columns)
+    return Bends(learned, run.mask, u, run.class_of, said[:u])
 
 
 def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> Confidence:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import inverse
@@ -79,7 +78,7 @@ class HingeMoments:
         dag
             (V, V), found with the hinges of `before`.
         possible
-            (V, V) symmetric: pairs that may have an edge.
+            (V, V) [a, c]: a may be a cause of c.
         n_samples
             Records that count.
         """
@@ -88,12 +87,12 @@ class HingeMoments:
         members = [np.flatnonzero((owner == v) & (first | before[self.base])) for v in range(V)]
         hinges = {c: np.flatnonzero(~first & (self.base == c)) for c in range(u)}
         ends = np.array([c for c in range(u) if hinges[c].size], dtype=np.int64)
-        below, price, found = arrows_lead(dag), extended_penalty(n_samples, V), before.copy()
+        price, found = extended_penalty(n_samples, V), before.copy()
         for target in ends.tolist():
             c = int(owner[target])
             for column in ends[~found[ends]].tolist():
                 a = int(owner[column])
-                if a == c or below[c, a] or not possible[a, c]:
+                if a == c or not possible[a, c]:
                     continue
                 given = np.concatenate([members[v] for v in np.flatnonzero(dag[:, c] | (np.arange(V) == a))])
                 share = self.share(hinges[column], target, given)

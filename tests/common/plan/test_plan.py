@@ -366,7 +366,8 @@ def test_a_plan_of_an_older_run_folder_which_has_every_setting_is_read() -> None
 
 
 def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_under_both() -> None:
-    plan = Plan.load("private", ["privacy.secure_aggregation_retries=2", "n_participants=8"])
+    lines = "look_for_curves=false"
+    plan = Plan.load("private", [lines, "privacy.secure_aggregation_retries=2", "n_participants=8"])
     now = plan.model_dump()["privacy"]
     before = {name.replace("secure_aggregation", "secure_sum"): value for name, value in now.items()}
     assert before.keys() != now.keys()

@@ -159,6 +159,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
         "private",
         None,
         {**PRIVATE_MOMENTS, "graph_class": "cpdag", "threshold": 0.0, "preparation": Preparation().model_dump()}
+        | {"look_for_curves": True}
         | {
             "privacy": {
                 "epsilon": 1.0,

@@ -1,7 +1,7 @@
 """Squares of numbers in private rounds of moments: what is found with them, when they are asked for, and what stays."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.calibration import MOST_COLUMNS_IN_SHARES
+from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.protocol.messages import SiteState
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.residual_moments import squared, with_squares
@@ -37,11 +39,13 @@ def table(seed: int) -> Matrix:
 TABLES = [table(seed) for seed in range(SITES)]
 
 
-def run(folder: Path, epsilon: float, **ranges: Any) -> dict[str, Any]:
-    plan = Plan.load("private", epsilon=epsilon).with_settings(
+def run(
+    folder: Path, epsilon: float, tables: list[Matrix] = TABLES, settings: Sequence[str] = (), **ranges: Any
+) -> dict[str, Any]:
+    plan = Plan.load("private", settings, epsilon=epsilon).with_settings(
         n_participants=SITES, bootstrap=0, dictionary={name: {**RANGES[name], **ranges} for name in NAMES}
     )
-    sites = {f"site-{k}": Dataset.of_values(NAMES, X, origin="drawn", warn=False) for k, X in enumerate(TABLES)}
+    sites = {f"site-{k}": Dataset.of_values(NAMES, X, origin="drawn", warn=False) for k, X in enumerate(tables)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return simulate(plan, sites, folder, noise_seed=1)
@@ -68,14 +72,39 @@ def test_where_noise_is_small_an_edge_is_found_that_only_a_square_shows(tmp_path
     assert "looks for no curves" not in told
 
 
-def test_where_noise_is_large_or_effects_are_said_to_be_lines_nobody_asks_for_squares(tmp_path: Path) -> None:
+def test_where_noise_is_large_or_the_plan_or_the_dictionary_says_so_nobody_asks_for_squares(tmp_path: Path) -> None:
     for name, one in {
         "noise": run(tmp_path / "noise", 0.5),
         "lines": run(tmp_path / "lines", 20.0, shape="linear"),
+        "plan": run(tmp_path / "plan", 20.0, settings=["look_for_curves=false"]),
     }.items():
         assert U not in pairs(one), name
         assert one["curves"] is None, name
         assert any("looks for no curves" in text for text in one["verdict"]["not_tested"]), name
+
+
+def test_an_edge_that_only_a_square_shows_is_found_in_rows_with_gaps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    gaps = [np.where(rng.random(X.shape) < 0.1, np.nan, X) for X in TABLES]
+    result = run(tmp_path / "run", 20.0, gaps)
+    assert pairs(result) == {U, LINE}
+    assert "dose" in result["curves"]["variables"]
+
+
+def test_a_number_that_is_said_to_bend_does_where_squares_are_asked_for(tmp_path: Path) -> None:
+    noises = np.random.default_rng(4).standard_normal((SITES, ROWS))
+    lines = [np.column_stack([X[:, 0], X[:, 0] + z, z]) for X, z in zip(TABLES, noises, strict=True)]
+    assert run(tmp_path / "auto", 20.0, lines)["curves"]["variables"] == []
+    assert run(tmp_path / "said", 20.0, lines, shape="curved")["curves"]["variables"] == list(NAMES)
+
+
+def test_what_noise_hides_has_no_variance_beside_curves_either(tmp_path: Path) -> None:
+    still = [np.column_stack([X[:, :2], 1e-4 * X[:, 2]]) for X in TABLES]
+    result = run(tmp_path / "run", 20.0, still)
+    assert "dose" in result["curves"]["variables"]
+    assert [one["variable"] for one in result["unused"]] == ["stay"]
+    assert result["fit"]["stay"]["residual_variance"] is None
+    assert result["fit"]["dose"]["residual_variance"] > 0.5
 
 
 class Kept:
@@ -134,6 +163,29 @@ def test_a_run_with_squares_ends_the_same_though_everybody_starts_again_every_ro
     assert state.curves.effects == straight[-1].curves.effects
     assert state.curves.columns.tolist() == straight[-1].curves.columns.tolist()
     assert sites.tasks[-1].content.scales.size == 2 * len(NAMES)
+
+
+def test_what_squares_cost_beside_is_noise_alone() -> None:
+    plan = Plan.load("private", epsilon=5.0).with_settings(dictionary=RANGES)
+    told = price_summary(plan, n_samples=ROWS, n_variables=3)
+    lines = price_summary(plan.with_settings(look_for_curves=False), n_samples=ROWS, n_variables=3)
+    assert told["zcdp"] == lines["zcdp"]
+    assert told["squares"] == 3
+    wide, narrow = (told["noise"][name] for name in ("residual_moments_with_squares", "residual_moments"))
+    assert wide["noise_std"] > 1.9 * narrow["noise_std"], "records of six columns are clipped to twice the squared norm"
+    assert lines["noise"] == {
+        name: one for name, one in told["noise"].items() if name != "residual_moments_with_squares"
+    }
+    assert any(line.startswith("with squares  noise ") for line in price_lines(told))
+
+
+def test_a_plan_in_which_sites_lack_columns_or_with_too_many_asks_for_no_squares() -> None:
+    plan = Plan.load("private", epsilon=5.0).with_settings(dictionary=RANGES)
+    assert squared(plan, plan.columns(NAMES)).tolist() == [0, 1, 2]
+    assert not squared(plan.with_settings(absent={"site-1": ["stay"]}), plan.columns(NAMES)).size
+    many = [f"x{k}" for k in range(MOST_COLUMNS_IN_SHARES // 2 + 1)]
+    assert not squared(plan, plan.columns(many)).size
+    assert squared(plan, plan.columns(many[1:])).size == len(many) - 1
 
 
 def test_squares_belong_to_the_variables_of_their_numbers() -> None:

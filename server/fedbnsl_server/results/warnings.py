@@ -75,7 +75,7 @@ def of_other_versions(site_versions: Mapping[str, Mapping[str, str]]) -> Iterato
         yield note("other_versions", coordinator=__version__, sites=other)
 
 
-def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int, n_squares: int) -> Iterator[Note]:
+def of_too_much_noise(plan: Plan, rows: Sequence[int], d: int, n_squares: int = 0) -> Iterator[Note]:
     """Warn if the noise of private moments hides edges that the plan looks for, by public numbers alone.
 
     `n_squares`: how many squares of numbers were asked for besides the d columns.

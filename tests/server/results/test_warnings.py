@@ -46,6 +46,12 @@ def test_noise_that_hides_what_the_plan_looks_for_is_told(graph_class, threshold
     assert [said in one for one in found] == ([True] if said else [])
 
 
+def test_with_squares_noise_hides_more() -> None:
+    given = plan("cpdag", 0.0), [1500] * 8, 20
+    assert not told_by(of_too_much_noise, *given)
+    assert told_by(of_too_much_noise, *given, 20)
+
+
 def test_private_variances_that_were_not_accepted_as_equal_are_told_to_differ() -> None:
     private, exact = plan("dag-equal-variance", 0.3), Plan.load("lean")
     equal, nearly = np.full(2, 0.7, dtype=np.float32), np.array([1.0, 1.3])

@@ -1,7 +1,7 @@
 """Regressions of whole runs, against statsmodels on all rows with a dummy for each site."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,70 @@ def test_a_site_with_other_ratios_is_told(tmp_path: Path) -> None:
     result = learned({**at, "beyond": turned}, tmp_path / "run")
     assert by_child(result)["ward"]["agreement"]["p"] < 1e-6
     assert any("in the ratios of" in text and "'ward'" in text for text in result["verdict"]["contradicted"])
+
+
+CODED = Dictionary.model_validate(
+    {
+        "x": {},
+        "z": {"kind": "binary", "levels": ["no", "yes"]},
+        "y": {"kind": "binary", "levels": ["0", "1"]},
+    }
+)
+
+
+def of_outcome(slopes: Sequence[float], swapped: int | None = None) -> dict[str, Matrix]:
+    found: dict[str, Matrix] = {}
+    for k, slope in enumerate(slopes):
+        rng = np.random.default_rng(k)
+        x, z = rng.normal(0.2 * k, 1, 1000 + 200 * k), rng.random(1000 + 200 * k) < 0.4
+        y = rng.random(len(x)) < 1 / (1 + np.exp(0.5 - 0.2 * k - slope * x - 0.8 * z))
+        found[("north", "south", "east", "west")[k]] = np.column_stack([x, z, y ^ (k == swapped)]).astype(np.float64)
+    return found
+
+
+def learned_outcome(at: Mapping[str, Matrix], out: Path) -> dict[str, Any]:
+    plan = Plan.load("standard").with_settings(
+        dictionary=CODED.model_dump(), bootstrap=0, knowledge={"tiers": [["x", "z"], ["y"]]}
+    )
+    return learned(at, out, plan, ("x", "z", "y"))
+
+
+def test_a_site_that_codes_an_outcome_the_other_way_is_named_with_its_ratios(tmp_path: Path) -> None:
+    result = learned_outcome(of_outcome((1.0, 1.0, 1.0, 1.0), swapped=2), tmp_path / "run")
+    one = by_child(result)["y"]
+    assert one["odd_site"] == "east"
+    for estimate in one["estimates"]:
+        ratios = {site: own["estimate"] for site, own in estimate["sites"].items()}
+        assert ratios["east"] < 0.6
+        assert min(ratio for site, ratio in ratios.items() if site != "east") > 1.5
+        assert all(own["interval"] is None for own in estimate["sites"].values()), "all are far from the common ratio"
+    odd = result["influence"]["odd"]
+    assert (odd["site"], odd["differs_in"]) == ("east", [["x", "y"], ["z", "y"]])
+    assert any("east differs from all other sites in x -- y" in text for text in result["warnings"])
+    (said,) = (text for text in one["notes"] if text.startswith("sites differ; without east the others agree. For x"))
+    assert "east about 0.4" in said
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "<li>east about 0.4" in page
+
+
+def test_sites_that_differ_have_the_ratios_of_their_own_rows(tmp_path: Path) -> None:
+    at = of_outcome((0.5, 0.7, 0.9, 1.1))
+    one = by_child(learned_outcome(at, tmp_path / "run"))["y"]
+    assert one["odd_site"] is None
+    assert (one["estimates"][0]["source"], one["estimates"][0]["target"]) == ("x", "y")
+    for site, own in one["estimates"][0]["sites"].items():
+        alone = sm.Logit(at[site][:, 2], sm.add_constant(at[site][:, :2])).fit(disp=0)
+        assert np.log(own["estimate"]) == pytest.approx(alone.params[1], abs=0.5 * alone.bse[1])
+        low, high = np.log(own["interval"])
+        assert (high - low) / 3.92 == pytest.approx(alone.bse[1], rel=0.15)
+
+
+def test_where_sites_agree_none_has_ratios_by_itself(tmp_path: Path) -> None:
+    result = learned_outcome(of_outcome((1.0, 1.0, 1.0, 1.0)), tmp_path / "run")
+    one = by_child(result)["y"]
+    assert one["agreement"]["p"] > 0.05
+    assert ([told["sites"] for told in one["estimates"]], one["odd_site"]) == ([None, None], None)
+    assert result["influence"]["odd"] is None
 
 
 def test_rows_with_a_gap_in_a_family_are_left_out_of_it_alone(tmp_path: Path) -> None:

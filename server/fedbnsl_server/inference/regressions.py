@@ -11,16 +11,21 @@ by a level or by one standard deviation s of a column (after Gelman et al. 2008)
 out not to matter.
 
 Whether sites agree: at the common beta, where the sum of their U is 0, the sum of U_p' J_p^-1 U_p is chi-square with as
-many degrees of freedom as all sites have coefficients, less q (Rao's score test), if all have the same beta.
+many degrees of freedom as all sites have coefficients, less q (Rao's score test), if all have the same beta. Without a
+site, the others' U_p are taken to their own beta by their J_p. A site's own beta is about beta + J_p^-1 U_p, which is
+near enough if the step to it is short.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.algorithm.influence import FEWEST_SITES
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
+from fedbnsl_server.inference.site_agreement import AGREE_LEVEL, ODD_LEVEL
 
 Standing = Literal["goes on", "settled", "unsettled", "inconsistent", "too wide"]
 
@@ -41,6 +46,9 @@ _SHORT, _MOST_BENT = 0.3, 10.0
 _SHORTEST, _HALF = 0.1, 0.5
 # Of log-likelihoods: less is rounding; of a site's, more contradicts its gradients.
 _ROUNDING, _CONTRADICTION = 1e-10, 1e-6
+# Newton's step from the common coefficients to a site's, in standard deviations of the parents: up to this length the
+# 95 % interval around its end held the true ratio in 94 to 97 of 100 logistic regressions of 600 to 2000 rows.
+_NEAR = 0.5
 # Of eigenvalues of the information in units of its diagonal: below, a combination of coefficients is not identified.
 _SINGULAR, _LOADS = 1e-9, 1e-4
 # Information about a level, or a standard deviation of a column: with less, a site's score is not nearly normal.
@@ -81,7 +89,17 @@ class Regression:
     # Of sites that agree: chi-square and its degrees of freedom; 0 degrees: not tested.
     q: float = 0.0
     degrees: float = 0.0
+    # left_out: (P, 2) the same without each site; site_steps, site_errors: (P, q) from `at` to the coefficients of a
+    # site alone, and their standard errors, NaN where it tells too little. Empty: not tested.
+    left_out: Matrix = field(default_factory=lambda: np.empty((0, 2)))
+    site_steps: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    site_errors: Matrix = field(default_factory=lambda: np.empty((0, 0)))
     odd: str = ""  # the site whose numbers contradict each other
+
+    @property
+    def near(self) -> Mask:
+        """(P,) whether a site's own coefficients are so near that Newton's step leads to them."""
+        return np.asarray(np.sqrt((np.nan_to_num(self.site_steps) * self.scales) ** 2).sum(axis=1) <= _NEAR)
 
     @property
     def goes_on(self) -> bool:
@@ -143,6 +161,34 @@ def advanced(before: Regression, told: Mapping[str, SiteSums], *, rounds_left: i
     return replace(after, step=_not_too_long(step, after), standing="unsettled" if last else "goes on")
 
 
+def differing(regressions: Sequence[Regression], level: float) -> list[Regression]:
+    """Those in whose coefficients sites differ, with Holm's correction over all that are tested."""
+    tested = [one for one in regressions if one.degrees]
+    return [one for one, p in zip(tested, _p([(one.q, one.degrees) for one in tested]), strict=True) if p < level]
+
+
+def odd_site(regressions: Sequence[Regression]) -> str:
+    """The one site without which the others agree well, while they do not at all with it; empty: not exactly one.
+
+    As `Agreement.odd_site` of lines.
+    """
+    differ, tested = differing(regressions, ODD_LEVEL), [one for one in regressions if one.degrees]
+    found: list[str] = []
+    for site in differ[0].sites if differ else ():
+        without = [one.left_out[one.sites.index(site)] if site in one.sites else (one.q, one.degrees) for one in tested]
+        told = [pair for pair in without if pair[1]]
+        shared = all(site in one.sites and one.left_out[one.sites.index(site), 1] for one in differ)
+        if len(differ[0].sites) >= FEWEST_SITES and shared and min(_p(told), default=1.0) >= AGREE_LEVEL:
+            found.append(site)
+    return found[0] if len(found) == 1 else ""
+
+
+def _p(tests: Sequence[tuple[float, float] | Matrix]) -> list[float]:
+    q, degrees = np.array(tests).reshape(-1, 2).T
+    adjusted: list[float] = holm(chi_square_tails(q, degrees)).tolist()
+    return adjusted
+
+
 def _taken(after: Regression, told: Mapping[str, SiteSums]) -> Regression:
     """With the coefficients that were asked about as the best."""
     informative = [one for one in told.values() if one.information.any()]
@@ -170,24 +216,52 @@ def _settled(after: Regression, told: Mapping[str, SiteSums], *, rounds_left: in
         step, gain = _newton(replace(after, penalty=0.0))
         if gain < _UNIMPORTANT:
             return replace(after, penalty=0.0, step=step)
-    q, degrees = (0.0, 0.0) if after.penalty else _agreement(after, told)
-    return replace(after, standing="settled", q=q, degrees=degrees)
+    after = replace(after, standing="settled")
+    sites = list(told.values())
+    q, degrees = (0.0, 0.0) if after.penalty else _agreement(after, sites)
+    if not degrees:
+        return after
+    left_out = np.array([_agreement(after, sites[:k] + sites[k + 1 :]) for k in range(len(sites))])
+    own = [_own(after, one) for one in sites]
+    return replace(
+        after,
+        q=q,
+        degrees=degrees,
+        left_out=left_out,
+        site_steps=np.stack([step for step, _ in own]),
+        site_errors=np.stack([error for _, error in own]),
+    )
 
 
-def _agreement(at: Regression, told: Mapping[str, SiteSums]) -> tuple[float, float]:
+def _known(at: Regression, one: SiteSums) -> Matrix:
+    """(q, k) directions about which a site has information enough, in which that is the identity."""
+    size, V = np.linalg.eigh(one.information / at.scales / at.scales[:, None])
+    V, size = V[:, size >= _LEAST_INFORMATION], size[size >= _LEAST_INFORMATION]
+    return np.asarray(V / at.scales[:, None] / np.sqrt(size))
+
+
+def _own(at: Regression, one: SiteSums) -> tuple[Matrix, Matrix]:
+    """(q,) Newton's step to the site's own coefficients, and their standard errors; NaN where it tells too little."""
+    known = _known(at, one)
+    covariance, lacks = known @ known.T, 1.0 - np.diag(known @ np.linalg.pinv(known))
+    untold = np.where(lacks < _LOADS, 0.0, np.nan)
+    errors = np.sqrt(covariance.diagonal() * at.overdispersion)
+    return np.asarray(covariance @ one.gradient + untold), np.asarray(errors + untold)
+
+
+def _agreement(at: Regression, sites: Sequence[SiteSums]) -> tuple[float, float]:
     """The score test and its degrees of freedom; of a site, only directions about which it has information enough."""
-    whole, _ = _inverse(at.information)
+    whole, _ = _inverse(np.sum([one.information for one in sites], axis=0))
+    step = whole @ np.sum([one.gradient for one in sites], axis=0)  # of all sites nearly 0
     q = degrees = 0.0
     n_sites = 0
-    for one in told.values():
-        size, V = np.linalg.eigh(one.information / at.scales / at.scales[:, None])
-        V, size = V[:, size >= _LEAST_INFORMATION], size[size >= _LEAST_INFORMATION]
-        if not size.size:
+    for one in sites:
+        known = _known(at, one)
+        if not known.size:
             continue
-        known = V / at.scales[:, None] / np.sqrt(size)  # the information of its columns is the identity
         n_sites += 1
-        q += float(((known.T @ one.gradient) ** 2).sum())
-        degrees += size.size - float(np.trace(known.T @ one.information @ whole @ one.information @ known))
+        q += float(((known.T @ (one.gradient - one.information @ step)) ** 2).sum())
+        degrees += known.shape[1] - float(np.trace(known.T @ one.information @ whole @ one.information @ known))
     if n_sites < 2 or degrees < 0.5:
         return 0.0, 0.0
     return q / at.overdispersion, degrees

@@ -50,9 +50,13 @@ FEWEST_IN_A_CELL = 10.0
 LEVEL = 0.01
 """Chance of a false alarm, over all pairs."""
 
-# A site is named if all sites differ more than this, and the others alone hardly do. Where all coefficients of sites
-# differ a little, one of them is the extreme one: with looser levels it would be named in every fourth run.
-_ODD_LEVEL, _AGREE_LEVEL = 1e-4, 0.2
+ODD_LEVEL, AGREE_LEVEL = 1e-4, 0.2
+"""A site is named if all sites differ more than this, and the others alone hardly do.
+
+Where all coefficients of sites differ a little, one of them is the extreme one: with looser levels it would be named in
+every fourth run.
+"""
+
 # Beyond so many numbers, pairs without an edge are not compared.
 _MOST_COMPARED = 5_000_000
 
@@ -92,7 +96,7 @@ class Agreement:
 
     def odd_site(self) -> int | None:
         """The one site without which the others agree well, while they do not at all with it; None: not exactly one."""
-        n, differ = len(self.estimates), self.p() < _ODD_LEVEL
+        n, differ = len(self.estimates), self.p() < ODD_LEVEL
         if n < FEWEST_SITES or not differ.any():
             return None
         found = [site for site in range(n) if self._agree_without(site, differ)]
@@ -106,7 +110,7 @@ class Agreement:
         others = np.arange(len(self.estimates)) != site
         _, degrees = cochran(self.estimates[others][:, differ], self.errors[others][:, differ])
         is_in_all = bool(np.isfinite(self.estimates[site, differ]).all())
-        return is_in_all and bool((degrees > 0).any() and self.p(without=site).min(initial=1.0) >= _AGREE_LEVEL)
+        return is_in_all and bool((degrees > 0).any() and self.p(without=site).min(initial=1.0) >= AGREE_LEVEL)
 
     def where_odd(self, site: int) -> Index:
         """(K', 2) pairs of columns in which sites differ, first those in which this site does so most."""

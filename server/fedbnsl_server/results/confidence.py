@@ -175,9 +175,9 @@ def odd_site(
 ) -> dict[str, Any] | None:
     """What result.json says of the one site without which the others agree; null: there is none.
 
-    Nor is there where it differs only in lines whose place the test of `ratios` takes, as result.json has these.
+    Lines count where no test of `ratios`, as result.json has these, takes their place.
     """
-    if confidence is None or not confidence.odd_site:
+    if confidence is None:
         return None
     by_ratios = np.isin(
         columns.variable_of, [columns.variables.index(one["child"]) for one in ratios if one["agreement"]]
@@ -185,19 +185,32 @@ def odd_site(
     edges: list[list[int]] = confidence.edges.tolist()
     odd_in: list[list[int]] = confidence.odd_in.tolist()
     by_lines = [pair for pair in odd_in if not by_ratios[pair[1:] if pair in edges else pair].any()]
-    if ratios and not by_lines:
+    odd_in_ratios = [one for one in ratios if one["odd_site"]]
+    of_ratios = odd_in_ratios[0]["odd_site"] if odd_in_ratios else ""
+    site = confidence.odd_site if by_lines or not ratios else of_ratios
+    if not site:
         return None
+    same = confidence.odd_site == site
+    lines = columns.variable_of[np.array(by_lines if same else [], dtype=np.int64).reshape(-1, 2)]
+    place = dict(zip(columns.names, columns.variable_of.tolist(), strict=True))
+    of_families = [
+        [place[told["source"]], place[told["target"]]]
+        for one in odd_in_ratios
+        for told in one["estimates"]
+        if of_ratios == site
+    ]
+    families = np.array(of_families, dtype=np.int64).reshape(-1, 2)
 
     def named(pairs: Index) -> list[list[str]]:
         names = {(columns.variables[int(v)], columns.variables[int(w)]): None for v, w in pairs}
         return [list(pair) for pair in names]
 
     return {
-        "site": confidence.odd_site,
-        "differs_in": named(np.sort(columns.variable_of[np.array(by_lines, dtype=np.int64).reshape(-1, 2)], axis=1)),
-        "edges_lost_without": named(confidence.odd_lost),
-        "edges_gained_without": named(confidence.odd_gained),
-        "left_out_by_median": confidence.odd_left_out,
+        "site": site,
+        "differs_in": named(np.sort(np.concatenate([lines, families]), axis=1)),
+        "edges_lost_without": named(confidence.odd_lost) if same else [],
+        "edges_gained_without": named(confidence.odd_gained) if same else [],
+        "left_out_by_median": same and confidence.odd_left_out,
     }
 
 

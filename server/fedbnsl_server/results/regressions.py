@@ -16,7 +16,8 @@ from fedbnsl.rounds.regressions import KINDS_OF_CHILDREN, MOST_COEFFICIENTS
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
-from fedbnsl_server.inference.regressions import RIDGE, Regression
+from fedbnsl_server.inference.regressions import RIDGE, Regression, differing, odd_site
+from fedbnsl_server.inference.site_agreement import LEVEL
 from fedbnsl_server.results.sentences import Note, note
 
 KINDS: Mapping[str, str] = {**dict.fromkeys(KINDS_OF_CHILDREN, "odds ratio"), "count": "rate ratio"}
@@ -51,7 +52,8 @@ def ratios_of(
         kinds = {child: plan.dictionary[child].kind for child in children}
         return [_entry(child, KINDS[kind], [why]) for child, kind in kinds.items() if kind in KINDS]
     found = _Ratios(graph, plan, names, rows, list(state.sites))
-    return [found.entry(one) for one in state.regressions]
+    differ, odd = differing(state.regressions, LEVEL), odd_site(state.regressions)
+    return [found.entry(one, odd if one in differ else "", differs=one in differ) for one in state.regressions]
 
 
 def with_differences(
@@ -104,6 +106,7 @@ def _difference(one: Mapping[str, Any], curved: Set[tuple[str, str]]) -> dict[st
         "log_ratio": None,
         "standard_error": one.get("standard_error"),
         "curved": (source, target) in curved or (target, source) in curved,
+        "sites": None,
     }
 
 
@@ -143,7 +146,14 @@ def without_linear_tests(
 
 
 def _entry(child: str, kind: str, notes: Sequence[Note], **told: Any) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"rows": 0, "sites": [], "overdispersion": None, "agreement": None, "estimates": []}
+    nothing: dict[str, Any] = {
+        "rows": 0,
+        "sites": [],
+        "odd_site": None,
+        "overdispersion": None,
+        "agreement": None,
+        "estimates": [],
+    }
     return {"child": child, "kind": kind, **nothing, **told, "notes": list(notes), "codes": [one.code for one in notes]}
 
 
@@ -156,7 +166,8 @@ class _Ratios:
         self._graph, self._plan, self._names, self._rows, self._sites = graph, plan, names, rows, sites
         self._columns = plan.columns(names)
 
-    def entry(self, one: Regression) -> dict[str, Any]:
+    def entry(self, one: Regression, odd: str, *, differs: bool) -> dict[str, Any]:
+        """`odd`: the site without which the others agree; `differs`: whether sites do."""
         child = self._variable(one.child[0])
         kind = self._plan.dictionary[child].kind
         told = one.standing == "settled" and one.rows > 0
@@ -164,15 +175,16 @@ class _Ratios:
         return _entry(
             child,
             KINDS[kind],
-            list(self._notes(one, child, kind)),
+            [*self._notes(one, child, kind), *self._differences(one, odd if differs else None)],
             rows=one.rows,
             sites=list(one.sites),
+            odd_site=odd or None,
             overdispersion=one.overdispersion if told and kind == "count" else None,
             agreement=None if p is None else {"q": one.q, "degrees": one.degrees, "p": p},
-            estimates=list(self._estimates(one)) if told else [],
+            estimates=list(self._estimates(one, by_site=differs)) if told else [],
         )
 
-    def _estimates(self, one: Regression) -> Iterator[dict[str, Any]]:
+    def _estimates(self, one: Regression, *, by_site: bool) -> Iterator[dict[str, Any]]:
         errors, p = one.standard_errors.tolist(), len(one.parents)
         for k, (log_ratio, error) in enumerate(zip(one.at.tolist(), errors, strict=True)):
             known = math.isfinite(error)
@@ -184,7 +196,28 @@ class _Ratios:
                 "log_ratio": log_ratio if known else None,
                 "standard_error": error if known else None,
                 "curved": False,
+                "sites": _of_sites(one, k) if by_site else None,
             }
+
+    def _differences(self, one: Regression, odd: str | None) -> Iterator[Note]:
+        """Where sites differ (`odd` is not None): the sites' own ratios of the coefficient in which they do most."""
+        if odd is None:
+            return
+        z = np.abs(np.nan_to_num(one.site_steps / one.site_errors))
+        k = int(z.max(axis=0).argmax())
+        ends = {
+            "source": self._names[one.parents[k % len(one.parents)]],
+            "target": self._names[one.child[k // len(one.parents)]],
+        }
+        sites = [
+            note(
+                "ratio_of_site", site=site, estimate=told["estimate"], known=bool(told["interval"]), low=low, high=high
+            )
+            for site, told in _of_sites(one, k).items()
+            for low, high in [told["interval"] or (None, None)]
+        ]
+        sites.sort(key=lambda told: told.numbers["site"] != odd)
+        yield note("ratios_by_site", **ends, sites=sites, odd=odd)
 
     def _notes(self, one: Regression, child: str, kind: str) -> Iterator[Note]:
         if one.standing == "too wide":
@@ -224,6 +257,25 @@ class _Ratios:
 
     def _variable(self, column: int) -> str:
         return self._columns.variables[int(self._columns.variable_of[column])]
+
+
+def _of_sites(one: Regression, k: int) -> dict[str, dict[str, Any]]:
+    """By site, its own ratio; the interval is None where the step to it is too long to be exact."""
+    log_ratios = zip(
+        one.sites,
+        (one.at + one.site_steps)[:, k].tolist(),
+        one.site_errors[:, k].tolist(),
+        one.near.tolist(),
+        strict=True,
+    )
+    return {
+        site: {
+            "estimate": _exp(log_ratio),
+            "interval": [_exp(log_ratio - _WIDTH * error), _exp(log_ratio + _WIDTH * error)] if near else None,
+        }
+        for site, log_ratio, error, near in log_ratios
+        if math.isfinite(error)
+    }
 
 
 def _exp(number: float) -> float:

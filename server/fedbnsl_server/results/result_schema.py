@@ -106,6 +106,13 @@ class Edge(Coefficient):
     without_a_site: WithoutASite | None = None
 
 
+class OfSite(_Part):
+    """A site's own ratio; without an interval it is far from the others', and told roughly."""
+
+    estimate: Number
+    interval: Interval
+
+
 class Estimate(_Part):
     """By one column, of one level of a child against its reference level, of a count, or of a mean."""
 
@@ -116,6 +123,7 @@ class Estimate(_Part):
     log_ratio: Number
     standard_error: Number
     curved: bool
+    sites: dict[str, OfSite] | None = None
 
 
 class SitesAgree(_Part):
@@ -133,6 +141,7 @@ class Regression(_Part):
     kind: Literal["odds ratio", "rate ratio", "mean difference"]
     rows: Count
     sites: Texts
+    odd_site: str | None = None
     overdispersion: Number
     agreement: SitesAgree | None
     estimates: list[Estimate]

@@ -320,6 +320,9 @@ _RATIOS: Mapping[str, str] = {
     "ratios_of_rows": "rests on the {rows:,} of {of:,} rows that have no gap in this family, at sites where it varies "
     "and that tell of it",
     "ratios_of_sites": "rests on {sites:few 8} alone",
+    "ratios_by_site": "sites differ{odd:?; without {odd} the others agree}. For {source}, ratios of {target}: "
+    "{sites:few 8}",
+    "ratio_of_site": "{site} {known:?{estimate:.2f} ({low:.2f} to {high:.2f})|about {estimate:.2f}}",
     "ratios_overdispersed": "counts vary {times:.3g} times as much as Poisson's: intervals are widened by the root of "
     "that (quasi-Poisson)",
 }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_server.inference.regressions import Regression, SiteSums, advanced, begun
+from fedbnsl_server.inference.regressions import Regression, SiteSums, advanced, begun, differing, odd_site
 
 
 def settled(
@@ -56,3 +56,41 @@ def test_counts_that_vary_three_times_as_much_as_poissons_differ_by_a_third() ->
     free = 3 * 100 - 3 - 2
     assert settled(GRADIENTS, INFORMATION, dispersion=free).q == pytest.approx(plain.q / 3.0)
     assert settled(GRADIENTS, INFORMATION, dispersion=free / 6).q == plain.q  # less than Poisson's
+
+
+def test_without_a_site_the_others_are_compared_at_their_own_coefficients() -> None:
+    """Of estimates J^-1 U of the sites, the squares about their mean by J."""
+    found = settled(GRADIENTS, INFORMATION)
+    for k in range(3):
+        J, U = np.delete(INFORMATION, k, axis=0), np.delete(GRADIENTS, k, axis=0)
+        mean = np.linalg.solve(J.sum(axis=0), U.sum(axis=0))
+        apart = [np.linalg.solve(one, u) - mean for one, u in zip(J, U, strict=True)]
+        q = sum(step @ one @ step for one, step in zip(J, apart, strict=True))
+        assert found.left_out[k] == pytest.approx([q, 2.0])
+    np.testing.assert_allclose(found.site_steps[1], np.linalg.solve(INFORMATION[1], GRADIENTS[1]))
+    np.testing.assert_allclose(found.site_errors[1] ** 2, np.linalg.inv(INFORMATION[1]).diagonal())
+
+
+def test_a_site_tells_no_coefficient_about_which_it_has_too_little_information() -> None:
+    found = settled(
+        np.array([[3.0, -1.0], [-5.0, 1.0], [2.0, 0.0]]),
+        np.stack([np.diag(told) for told in ([90.0, 40.0], [30.0, 4.9], [0.0, 0.0])]),
+    )
+    assert np.isfinite(found.site_errors).tolist() == [[True, True], [True, False], [False, False]]
+
+
+FAR = np.array([[20.0], [20.0], [25.0], [-65.0]])
+
+
+def alike(gradients: Matrix) -> Regression:
+    return settled(gradients, np.full((len(gradients), 1, 1), 90.0))
+
+
+def test_the_site_without_which_the_others_agree_is_named() -> None:
+    one, agree = alike(FAR), alike(np.array([[2.0], [-2.0], [1.0], [-1.0]]))
+    assert differing([agree, one], 0.01) == [one]
+    assert odd_site([agree, one]) == "site 3"
+    assert odd_site([agree]) == ""
+    assert odd_site([alike(np.array([[50.0], [20.0], [-5.0], [-65.0]]))]) == "", "the others differ, too"
+    assert odd_site([one, alike(FAR[[3, 1, 2, 0]])]) == "", "another site in each"
+    assert odd_site([alike(np.array([[65.0], [-65.0]]))]) == "", "of two, nobody knows which"

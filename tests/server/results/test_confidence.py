@@ -395,10 +395,18 @@ def test_no_site_is_odd_in_lines_whose_place_the_test_of_ratios_takes() -> None:
     edge = CONFIDENCE.edges[0]
     odd = replace(CONFIDENCE, odd_site="west", odd_in=edge[None])
     source, target = (COLUMNS.variables[v] for v in edge.tolist())
-    ratios: list[dict[str, Any]] = [{"child": target, "agreement": {"p": 0.5}}]
-    assert odd_site(odd, COLUMNS, ratios) is None
-    assert odd_site(odd, COLUMNS, [{"child": target, "agreement": None}]) == odd_site(odd, COLUMNS)
-    assert odd_site(odd, COLUMNS, [{"child": source, "agreement": {"p": 0.5}}]) == odd_site(odd, COLUMNS)
+
+    def by(child: str, p: float | None, site: str | None = None) -> dict[str, Any] | None:
+        agreement = None if p is None else {"p": p}
+        ratios = [{"source": source, "target": target}]
+        return odd_site(odd, COLUMNS, [{"child": child, "agreement": agreement, "odd_site": site, "estimates": ratios}])
+
+    assert by(target, 0.5) is None
+    assert by(target, None) == by(source, 0.5) == odd_site(odd, COLUMNS)
+    told = by(target, 1e-9, "east")
+    assert told is not None
+    assert (told["site"], [sorted(pair) for pair in told["differs_in"]]) == ("east", [sorted([source, target])])
+    assert by(source, 1e-9, "east") == odd_site(odd, COLUMNS), "lines say another one"
 
 
 def test_the_odd_site_is_told_with_what_hangs_on_it() -> None:

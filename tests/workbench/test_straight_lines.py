@@ -1,6 +1,7 @@
 """Runs over tables in which effects are curved: the result says so, and is silent where lines are straight."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.rounds import curvature, hinges
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_workbench.report.dag_drawing import THINNEST, WIDEST
+from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
+from report_runs import Page
 
 NAMES = ("a", "b", "c", "d")
 PLAN = Plan.load("standard").with_settings(bootstrap=0, n_participants=3)
@@ -63,6 +67,35 @@ def test_a_curve_that_no_line_shows_is_found_and_told(tmp_path: Path) -> None:
     assert (np.abs(change - 10.0 * at**2)[middle] < 5.0 * error[middle] + 1.5).all(), "a line between knots is near"
     assert error[at == 0.0] == 0.0
     assert ((error > 0.0) & (error < 2.0))[middle & (at != 0.0)].all()
+    a = np.concatenate([one.X[:, 0] - one.X[:, 0].mean() for one in data.values()])
+    assert effect["spread"] == pytest.approx(10.0 * np.square(a).std(), rel=0.03)
+
+
+def test_page_and_result_say_how_a_variable_was_taken_and_draw_a_u_as_wide_as_it_is_strong(tmp_path: Path) -> None:
+    plan = PLAN.with_settings(knowledge={"forbidden": [["b", "a"]]})
+    result = simulate(plan, tables(np.square), tmp_path / "run")
+    html = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    page = Page(html)
+    shown = {row["variable"]: row for row in page.rows("fits")}
+    assert {name: (row["taken as"], row["why"]) for name, row in shown.items()} == {
+        name: (one["how"], one["why"]) for name, one in result["taken"].items()
+    }
+    assert {name: one["form"] for name, one in result["taken"].items()} == dict.fromkeys("bcd", "line") | {"a": "curve"}
+    weights = {frozenset((one["source"], one["target"])): abs(one["standardised"]) for one in result["edges"]}
+    assert weights[frozenset("ab")] < 0.1, "of a straight line"
+    drawn = re.findall(
+        r'<g class="edge[^>]*data-source="(.)" data-target="(.)".*?stroke-width="([\d.]+)"', html, re.DOTALL
+    )
+    widths = {frozenset((NAMES[int(one)], NAMES[int(other)])): float(width) for one, other, width in drawn}
+    assert widths[frozenset("ab")] == WIDEST, "2 of 3 parts of the variance of b come from a"
+    share = weights[frozenset("bc")] / np.sqrt(2 / 3)
+    assert widths[frozenset("bc")] == pytest.approx(THINNEST + (WIDEST - THINNEST) * share, abs=0.1)
+    network = json.loads((tmp_path / "run" / "lgbn.json").read_text(encoding="utf-8"))
+    curve, line = (float(text) for text in shown["b"]["residual variance"].split(" lines: "))
+    assert curve == pytest.approx(result["fit"]["b"]["residual_variance"], rel=1e-3)
+    assert line == pytest.approx(network["cpds"]["b"]["variance"][0], rel=1e-3)
+    assert line > 2.0 * curve
+    assert ["b", shown["b"]["residual variance"].split()[0]] in page.tables[None], "of all columns, too"
 
 
 def test_curves_and_lines_are_those_of_all_rows_also_of_unlike_sites(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Effect(NamedTuple):
     at: tuple[float, ...]  # of the source, from a site's mean
     change: tuple[float, ...]  # of the target
     error: tuple[float, ...]  # standard errors of these
+    spread: float | None = None  # standard deviation of the change over all records; None: an earlier version's
 
 
 class Below(NamedTuple):
@@ -118,6 +119,7 @@ def effects_of(
                 tuple((z * scales[source]).tolist()),
                 tuple((rows @ weights[own] * scales[target]).tolist()),
                 tuple((np.sqrt(np.maximum(squares, 0.0)) * scales[target]).tolist()),
+                float(np.sqrt(max(weights[own] @ G[np.ix_(own, own)] @ weights[own], 0.0)) * scales[target]),
             )
 
 

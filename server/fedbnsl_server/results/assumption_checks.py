@@ -261,7 +261,8 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
 
 def _curves_not_searched(confidence: Confidence, *, gaps: bool) -> Note:
     few = confidence.n_samples < FEWEST_ROWS
-    return note("curves_not_searched", few=few, gaps=gaps and not few, many=not (few or gaps))
+    why = note("no_curves_found_out", few=few, gaps=gaps and not few, many=not (few or gaps))
+    return note("curves_not_searched", why=why)
 
 
 def _curved(

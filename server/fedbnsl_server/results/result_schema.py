@@ -149,6 +149,15 @@ class Regression(_Part):
     codes: Texts
 
 
+class Taken(_Part):
+    """How a variable was taken, what it is given its parents, and both in words with the reason."""
+
+    form: Literal["line", "curve", "table", "indicators", "indicator", "ranks", "unused"]
+    family: Literal["linear", "curved", "table", "regression"]
+    how: str
+    why: str
+
+
 class Unsure(Shares):
     """A pair without an edge that some draws have one between."""
 
@@ -258,6 +267,7 @@ class CurvedEffect(_Part):
     at: list[float]
     change: list[float]
     error: list[float]
+    spread: Number = None
 
 
 class ChangeBelow(_Part):
@@ -468,6 +478,7 @@ class Result(_Part):
     unsure: list[Unsure] = []
     paths: dict[str, dict[str, float]] | None = None
     fit: dict[str, Fit] = {}
+    taken: dict[str, Taken] = {}
     estimation: Estimation | None = None
     dropped_edges: list[Dropped]
     preparation: Preparation | None = None
@@ -528,8 +539,8 @@ class Result(_Part):
         parents = {name for one in (self.categories or {}).values() for name in one.parents}
         if {*(self.categories or {}), *parents} - variables:
             yield "categories and variables do not belong together"
-        if self.fit.keys() - variables:
-            yield "fit and variables do not belong together"
+        if (self.fit.keys() | self.taken.keys()) - variables:
+            yield "fit, or how variables were taken, and variables do not belong together"
         named = {site for one in self.rounds for site in (*one.contributed, *one.bytes, *one.influence)}
         if named - sites:
             yield "a round names a site that is not listed"

@@ -47,6 +47,7 @@ from fedbnsl_server.results.confidence import (
 from fedbnsl_server.results.curves import curves_of
 from fedbnsl_server.results.data_quality import data_quality
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
+from fedbnsl_server.results.how_taken import how_taken
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.outlying import outlying_notes, outlying_of
@@ -307,7 +308,7 @@ class RunRecorder:
         edges, regressions = self._edges(graph)
         told = self._warnings(edges, graph)
         categories = categories_of(self._state, self._plan, self._variables)
-        return {
+        content: dict[str, Any] = {
             "schema": SCHEMA,
             "state": outcome,
             "reason": reason,
@@ -391,6 +392,7 @@ class RunRecorder:
                 created_at=self._created_at,
             ),
         }
+        return {**content, "taken": how_taken(content, self._plan, self._families(edges, regressions))}
 
     def _edges(self, graph: ConsensusGraph | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The edges, and the regressions; of weights that are none there are no mean differences."""

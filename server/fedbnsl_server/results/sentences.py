@@ -41,6 +41,17 @@ DIRECTED_BY: Mapping[str, str] = {
 }
 """Who can direct an edge, as in result.json, or why nobody does, and how it is said."""
 
+FORMS: Mapping[str, str] = {
+    "line": "straight line",
+    "curve": "curve",
+    "table": "table of counts",
+    "indicators": "columns of zeros and ones",
+    "indicator": "zero and one",
+    "ranks": "levels as 0, 1, 2, ...",
+    "unused": "not used",
+}
+"""How a variable was taken, as in result.json, and how it is said."""
+
 _COMPARE = "compare its columns, units and coding with the others'; if they are wrong, "
 _LEFT_OPEN = "directions that the data leave open rest on "
 _BEYOND_CHANCE = "more than chance{noisy:? and the noise of privacy} gives"
@@ -229,9 +240,7 @@ _CHECKS: Mapping[str, str] = {
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
-    "curves_not_searched": "whether a graph with curved effects is better: {few:?there are too few rows|}{gaps:?more "
-    "than a fifth of the rows have a missing value, rows with one differ from the others, or a site lacks variables|}"
-    "{many:?there are too many numbers, or none that may bend|}",
+    "curves_not_searched": "whether a graph with curved effects is better: {why}",
     "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
     "edges at such a variable may be false",
     "private_curves_untested": "whether effects are straight lines: this private run looks for no curves, and "
@@ -327,6 +336,31 @@ _RATIOS: Mapping[str, str] = {
     "that (quasi-Poisson)",
 }
 
+_TAKEN: Mapping[str, str] = {
+    "taken": "{form}{reference:?, one for each level but {reference!r}|}{averages:?, averaged over a group|}"
+    "{ratios:?; {ratios}s by its parents|}{curves:?; changes along curves with {curves:quoted 4}|}"
+    "{far:?; {far:counted value} far from all others counted as missing|}",
+    "taken_as_all_are_categories": "all variables are categories: records of each combination of levels were counted",
+    "taken_as_levels": "{kind} in the data dictionary{not_counted:?; not counted, as {not_counted}|}",
+    "taken_not_counted": "not all variables are categories",
+    "taken_gaps_not_counted": "values are missing",
+    "taken_withheld_not_counted": "sites withhold counts",
+    "taken_private_not_counted": "the run is private",
+    "taken_by_shape": "shape = {shape!r} in the data dictionary",
+    "taken_as_hinges_explain_more": "its hinges explain more of another number than a straight line does",
+    "taken_as_hinges_explain_little": "its hinges explain hardly more of any other number than a straight line does",
+    "taken_unseen": "no curves were looked for: {why}",
+    "no_curves_private": "the run is private",
+    "no_curves_found_out": "{few:?there are too few rows|}{gaps:?more than a fifth of the rows have a missing value, "
+    "rows with one differ from the others, or a site lacks variables|}{many:?there are too many numbers, or none that "
+    "may bend|}",
+    "no_curves_yet": "the run ended before",
+    "no_curves_levels": "there are fewer than two numbers",
+    "no_curves_consensus": "sums over all sites have no robust rule, which the plan's consensus asks for",
+    "no_curves_groups": "rows of a group are not independent",
+    "no_curves_planned": "the plan has no such round",
+}
+
 _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
     "effect_of_lines": "be careful: effects of {names:quoted 8} bend, and this one is that of straight lines through "
@@ -377,7 +411,7 @@ _EFFECTS: Mapping[str, str] = {
 }
 
 _OUTER_BAR = re.compile(r"\|(?![^{}]*\})")  # not one within a field of the two texts
-_TEMPLATES: Mapping[str, str] = {**_WARNINGS, **DATA_QUALITY, **UNUSED, **_CHECKS, **_RATIOS, **_EFFECTS}
+_TEMPLATES: Mapping[str, str] = {**_WARNINGS, **DATA_QUALITY, **UNUSED, **_CHECKS, **_RATIOS, **_TAKEN, **_EFFECTS}
 
 
 @dataclass(frozen=True)
@@ -450,6 +484,17 @@ def directions_in_words(verdict: Mapping[str, Any]) -> str:
     if not draws:
         return f"{words} How sure these directions are is not known: the run made no bootstrap draws."
     return f"{words} With {counted(draws, 'bootstrap draw')} alone, how sure these directions are is hardly known."
+
+
+def taken_in_words(taken: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many variables were taken how, with names where it is not as straight lines."""
+    names = {form: [name for name, one in taken.items() if one["form"] == form] for form in FORMS}
+    parts = [
+        f"{FORMS[form]}: {len(own)}{'' if form == 'line' else f' ({first_few(own, 4)})'}"
+        for form, own in names.items()
+        if own
+    ]
+    return "; ".join(parts)
 
 
 def _filled(template: str, numbers: Mapping[str, Any]) -> str:

@@ -190,9 +190,15 @@ def _curves(told: list[Any] | None) -> Curves | None:
     if told is None:
         return None
     n_rows, columns, variance, effects, totals = told
-    of_pairs = (Effect(source, target, *map(tuple, numbers)) for source, target, *numbers in effects)
+    of_pairs = (_effect(*one) for one in effects)
     of_all = (_total(*one) for one in totals)
     return Curves(n_rows, np.array(columns, dtype=np.int64), np.array(variance), tuple(of_pairs), tuple(of_all))
+
+
+def _effect(
+    source: str, target: str, at: list[float], change: list[float], error: list[float], spread: float | None = None
+) -> Effect:
+    return Effect(source, target, tuple(at), tuple(change), tuple(error), spread)
 
 
 def _total(source: str, given: list[str], at: list[float], covariance: list[list[float]], below: list[Any]) -> Total:

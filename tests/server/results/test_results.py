@@ -117,6 +117,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
         "ejected", "bytes", "seconds", "rounds", "manifest", "rarely_drawn", "warning_codes", "outlying", "regressions",
             "categories",
             "curves",
+            "taken",
     }  # fmt: skip
     assert set(result["manifest"]) == {
         "run", "plan_digest", "private", "seeds", "versions", "site_versions", "created_at", "resumed_at", "ended_at",

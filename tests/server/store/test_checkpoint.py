@@ -148,7 +148,7 @@ def test_limits_of_values_and_how_many_lie_beyond_survive_the_disk(tmp_path: Pat
             90,
             np.array([1]),
             np.array([2.5, 1.0]),
-            (Effect("a", "b", (-1.0, 1.0), (0.3, 0.1), (0.1, 0.2)),),
+            (Effect("a", "b", (-1.0, 1.0), (0.3, 0.1), (0.1, 0.2), 0.7),),
             (Total("a", ("c",), (-1.0, 1.0), ((0.2, 0.1), (0.1, 0.3)), (Below("b", (0.3, 0.1), 0.5),)),),
         ),
     ],

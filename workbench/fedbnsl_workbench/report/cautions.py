@@ -1,5 +1,6 @@
 """What the reader of a report should be careful about, and the numbers behind it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ _NEAR = 0.2
 # Above it, sorting variables by variance alone finds most of the order.
 _HIGH_VARSORTABILITY = 0.9
 _FAR_FROM_ZERO = 0.1
+# Of numbers that are shown with four digits.
+_SAME = 1e-4
 
 
 def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
@@ -35,7 +38,7 @@ def cautions(run: ReportedRun, scores: Mapping[str, Any] | None) -> list[str]:
         n = len(result["dropped_edges"])
         found.append(f"{n} edge{'s were' if n > 1 else ' was'} left out to break cycles: see the list above.")
     tau = run.plan.threshold
-    near = sum(edge.strength < (1 + _NEAR) * tau for edge in learned_edges(run))
+    near = sum(edge.size < (1 + _NEAR) * tau for edge in learned_edges(run))
     if near:
         found.append(
             f"{near} of {len(result['edges'])} edges lie{'s' if near == 1 else ''} within {_NEAR:.0%} of the threshold "
@@ -77,11 +80,13 @@ def varsortability_of(run: ReportedRun) -> float | None:
 def variances(run: ReportedRun) -> dict[str, Any] | None:
     """Residual variances: chart, extremes and their ratio; None where the run has none.
 
-    In the units in which directions rest on their being equal; see `prepared.variance_units`.
+    In the units in which directions rest on their being equal; see `prepared.variance_units`. They are those of the
+    reported fit: along curves where effects bend.
     """
     if not run.residual_variance:
         return None
-    names, values = list(run.residual_variance), list(run.residual_variance.values())
+    left = {name: run.result["fit"][name]["residual_variance"] for name in left_by_lines(run)}
+    names, values = list(run.residual_variance), list({**run.residual_variance, **left}.values())
     if run.divided_by is not None and not run.searched:
         values = (np.array(values) / run.divided_by**2).tolist()
     low, high = int(np.argmin(values)), int(np.argmax(values))
@@ -91,6 +96,19 @@ def variances(run: ReportedRun) -> dict[str, Any] | None:
         "low": (names[low], values[low]),
         "high": (names[high], values[high]),
         "ratio": values[high] / values[low] if values[low] > 0 else None,
+    }
+
+
+def left_by_lines(run: ReportedRun) -> dict[str, float]:
+    """Residual variances of straight lines, as lgbn.json has them, where the reported fit leaves another."""
+    fit, of_lines = run.result["fit"], run.residual_variance
+    if not run.result["curves"] or not of_lines:
+        return {}
+    told = {name: one["residual_variance"] for name, one in fit.items() if one["residual_variance"] is not None}
+    return {
+        name: of_lines[name]
+        for name, left in told.items()
+        if name in of_lines and not math.isclose(left, of_lines[name], rel_tol=_SAME)
     }
 
 

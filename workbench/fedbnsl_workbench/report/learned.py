@@ -32,15 +32,24 @@ class EdgeRow(Edge):
     verdict
         correct, reversed, open (undirected in one of the two graphs), extra or missing; unscored if the truth lacks one
         of the variables; empty without a truth.
+    along_curve
+        Of a curved effect: the standard deviation of the change along its curve, in scales of the variable that
+        changes; None of others.
     """
 
     truth: float | None
     verdict: str
+    along_curve: float | None = None
+
+    @property
+    def size(self) -> float:
+        """The absolute weight, without units if it can be, which is compared with the threshold."""
+        return abs((self.weight if self.standardised is None else self.standardised) or 0.0)
 
     @property
     def strength(self) -> float:
-        """The absolute weight by which edges are compared with each other and with the threshold."""
-        return abs((self.weight if self.standardised is None else self.standardised) or 0.0)
+        """By which edges are compared with each other: the size, or what it would be if the curve were a line."""
+        return self.size if self.along_curve is None else self.along_curve
 
     @property
     def difference(self) -> float | None:
@@ -81,7 +90,7 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
     """The edges of the result, by decreasing strength."""
     position = {name: k for k, name in enumerate(run.variables)}
     rows: list[EdgeRow] = []
-    weights = _true_weights(run)
+    weights, along = _true_weights(run), _along_curves(run)
     for edge in run.result["edges"]:
         pair, directed = (position[edge["source"]], position[edge["target"]]), edge["directed"]
         content = {
@@ -89,9 +98,23 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
             "standardised": None if run.divided_by is None else edge["standardised"],
             "truth": None if edge["coefficients"] or not directed else weights.get(pair),
             "verdict": verdict(pair, run.truth, directed=directed),
+            "along_curve": along.get((edge["source"], edge["target"]), along.get((edge["target"], edge["source"]))),
         }
         rows.append(EdgeRow.model_validate(content))
     return sorted(rows, key=lambda row: -row.strength)
+
+
+def _along_curves(run: ReportedRun) -> dict[tuple[str, str], float]:
+    """By source and target of curved effects: how far the target moves along the curve, in its scales."""
+    told, scales = run.result["curves"], run.divided_by
+    if told is None or scales is None:
+        return {}
+    by_name = dict(zip(run.columns.names, scales.tolist(), strict=True))
+    return {
+        (one["source"], one["target"]): one["spread"] / by_name[one["target"]]
+        for one in told["effects"]
+        if one["spread"] is not None
+    }
 
 
 def _true_weights(run: ReportedRun) -> Mapping[Pair, float]:
@@ -193,6 +216,8 @@ def _words(row: EdgeRow) -> str:
         lines.append(f"weight {_with_interval(row.weight, row.interval)}")
     if row.standardised is not None:
         lines.append(f"without units {_with_interval(row.standardised, row.standardised_interval)}")
+    if row.along_curve is not None:
+        lines.append(f"of a straight line through a curve, along which it is {row.along_curve:.2f}")
     if row.directed_by:
         who = DIRECTED_BY.get(row.directed_by, row.directed_by)
         how = "direction" if row.directed_by == "untested" else "directed"

@@ -119,13 +119,15 @@ def report_page(run: ReportedRun) -> str:
         unused=in_words([*unused_notes(result["unused"])]),
         verdict=_checks(result["verdict"]),
         learned=learned,
+        curved_edges=any(edge.along_curve is not None for edge in learned),
         columns=sentences.columns(run),
         estimation=sentences.estimation_words(run),
         unknown=sentences.unknown(run),
         unsure=report_graph.unsure_pairs(run),
         regressions=report_summary.reported(result),
         in_numbers=report_summary.in_numbers,
-        fits=[{"name": name, **result["fit"][name]} for name in run.variables if result["fit"].get(name)],
+        fits=_variables(run),
+        of_lines=report_cautions.left_by_lines(run),
         no_intercept=report_preparation.no_intercept(run),
         effects=report_effects.effect_table(run),
         directed_by=DIRECTED_BY,
@@ -170,6 +172,17 @@ def report_page(run: ReportedRun) -> str:
         command=command,
         placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )
+
+
+def _variables(run: ReportedRun) -> list[dict[str, Any]]:
+    """Of each variable its fit, and how it was taken."""
+    nothing = {**dict.fromkeys(("r2", "intercept", "residual_variance")), "how": "not known", "why": "not known"}
+    fit, taken = run.result["fit"], run.result["taken"]
+    return [
+        {"name": name, **nothing, **fit.get(name, {}), **taken.get(name, {})}
+        for name in run.variables
+        if name in fit or name in taken
+    ]
 
 
 def _categories(told: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any] | None:

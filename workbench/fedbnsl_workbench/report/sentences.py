@@ -20,7 +20,7 @@ def learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequ
         if run.searched and not run.plan.threshold:
             return f"The search kept no edge among {d} variables."
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
-    largest, undirected = learned[0], sum(not edge.directed for edge in learned)
+    largest, undirected = max(learned, key=lambda edge: edge.size), sum(not edge.directed for edge in learned)
     weight = _in_short(largest.weight or 0.0)
     if largest.standardised is not None:
         weight = f"{weight}, without units {_in_short(largest.standardised)}"

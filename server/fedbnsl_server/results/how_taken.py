@@ -72,24 +72,24 @@ class _Told:
             why = next((note(f"taken_{code}") for code in codes if code in self._assumed), "")
             return note("taken_as_levels", kind=dictionary[name].kind, not_counted=why)
         shape = dictionary[name].shape if name in dictionary else "auto"
-        if shape != "auto" and (form == "curve" or self._plan.searches_curves):
+        private, may_look = self._plan.privacy is not None, self._plan.searches_curves or self._plan.may_ask_for_squares
+        if shape != "auto" and (form == "curve" or may_look):
             return note("taken_by_shape", shape=shape)
-        if form == "curve":
-            return note("taken_as_hinges_explain_more")
         if self._result["curves"]:
-            return note("taken_as_hinges_explain_little")
+            return note("taken_by_fit", square=private, curve=form == "curve")
         return note("taken_unseen", why=self._no_curves)
 
     @property
     def _no_curves(self) -> Note:
         """Why no curves were looked for."""
         plan, verdict = self._plan, self._result["verdict"]
-        if plan.privacy is not None:
-            return note("no_curves_private")
         for one in verdict["not_tested"]:
             if one.code == "curves_not_searched":
                 why: Note = one.numbers["why"]
                 return why
-        if plan.searches_curves:
-            return note("no_curves_yet")
-        return note(f"no_curves_{(plan.look_for_curves and plan.no_curves_because) or 'planned'}")
+        if plan.searches_curves or plan.may_ask_for_squares:
+            is_searched = self._result["estimation"] is not None
+            return note("no_curves_noise" if is_searched else "no_curves_yet")
+        if plan.look_for_curves and plan.no_curves_because:
+            return note(f"no_curves_{plan.no_curves_because}")
+        return note("no_curves_absent" if plan.look_for_curves and plan.absent else "no_curves_planned")

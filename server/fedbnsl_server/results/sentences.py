@@ -347,10 +347,11 @@ _TAKEN: Mapping[str, str] = {
     "taken_withheld_not_counted": "sites withhold counts",
     "taken_private_not_counted": "the run is private",
     "taken_by_shape": "shape = {shape!r} in the data dictionary",
-    "taken_as_hinges_explain_more": "its hinges explain more of another number than a straight line does",
-    "taken_as_hinges_explain_little": "its hinges explain hardly more of any other number than a straight line does",
+    "taken_by_fit": "its {square:?square explains|hinges explain} {curve:?more of another|hardly more of any other} "
+    "number than a straight line does",
     "taken_unseen": "no curves were looked for: {why}",
-    "no_curves_private": "the run is private",
+    "no_curves_noise": "the noise of privacy is too large for it, or there are too many numbers",
+    "no_curves_absent": "sites lack variables, and the run is private",
     "no_curves_found_out": "{few:?there are too few rows|}{gaps:?more than a fifth of the rows have a missing value, "
     "rows with one differ from the others, or a site lacks variables|}{many:?there are too many numbers, or none that "
     "may bend|}",
@@ -358,7 +359,7 @@ _TAKEN: Mapping[str, str] = {
     "no_curves_levels": "there are fewer than two numbers",
     "no_curves_consensus": "sums over all sites have no robust rule, which the plan's consensus asks for",
     "no_curves_groups": "rows of a group are not independent",
-    "no_curves_planned": "the plan has no such round",
+    "no_curves_planned": "the plan does not ask for it",
 }
 
 _EFFECTS: Mapping[str, str] = {

@@ -19,12 +19,14 @@ DICTIONARY = {
 }
 STANDARD = Plan.load("standard").with_settings(dictionary=DICTIONARY)
 ROWS = {"kind": "group", "within": "rows"}
+PRIVATE = Plan.load("private", ["look_for_curves=true"], epsilon=1.0)
 OF_LINES = STANDARD.with_settings(dictionary={**DICTIONARY, "bent": {}})
 
 
 def content(**changes: Any) -> dict[str, Any]:
     return {
         "variables": [*DICTIONARY],
+        "estimation": {},
         "unused": [],
         "references": {"w": "x"},
         "curves": None,
@@ -95,15 +97,15 @@ def not_searched(**why: bool) -> dict[str, Any]:
     [
         (STANDARD, not_searched(few=True), "there are too few rows"),
         (STANDARD, not_searched(gaps=True), "more than a fifth of the rows have a missing value"),
-        (STANDARD, content()["verdict"], "the run ended before"),
         (OF_LINES.with_settings(consensus="median"), content()["verdict"], "sums over all sites have no robust rule"),
         (
             Plan.load("standard").with_settings(dictionary={"a": {}, "b": {}, "who": ROWS}),
             content()["verdict"],
             "rows of a group are not independent",
         ),
-        (OF_LINES.with_settings(look_for_curves=False), content()["verdict"], "the plan has no such round"),
-        (Plan.load("private", epsilon=1.0), content()["verdict"], "the run is private"),
+        (OF_LINES.with_settings(look_for_curves=False), content()["verdict"], "the plan does not ask for it"),
+        (PRIVATE, content()["verdict"], "the noise of privacy is too large for it"),
+        (PRIVATE.with_settings(look_for_curves=False), content()["verdict"], "the plan does not ask for it"),
     ],
 )
 def test_where_no_curves_were_looked_for_the_reason_is_said(plan: Plan, verdict: dict[str, Any], why: str) -> None:
@@ -112,11 +114,24 @@ def test_where_no_curves_were_looked_for_the_reason_is_said(plan: Plan, verdict:
     assert one["why"].startswith(f"no curves were looked for: {why}")
 
 
+@pytest.mark.parametrize("plan", [OF_LINES, PRIVATE])
+def test_a_run_that_ended_before_its_search_has_not_looked(plan: Plan) -> None:
+    assert told(plan, variables=["a"], estimation=None)["a"]["why"] == "no curves were looked for: the run ended before"
+
+
+def test_a_private_run_goes_by_squares() -> None:
+    taken = told(PRIVATE, variables=["a", "b"], curves={"variables": ["a"], "effects": []})
+    assert [one["why"] for one in taken.values()] == [
+        "its square explains more of another number than a straight line does",
+        "its square explains hardly more of any other number than a straight line does",
+    ]
+
+
 def test_the_dictionary_is_the_reason_only_where_curves_would_be_looked_for() -> None:
     verdict = not_searched(few=True)
     assert told(verdict=verdict)["straight"]["why"] == "shape = 'linear' in the data dictionary"
     without = OF_LINES.with_settings(look_for_curves=False)
-    assert told(without)["straight"]["why"] == "no curves were looked for: the plan has no such round"
+    assert told(without)["straight"]["why"] == "no curves were looked for: the plan does not ask for it"
 
 
 def test_of_groups_a_level_is_an_average() -> None:

@@ -91,9 +91,21 @@ class LearnedGraph:
             of = columns.levels(int(places[v, w]))
             if any(of):
                 levels[columns.variables[v], columns.variables[w]] = of
+        owners: dict[str, int] = dict(zip(columns.names, columns.variable_of.tolist(), strict=True))
         return LearnedGraph(
-            columns.variables, dag, weights, marks=marks, undecided=undecided, shares=self.shares, levels=levels
+            columns.variables,
+            dag,
+            weights,
+            marks=marks,
+            undecided=undecided,
+            shares=self.shares,
+            levels=levels,
+            families={columns.variables[owners[name]]: kind for name, kind in self.families.items()},
         )
+
+    def family(self, name: str) -> str:
+        """What a variable is given its parents: linear, or one of `families`."""
+        return self.families.get(name, "linear")
 
     @property
     def is_network(self) -> bool:
@@ -190,7 +202,7 @@ def graphml(graph: LearnedGraph) -> str:
 
     network: nx.DiGraph[str] = nx.DiGraph(orientation=ORIENTATION)
     for name in graph.variables:
-        network.add_node(name, name=name, label=name)
+        network.add_node(name, name=name, label=name, **({"family": graph.family(name)} if graph.families else {}))
     for source, target, weight, directed, undecided in graph.edges_of_class():
         known = {"weight": weight} if math.isfinite(weight) else {}
         network.add_edge(source, target, **known, directed=directed, undecided=undecided)
@@ -205,10 +217,14 @@ def dot(graph: LearnedGraph) -> str:
     A node's id has each backslash of the name doubled, since Graphviz has no other way to end a quoted id with one; the
     label, which is what Graphviz draws, is the name itself.
     """
-    lines = [f"// {ORIENTATION}", "// dashed: negative weight", "digraph learned {"]
+    lines = [f"// {ORIENTATION}", "// dashed: negative weight"]
+    if graph.families:
+        lines.append("// family: what a node is given its parents; labels of edges are of straight lines")
+    lines.append("digraph learned {")
     for name in graph.variables:
+        family = f", family={graph.family(name)}" if graph.families else ""
         # Graphviz resolves HTML entities in labels, but not in ids.
-        lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}];")
+        lines.append(f"  {_dot_quoted(name)} [label={_dot_quoted(name.replace('&', '&amp;'))}{family}];")
     for source, target, weight, directed, _ in graph.edges_of_class():
         style = (", style=dashed" if weight < 0 else "") + ("" if directed else ", dir=none")
         label = f"{weight:.3g}" if math.isfinite(weight) else "?"
@@ -219,12 +235,12 @@ def dot(graph: LearnedGraph) -> str:
 def dagitty(graph: LearnedGraph) -> str:
     r"""DAGitty's language, each edge with its weight as path coefficient `beta`.
 
-    The language has no comments: the arrow `->`, from parent to child, states the orientation, and `--` that there is
-    none; a graph with such an edge is of DAGitty's type `pdag`. In a quoted name a
-    backslash stands for itself, except before a quotation mark, so `"` is written `\"` and `\` stays; a name that
-    *ends* with a backslash is followed by DAGitty's line continuation (`\` and a newline, which it skips), as the
-    closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph` or
-    `node`: their ids get an underscore, and the name becomes the label.
+    The language has no comments, and so no place for families: the arrow `->`, from parent to child, states the
+    orientation, and `--` that there is none; a graph with such an edge is of DAGitty's type `pdag`. In a quoted
+    name a backslash stands for itself, except before a quotation mark, so `"` is written `\"` and `\` stays; a name
+    that *ends* with a backslash is followed by DAGitty's line continuation (`\` and a newline, which it skips), as
+    the closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph`
+    or `node`: their ids get an underscore, and the name becomes the label.
     """
     ids = dict(zip(graph.variables, _dagitty_ids(graph.variables), strict=True))
     lines = ["pdag {" if graph.undirected.any() else "dag {"]
@@ -258,7 +274,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
     parents: dict[str, dict[str, float]] = {name: {} for name in graph.variables}
     for source, target, weight, *_ in replace(graph, weights=graph.within_limits).edges_of_class():
         parents[target][source] = weight
-    withheld, kinds = graph.withheld, {name: graph.families.get(name, "linear") for name in variances}
+    withheld, kinds = graph.withheld, {name: graph.family(name) for name in variances}
     content = {
         "orientation": f"arcs are [source, target]; {ORIENTATION}",
         **({"directions": _ONE_OF_ITS_CLASS} if graph.undirected.any() else {}),

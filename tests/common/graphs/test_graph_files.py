@@ -16,6 +16,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.files.durable import write_text
 from fedbnsl.graphs import formats as graph_formats
 from fedbnsl.graphs.files import LearnedGraph, read_edges, write_all, write_weights
+from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import is_variable_name
 
 NAMES = (
@@ -207,6 +208,20 @@ def test_any_column_names_survive_in_every_format(names):
         read_names, edges = read(getattr(graph_formats, form)(graph))
         assert set(edges) == set(edges_of(graph)), form
         assert read_names is None or read_names == names, form
+
+
+def test_graphml_dot_and_lgbn_say_what_a_variable_is_given_its_parents(tmp_path):
+    dag = np.array([[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]], bool)
+    columns = Columns.of(("w=x", "w=y", "a", "c"), {"w=x": "w", "w=y": "w", "a": "a", "c": "c"})
+    families = {"w=x": "table", "w=y": "table", "c": "curved"}
+    write_all(LearnedGraph(columns.names, dag, 0.5 * dag, np.ones(4), families=families), tmp_path, columns=columns)
+    of_variables = {"w": "table", "a": "linear", "c": "curved"}
+    assert dict(nx.read_graphml(tmp_path / "graph.graphml").nodes(data="family")) == of_variables
+    text = (tmp_path / "graph.dot").read_text(encoding="utf-8")
+    assert dict(re.findall(r'^  "(.)" \[label=".", family=(\w+)\];$', text, re.MULTILINE)) == of_variables
+    network = json.loads((tmp_path / "lgbn.json").read_text(encoding="utf-8"))
+    assert network["families"] == {**families, "a": "linear"}
+    assert "family" not in (tmp_path / "dagitty.txt").read_text(encoding="utf-8"), "which has no place for it"
 
 
 def test_weights_csv_has_a_row_for_each_source_and_a_column_for_each_target(tmp_path):

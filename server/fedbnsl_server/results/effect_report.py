@@ -16,7 +16,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few, levels_in_words
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.class_members import descendants
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
@@ -144,6 +144,7 @@ class _Question:
             "undecided": self._undecided,
             "paths": self._paths,
             "least_drawn": self._least_drawn,
+            "other_ways": self._other_ways,
             "in_words": in_words(list(self._notes(rows))),
             "effects": rows,
         }
@@ -246,16 +247,10 @@ class _Question:
     @cached_property
     def _least_drawn(self) -> dict[str, Any] | None:
         """Of the edges that the effect rests on, the one that the fewest bootstrap draws have; None: not known."""
-        network, shares, target = self.network, self.network.shares, self.target
-        marks, sources = network.marks, list(self.sources)
-        onward = marks.copy()  # ways from a source to the target neither come back nor go on
-        onward[target] = onward[:, sources] = False
-        after = np.any([descendants(onward, k) for k in sources], axis=0)
-        if shares is None or self._untold or not after[target]:
+        network, shares, marks, sources = self.network, self.network.shares, self.network.marks, list(self.sources)
+        onward, after, before = self._ways
+        if shares is None or self._untold or not after[self.target]:
             return None
-        after[sources] = True
-        before = descendants(onward.T, target)
-        before[target] = True
         found = onward & (before & after) & (before & after)[:, None]
         found[:, sources] = marks[:, sources]  # the source is adjusted for its parents
         pairs: list[list[int]] = np.argwhere(found & ~np.isnan(shares)).tolist()
@@ -264,6 +259,34 @@ class _Question:
         i, j = min(pairs, key=lambda pair: float(shares[pair[0], pair[1]]))
         mark = "--" if marks[j, i] or network.undecided[i, j] else "->"
         return {"source": self._names[i], "target": self._names[j], "mark": mark, "share": float(shares[i, j])}
+
+    @cached_property
+    def _ways(self) -> tuple[Mask, Mask, Mask]:
+        """(V, V) edges that ways from a source to the target may have; (V,) where they reach, and where they come from.
+
+        They neither come back nor go on. Both have the ends of the question, too.
+        """
+        onward, sources = self.network.marks.copy(), list(self.sources)
+        onward[self.target] = onward[:, sources] = False
+        after, before = np.any([descendants(onward, k) for k in sources], axis=0), descendants(onward.T, self.target)
+        after[sources] = before[self.target] = True
+        return onward, after, before
+
+    @cached_property
+    def _other_ways(self) -> list[dict[str, Any]] | None:
+        """Pairs without an edge, and the share of draws in which one may open another way; None: not known."""
+        if not self.network.draws or self._untold:
+            return None
+        _, after, before = self._ways
+        first, last = {*np.flatnonzero(after).tolist()} - {self.target}, {*np.flatnonzero(before).tolist()}
+        last -= {*self.sources}
+        found: list[dict[str, Any]] = []
+        for (i, j), (adjacent, forward, backward) in self.network.unsure.items():
+            there, back = i in first and j in last, j in first and i in last
+            share = adjacent - (not there) * forward - (not back) * backward
+            if (there or back) and share > 0.0:
+                found.append({"source": self._names[i], "target": self._names[j], "share": share})
+        return sorted(found, key=lambda one: -float(one["share"]))
 
     @cached_property
     def _is_open(self) -> bool:
@@ -347,6 +370,9 @@ class _Question:
                 yield note("effect_of_column", source=one, target=other, words=words)
         if self._least_drawn:
             yield note("least_drawn", draws=network.draws, **self._least_drawn)
+        if self._other_ways:
+            ways = [note("way_drawn", **one) for one in self._other_ways]
+            yield note("other_ways", source=source, target=goal, ways=ways, draws=network.draws)
         for of in self._paths or ():
             yield note("paths_drawn", draws=network.draws, **of)
         asked, sources = [names[k] for k in (*self.sources, self.target)], [names[k] for k in self.sources]

@@ -63,6 +63,11 @@ class LearnedNetwork:
     # Of nominal variables, the level that the others are compared with.
     references: Mapping[str, str] = field(default_factory=dict[str, str])
     shares: Matrix | None = None  # (V, V) of the draws that have an edge of the class, NaN elsewhere; None: no draws
+    # Pairs without an edge that a tenth of the draws or more have one between: their shares of the draws with an edge,
+    # and with one directed from the first to the second, and back.
+    unsure: Mapping[tuple[int, int], tuple[float, float, float]] = field(
+        default_factory=dict[tuple[int, int], tuple[float, float, float]]
+    )
     before: tuple[str, ...] = ()  # variables of the row before: what caused them lies further back
     # Columns of which the tables contradict how the second depends on the first, along lines and curves.
     not_described: tuple[tuple[str, str], ...] = ()
@@ -166,6 +171,14 @@ def read_network(run: Path) -> LearnedNetwork:
         levels=result["levels"],
         references=result["references"],
         shares=_shares(result),
+        unsure={
+            (result["variables"].index(one["source"]), result["variables"].index(one["target"])): (
+                one["adjacent"],
+                one["forward"],
+                one["backward"],
+            )
+            for one in result["unsure"]
+        },
         not_described=tuple((one, other) for one, other in verdict["not_described"]),
         bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
         curves=_curves(result),

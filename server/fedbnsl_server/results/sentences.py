@@ -393,6 +393,9 @@ _EFFECTS: Mapping[str, str] = {
     "effect_of_column": "of {source} on {target}, {words}",
     "least_drawn": "of the edges that this rests on, {source} {mark} {target} is in the fewest bootstrap draws: in "
     "{share:percent} of {draws}",
+    "other_ways": "not in the graph, but in some of the {draws} bootstrap draws, and there perhaps another way from "
+    "{source} to {target}: {ways:few 3}",
+    "way_drawn": "{source} and {target} are linked in {share:percent}",
     "paths_drawn": "directed edges lead from {source!r} to {target!r} in {forward:percent} of the {draws} bootstrap "
     "draws, from {target!r} to {source!r} in {backward:percent}",
     "levels_as_numbers": "levels: {levels}",

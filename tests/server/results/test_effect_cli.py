@@ -193,6 +193,28 @@ def test_an_effect_names_the_edge_that_the_fewest_draws_have_of_those_that_it_re
     assert asked(capsys, run, "c", "a")["least_drawn"] is None
 
 
+def test_an_effect_names_pairs_without_an_edge_that_open_another_way_in_some_draws(capsys, tmp_path):
+    """a -> b -> c, and d apart: a - c is another way to c; b - d is one to d alone."""
+    unsure = [
+        {"source": "c", "target": "a", "adjacent": 0.4, "forward": 0.1, "backward": 0.2},
+        {"source": "b", "target": "d", "adjacent": 0.6, "forward": 0.6, "backward": 0.0},
+    ]
+    run = written(tmp_path / "run", DIRECTED, verdict=VERDICT, names="abcd", unsure=unsure)
+    report = asked(capsys, run, "a", "c")
+    assert report["verdict"] == "identified"
+    assert [(one["source"], one["target"]) for one in report["other_ways"]] == [("c", "a")], "d leads nowhere"
+    assert report["other_ways"][0]["share"] == pytest.approx(0.4 - 0.1), "0.1 of the draws have c -> a"
+    assert (
+        "not in the graph, but in some of the 50 bootstrap draws, and there perhaps another way from 'a' to 'c': "
+        "c and a are linked in 30 %"
+    ) in report["in_words"]
+    assert asked(capsys, run, "b", "c")["other_ways"] == [], "a comes before b"
+    (way,) = asked(capsys, run, "a", "d")["other_ways"]
+    assert way == {"source": "b", "target": "d", "share": 0.6}
+    without = written(tmp_path / "without", DIRECTED, verdict={**VERDICT, "draws": 0})
+    assert asked(capsys, without, "a", "c")["other_ways"] is None
+
+
 def test_a_private_run_whose_noise_hides_the_variances_is_not_told_to_search_or_to_copy_files(capsys, tmp_path):
     run = written(
         tmp_path / "run", [], not_written={"lgbn.json": "the noise hides them"},

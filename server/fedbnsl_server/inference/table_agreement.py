@@ -44,7 +44,6 @@ def _with_enough(n: Matrix) -> Matrix:
             n = np.column_stack([n[:, rarest[:2]].sum(axis=1), n[:, rarest[2:]]])
         else:
             n = np.delete(n, n.sum(axis=1).argmin(), axis=0)
-            n = n[:, n.sum(axis=0) > 0.0]
     return n
 
 

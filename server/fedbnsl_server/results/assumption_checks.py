@@ -90,7 +90,7 @@ def assumption_checks(
             *_tests_of_residuals(columns, confidence, unused),
             *[(False, note("no_lines"))] * by_counts,
             *_tests_between_sites(columns, confidence, completion, by_ratios, categories if by_counts else None),
-            *_ratios_tested_in_part(regressions),
+            *_ratios_tested_in_part([one for one in regressions if one["child"] in by_ratios]),
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
@@ -381,11 +381,9 @@ def _arbitrary(confidence: Confidence, pairs: Index) -> Mask:
 
 
 def _ratios_tested_in_part(ratios: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, Note]]:
-    """Children of whose ratios fewer degrees of freedom were tested than sites and ratios have."""
-    told = [one for one in ratios if one["agreement"]]
-    whole = [(len(one["sites"]) - 1) * sum(each["interval"] is not None for each in one["estimates"]) for one in told]
-    degrees = [one["agreement"]["degrees"] for one in told]
-    names = [one["child"] for one, n, k in zip(told, whole, degrees, strict=True) if k < n - 0.5]
+    """Children of whose ratios, all of them tested, fewer degrees of freedom were tested than sites and ratios have."""
+    whole = [(len(one["sites"]) - 1) * sum(each["interval"] is not None for each in one["estimates"]) for one in ratios]
+    names = [one["child"] for one, n in zip(ratios, whole, strict=True) if one["agreement"]["degrees"] < n - 0.5]
     if names:
         yield False, note("ratios_tested_in_part", names=names)
 

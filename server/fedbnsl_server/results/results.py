@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,6 +68,26 @@ from fedbnsl_server.store.manifest import manifest
 from fedbnsl_server.store.result_file import SCHEMA
 from fedbnsl_server.store.round_entry import round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
+
+
+class _Told(NamedTuple):
+    """What result.json says of the graph, as other parts and files need it, too."""
+
+    edges: list[dict[str, Any]]
+    regressions: list[dict[str, Any]]  # no mean differences of weights that are none
+    categories: dict[str, Any] | None
+    curves: dict[str, Any] | None
+
+    @property
+    def families(self) -> dict[str, str]:
+        """What variables are given their parents, where this tells it better than straight lines."""
+        bent = [{one["source"], one["target"]} for one in (self.curves["effects"] if self.curves else ())]
+        ratios = [one for one in self.regressions if one["kind"] != "mean difference" and one["estimates"]]
+        return {
+            **{one["child"]: "regression" for one in ratios},
+            **{edge["target"]: "curved" for edge in self.edges if {edge["source"], edge["target"]} in bent},
+            **{name: "table" for name, one in (self.categories or {}).items() if one["parents"]},
+        }
 
 
 class RunRecorder:
@@ -252,19 +272,18 @@ class RunRecorder:
             graph = consensus_graph(state, self._plan, self._plan.edge_mask(names))
         unwritten: ResultError | None = None
         try:
+            told = self._told(graph)
             if graph is not None and state is not None:
                 try:
-                    edges, regressions = self._edges(graph)
-                    families = self._families(edges, regressions)
-                    write_graph(graph, state, self._plan, names, self._folder.path, families)
-                    if regressions:
-                        durable.write_text(self._folder.path / "regressions.csv", regressions_csv(regressions))
+                    write_graph(graph, state, self._plan, names, self._folder.path, told.families)
+                    if told.regressions:
+                        durable.write_text(self._folder.path / "regressions.csv", regressions_csv(told.regressions))
                 except ResultError as error:
                     if shortage(error):
                         raise
                     # Raised below: first result.json says what happened.
                     unwritten, outcome, reason = error, "failed", str(error)
-            result: dict[str, Any] = in_words(_without_gaps(self._result(outcome, reason, graph)))
+            result: dict[str, Any] = in_words(_without_gaps(self._result(outcome, reason, graph, told)))
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             durable.write_text(self._folder.path / "result.json", text)
             self._folder.events.write(outcome, reason=reason)
@@ -298,16 +317,15 @@ class RunRecorder:
             for site, counted in entry["bytes"].items():
                 counted["up"]["serialised"] = self._traffic.up[site][entry["round"]]
 
-    def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None) -> dict[str, Any]:
+    def _result(self, outcome: str, reason: str, graph: ConsensusGraph | None, told: "_Told") -> dict[str, Any]:
         self._count_late()
         (state, names), rounds = self._used, self._rounds
         columns = self._plan.columns(names)
         confidence = None if state is None else state.confidence
         variance = np.empty(0) if state is None else state.residual_variance
         left = state.curves.residual_variance if state is not None and state.curves is not None else variance
-        edges, regressions = self._edges(graph)
-        told = self._warnings(edges, graph)
-        categories = categories_of(self._state, self._plan, self._variables)
+        influence = self._influence(told.regressions)
+        warned = self._warnings(told.edges, influence, graph)
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "state": outcome,
@@ -328,16 +346,16 @@ class RunRecorder:
                 **assumption_checks(
                     self._plan,
                     columns,
-                    edges,
+                    told.edges,
                     confidence,
                     variance,
                     unused=self._unused,
                     completion=None if state is None else state.completion,
-                    regressions=regressions,
+                    regressions=told.regressions,
                     curvature=None if state is None else state.curvature,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
-                    curves=curves_of(self._state, self._variables),
-                    categories=categories,
+                    curves=told.curves,
+                    categories=told.categories,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
@@ -345,8 +363,8 @@ class RunRecorder:
                 "withheld": list(warnings.of_withheld_tables(state)),
                 "complete_cases": complete_cases(state, self._plan, columns),
             },
-            "edges": edges,
-            "regressions": regressions,
+            "edges": told.edges,
+            "regressions": told.regressions,
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
@@ -356,12 +374,12 @@ class RunRecorder:
             "dropped_edges": dropped_edges(graph, state, self._plan, names),
             "preparation": preparation_of(state, self._plan, names),
             "gaps": gaps_of(state, self._plan, columns),
-            "categories": categories,
-            "curves": curves_of(self._state, self._variables),
+            "categories": told.categories,
+            "curves": told.curves,
             "outlying": outlying_of(state, names),
-            "warnings": told,
-            "warning_codes": [one.code for one in told],
-            "influence": self._influence(graph),
+            "warnings": warned,
+            "warning_codes": [one.code for one in warned],
+            "influence": influence,
             "not_written": files_not_written(graph, state, self._plan, self._outcome),
             "privacy": self._privacy(),
             "acyclicity": None if self._state is None else self._state.acyclicity,
@@ -392,41 +410,26 @@ class RunRecorder:
                 created_at=self._created_at,
             ),
         }
-        return {**content, "taken": how_taken(content, self._plan, self._families(edges, regressions))}
+        return {**content, "taken": how_taken(content, self._plan, told.families)}
 
-    def _edges(self, graph: ConsensusGraph | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The edges, and the regressions; of weights that are none there are no mean differences."""
+    def _told(self, graph: ConsensusGraph | None) -> "_Told":
         state, names = self._used
+        curves = curves_of(self._state, self._variables)
+        categories = categories_of(self._state, self._plan, self._variables)
         if graph is None or state is None:
-            return [], []
+            return _Told([], [], categories, curves)
         columns, confidence = self._plan.columns(names), state.confidence
         named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
-        ratios = self._ratios(graph)
+        ratios = ratios_of(graph, self._state, self._plan, self._variables, self._rows())
         edges = without_linear_tests(with_confidence(named, confidence, graph, columns), ratios)
-        if confidence is None:
-            return edges, ratios
-        curves = curves_of(self._state, self._variables)
-        return edges, with_differences(ratios, edges, curves, columns, self._plan, self._rows())
+        if confidence is not None:
+            ratios = with_differences(ratios, edges, curves, columns, self._plan, self._rows())
+        return _Told(edges, ratios, categories, curves)
 
-    def _families(self, edges: Sequence[Mapping[str, Any]], regressions: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """What variables are given their parents, where this result tells it better than by straight lines."""
-        curves = curves_of(self._state, self._variables)
-        bent = [{one["source"], one["target"]} for one in (curves["effects"] if curves else ())]
-        categories = categories_of(self._state, self._plan, self._variables) or {}
-        ratios = [one for one in regressions if one["kind"] != "mean difference" and one["estimates"]]
-        return {
-            **{one["child"]: "regression" for one in ratios},
-            **{edge["target"]: "curved" for edge in edges if {edge["source"], edge["target"]} in bent},
-            **{name: "table" for name, one in categories.items() if one["parents"]},
-        }
-
-    def _ratios(self, graph: ConsensusGraph | None) -> list[dict[str, Any]]:
-        return ratios_of(graph, self._state, self._plan, self._variables, self._rows())
-
-    def _influence(self, graph: ConsensusGraph | None) -> dict[str, Any]:
+    def _influence(self, regressions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         state, names = self._used
         confidence = None if state is None else state.confidence
-        odd = odd_site(confidence, self._plan.columns(names), self._ratios(graph))
+        odd = odd_site(confidence, self._plan.columns(names), regressions)
         return {**table(self._rounds, self._n_samples, summed=self._plan.secure_aggregation), "odd": odd}
 
     def _part_of(self, site: str) -> dict[str, Any]:
@@ -482,13 +485,13 @@ class RunRecorder:
     def _few_rows(self) -> list[Note]:
         return warnings.of_few_rows(rows, len(self._variables)) if (rows := self._rows()) else []
 
-    def _warnings(self, edges: Sequence[Mapping[str, Any]], graph: ConsensusGraph | None) -> list[Note]:
+    def _warnings(
+        self, edges: Sequence[Mapping[str, Any]], influence: Mapping[str, Any], graph: ConsensusGraph | None
+    ) -> list[Note]:
         """What a person should know before believing these edges and their directions."""
         plan, rows, d = self._plan, list(self._n_samples.values()), len(self._variables)
         scales = () if self._state is None else self._state.scales
-        found = (
-            self._ended_searches() + self._few_rows() + outliers(self._influence(graph)) + many_rows(self._n_samples)
-        )
+        found = self._ended_searches() + self._few_rows() + outliers(influence) + many_rows(self._n_samples)
         found += [note("no_guarantee", reason=reason) for reason in self._no_guarantee() if plan.privacy]
         found += [note("ejected", site=one.site, round=one.after_round) for one in self._ejected]
         gone = {one.site for one in self._ejected}

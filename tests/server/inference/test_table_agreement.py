@@ -37,6 +37,13 @@ def test_without_records_enough_nothing_is_told() -> None:
     assert agreement_of([one, one[::-1]]).degrees == 0
 
 
+@pytest.mark.parametrize(("expected", "degrees"), [(2.0, 0), (3.0, 1)])
+def test_fewer_records_than_three_are_expected_in_no_cell(expected: float, degrees: int) -> None:
+    told = np.array([[40.0, expected]])
+
+    assert agreement_of([told, told]).degrees == degrees
+
+
 def test_rare_levels_are_merged_and_then_sites_with_few_records_left_out() -> None:
     """Of (70, 2, 3), (60, 2, 3) and (4, 0, 0) the last two levels become one, and the third site is left out."""
     n = np.array([[70.0, 2.0, 3.0], [60.0, 2.0, 3.0], [4.0, 0.0, 0.0]])

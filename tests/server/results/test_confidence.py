@@ -256,6 +256,26 @@ def test_ratios_of_two_children_differ_between_sites_only_below_half_the_level(p
     assert [[one.numbers["child"] for one in note.numbers["children"]] for note in told] == named
 
 
+def test_where_tables_decide_ratios_are_not_said_to_be_tested_in_part_and_children_with_few_records_are_named() -> None:
+    dictionary: dict[str, Any] = {name: {"kind": "binary", "levels": ["0", "1"]} for name in "abc"}
+    plan = Plan.load("standard").with_settings(dictionary=dictionary)
+    estimates = [{"interval": [0.5, 2.0]}] * 4
+    ratio = {"child": "a", "agreement": {"p": 0.5, "degrees": 1.0}, "sites": ["x", "y"], "estimates": estimates}
+    tables = {
+        "a": {"parents": ["b"], "agreement": {"p": 0.5}},
+        "b": {"parents": [], "agreement": None},
+        "c": {"parents": ["b"], "agreement": None},
+    }
+
+    def told(categories: Any = None) -> dict[str, list[Any]]:
+        return assumption_checks(plan, COLUMNS, [], CONFIDENCE, EQUAL, regressions=[ratio], categories=categories)
+
+    (tested,) = (one for one in told(tables)["tested"] if one.code == "tests_tables")
+    assert tested.numbers["few"] == ["c"]
+    in_part = ["ratios_tested_in_part" in [one.code for one in of["not_tested"]] for of in (told(tables), told())]
+    assert in_part == [False, True]
+
+
 def test_correlated_residuals_are_told_with_how_many_there_are() -> None:
     one = replace(CONFIDENCE, unexplained=np.array([[0, 2]]), unexplained_correlation=np.array([-0.2]), n_unexplained=3)
     (sentence,) = contradicted(CPDAG, one)

@@ -67,9 +67,10 @@ def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path)
         "covariance": [[0.5, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0.5, 0], [0, 0, 0, 2.0]],
         "below": [{"target": "c", "change": [7.0, 0.0, 4.0, 10.0], "residual_variance": 2.0}],
     }  # fmt: skip
+    other = {**total, "adjusted_for": ["b"], "below": [{**total["below"][0], "change": [0.0, 0.0, 1.0, 1.0]}]}
     run = written(
         tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
-        curves={"rows": 100, "variables": ["a"], "effects": [], "total": [total]},
+        curves={"rows": 100, "variables": ["a"], "effects": [], "total": [other, total]},
     )  # fmt: skip
     report = asked(capsys, run, "a", "c", "--change", 1, 3)
     assert (report["change"], report["verdict"]) == ([1.0, 3.0], "identified")

@@ -1,11 +1,15 @@
 """Which numbers bend, from moments of hinges."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.row_groups import BEFORE, PRESENT
 from fedbnsl.rounds.hinges import KNOTS, with_hinges
 from fedbnsl_client.losses.hinges import fewest_beyond, hinge_moments
+from fedbnsl_server.inference import curves
 from fedbnsl_server.inference.curves import Points, effects_of, moved_along, totals_of
 from fedbnsl_server.search.hinges import HingeMoments
 
@@ -165,6 +169,22 @@ def test_a_line_into_a_curve_has_a_curved_total_effect_by_each_set_of_parents():
     found = totals_of(moments, open_, bends, 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS)))
     told = [(one.source, one.adjusted_for, [each.target for each in one.below]) for one in found]
     assert sorted(told) == [("a", (), ["c"]), ("b", (), ["a", "c"]), ("b", ("a",), ["c"])]
+
+
+def test_of_the_row_before_and_of_too_many_sets_of_parents_no_total_effect_is_told(monkeypatch):
+    _, moments = of_rows(table(np.square, "normal"))
+    open_ = CHAIN | np.array([[0, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)  # a - b -> c
+
+    def sources(of, marks):
+        return {
+            one.source for one in totals_of(of, marks, ~NONE, 8000.0, np.ones(3), Points.of_hinges(np.array(KNOTS)))
+        }
+
+    lagged = replace(moments, columns=replace(moments.columns, slices=(BEFORE, PRESENT, PRESENT)))
+    assert (sources(moments, CHAIN), sources(lagged, CHAIN)) == ({"a", "b"}, {"b"})
+    for most, told in ((2, {"a", "b"}), (1, set())):
+        monkeypatch.setattr(curves, "_MOST_PARENT_SETS", most)
+        assert sources(moments, open_) == told
 
 
 def test_an_open_edge_is_told_from_the_end_that_bends():

@@ -85,23 +85,21 @@ class Redrawn:
     def _probabilities(self) -> list[tuple[Index, Matrix]]:
         """The levels of each variable, and their probabilities for each combination of its parents' levels.
 
-        Levels are in an order that the counts give, so that draws do not depend on theirs.
+        Levels are in an order that the counts give, so that draws do not depend on theirs: by their records, then by
+        those together with other variables of a family, whose levels are in order if they were before.
         """
         found: list[tuple[Index, Matrix]] = []
         for x in range(len(self.dag)):
-            beside = [self._pair(x, v) for v in np.flatnonzero(self.dag[x] | self.dag[:, x]).tolist()]
+            joined = np.flatnonzero(self.dag[x] | self.dag[:, x]).tolist()
+            pairs = {v: counts_given(self.source, v, (x,)) for v in joined}
+            beside = [np.sort(pair, axis=1) for pair in pairs.values()]
+            beside += [pair[:, found[v][0]] for v, pair in pairs.items() if v < x]
             records, probabilities = conditional(self.source, x, parents_of(self.dag, x))
             totals = np.rint(records @ probabilities).tolist()
-            keys = [(total, *(np.sort(pair[k]).tolist() for pair in beside)) for k, total in enumerate(totals)]
+            keys = [(total, *(table[k].tolist() for table in beside)) for k, total in enumerate(totals)]
             levels = np.array(sorted(range(len(keys)), key=lambda k: keys[k]), dtype=np.int64)
             found.append((levels, probabilities[:, levels]))
         return found
-
-    def _pair(self, x: int, v: int) -> Matrix:
-        """(levels of x, levels of v) the table of two variables of a family; no row where it is not known."""
-        table = self.source.table((min(x, v), max(x, v)))
-        found = np.empty((int(self.levels[x]), 0)) if table is None else table
-        return found.T if table is not None and v < x else found
 
 
 def counts_given(source: TableSource, x: int, parents: VariableSet) -> Matrix:

@@ -11,7 +11,7 @@ from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.search.counts.climb import Moves
-from fedbnsl_server.search.counts.redrawn import Records
+from fedbnsl_server.search.counts.redrawn import Records, Redrawn
 from fedbnsl_server.search.counts.score import Gains
 from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
 
@@ -117,6 +117,25 @@ def test_orders_of_columns_and_levels_do_not_change_the_class(seed: int) -> None
     other = np.array([rng.permutation(levels[v])[codes[v]] for v in order])
     one, two = best(search_of(codes, levels)), best(search_of(other, [levels[v] for v in order]))
     assert (cpdag(one)[np.ix_(order, order)] == cpdag(two)).all()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_draws_do_not_depend_on_the_order_of_levels(tied: bool) -> None:
+    """Tied: to exchange the levels of both variables changes no count."""
+    levels = [2, 2] if tied else [3, 4]
+    codes = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [30, 10, 10, 30], axis=1) if tied else drawn(5, 400, levels)
+    dag, free = np.array([[False, True], [False, False]]), ~np.eye(2, dtype=bool)
+
+    def draw(codes: list[np.ndarray]) -> np.ndarray:
+        redrawn = Redrawn(Records(codes, np.array(levels)), np.array(levels), dag, free, dag & ~free)
+        return redrawn.records(np.random.default_rng(0)).table((0, 1))
+
+    expected = draw(list(codes))
+    assert expected.min() != expected.max()
+    for orders in itertools.product(*(itertools.permutations(range(k)) for k in levels)):
+        found = draw([np.array(order)[own] for order, own in zip(orders, codes, strict=True)])[np.ix_(*orders)]
+        exchanged = tied and (found == expected[::-1, ::-1]).all()
+        assert exchanged or (found == expected).all(), orders
 
 
 def test_knowledge_is_kept() -> None:

@@ -78,7 +78,7 @@ def test_after_all_moves_each_score_is_that_of_its_family() -> None:
         assert all(state.place[k] < state.place[j] for k in Z)
 
 
-def of_columns(seed: int) -> tuple[np.ndarray, list[np.ndarray], Problem]:
+def of_columns(seed: int, most: int) -> tuple[np.ndarray, list[np.ndarray], Problem]:
     """Moments of variables of one to four columns."""
     rng = np.random.default_rng(seed)
     sizes = np.array([1, 3, 1, 2, 4, 2, 1])
@@ -98,7 +98,7 @@ def of_columns(seed: int) -> tuple[np.ndarray, list[np.ndarray], Problem]:
         required=np.zeros_like(apart),
         score=Score.bic(PENALTY),
         least=1e-6 * PENALTY,
-        most=12,
+        most=most,
     )
     return R, members, found
 
@@ -110,9 +110,10 @@ def left_of(R: np.ndarray, child: np.ndarray, given: list[np.ndarray]) -> float:
     return float(np.linalg.slogdet(left)[1])
 
 
+@pytest.mark.parametrize("most", [4, 12])
 @pytest.mark.parametrize("seed", range(6))
-def test_between_blocks_of_columns_no_gain_is_missed_and_none_is_only_apparent(seed: int) -> None:
-    R, members, P = of_columns(seed)
+def test_between_blocks_of_columns_no_gain_is_missed_and_none_is_only_apparent(seed: int, most: int) -> None:
+    R, members, P = of_columns(seed, most)
     V = len(members)
     order = np.random.default_rng(seed).permutation(V)
     state = State.of(order, len(P.source))
@@ -122,10 +123,11 @@ def test_between_blocks_of_columns_no_gain_is_missed_and_none_is_only_apparent(s
         parents: list[int] = state.parents[first : first + state.n_parents[j]].tolist()
         given, child = [members[i] for i in parents], members[j]
         columns, before = sum(map(len, given)), left_of(R, child, given)
+        assert columns <= most
         assert math.isclose(state.scores[j], 0.5 * before + PENALTY * columns * len(child), abs_tol=1e-9)
         for e in range(first, P.start[j + 1]):
             i = int(P.source[e])
-            if i in parents or columns + len(members[i]) > P.most:
+            if i in parents or columns + len(members[i]) > most:
                 assert not state.gains[e]
                 continue
             after = left_of(R, child, [*given, members[i]])

@@ -73,8 +73,17 @@ class Network:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before believing it."""
-        return list(self.result["warnings"])
+        """What to know before believing it; first what the summary has in red, such as what contradicts it."""
+        from fedbnsl_workbench.report.summary import at_the_head
+
+        told = at_the_head(self.result)
+        return [*self._in_red, *(text for text in self.result["warnings"] if text not in told)]
+
+    @property
+    def _in_red(self) -> list[str]:
+        from fedbnsl_workbench.report.summary import in_red
+
+        return in_red(self.result)
 
     def graph(self) -> "nx.DiGraph[str]":
         """With all that is said of an edge as its attributes; one without a direction is there both ways."""
@@ -119,7 +128,8 @@ class Network:
         return write_report(self.folder, out=None if out is None else Path(out).expanduser())
 
     def __repr__(self) -> str:
-        return f"Network({str(self.folder)!r}: {counted(len(self.edges), 'edge')})"
+        red = f"; be careful: {counted(len(self._in_red), 'finding')}, see .warnings" if self._in_red else ""
+        return f"Network({str(self.folder)!r}: {counted(len(self.edges), 'edge')}{red})"
 
     def __str__(self) -> str:
         from fedbnsl_workbench.report.summary import print_summary
@@ -132,8 +142,10 @@ class Network:
         from fedbnsl_workbench.report.learned import drawing
         from fedbnsl_workbench.report.run_files import read_run
 
-        warned = "".join(f"<li>{html.escape(text)}</li>" for text in self.warnings)
-        return drawing(read_run(self.folder)) + (f"<ul>{warned}</ul>" if warned else "")
+        n_red, escaped = len(self._in_red), list(map(html.escape, self.warnings))
+        red = "".join(f'<p style="color: #b00020; font-weight: bold">{text}</p>' for text in escaped[:n_red])
+        warned = "".join(f"<li>{text}</li>" for text in escaped[n_red:])
+        return red + drawing(read_run(self.folder)) + (f"<ul>{warned}</ul>" if warned else "")
 
 
 def simulate(

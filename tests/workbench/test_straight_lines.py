@@ -87,6 +87,8 @@ def test_page_and_result_say_how_a_variable_was_taken_and_draw_a_u_as_wide_as_it
         r'<g class="edge[^>]*data-source="(.)" data-target="(.)".*?stroke-width="([\d.]+)"', html, re.DOTALL
     )
     widths = {frozenset((NAMES[int(one)], NAMES[int(other)])): float(width) for one, other, width in drawn}
+    assert '<g class="edge curved" data-source="0" data-target="1"' in html, "of a U a sign would be false"
+    assert html.count("curved effect: see the plots") == 1
     assert widths[frozenset("ab")] == WIDEST, "2 of 3 parts of the variance of b come from a"
     share = weights[frozenset("bc")] / np.sqrt(2 / 3)
     assert widths[frozenset("bc")] == pytest.approx(THINNEST + (WIDEST - THINNEST) * share, abs=0.1)

@@ -122,7 +122,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     privacy_ : dict or None
         What a private plan would have spent, and under ``no_guarantee_because`` why nothing is guaranteed.
     residual_variance_ : ndarray of shape (d,) or None
-        Of each column given the parents of its variable, over all sites; None without a refit or search. With privacy
+        Of each column given the parents of its variable, over all sites; None without a refit or search. Where effects
+        bend, of straight lines: ``result_["fit"]`` has what the curves leave. With privacy
         they come from noisy moments; None without `moments_rounds`, or if the noise hides the variances; NaN for a
         variable that it hides.
     warnings_ : list of str

@@ -37,6 +37,7 @@ class Style:
 STYLES: Mapping[str, Style] = {
     "positive": Style("#0072b2", "", "positive weight"),
     "negative": Style("#c04a00", "7 4", "negative weight"),
+    "curved": Style("#5b4a86", "12 3 3 3", "curved effect: see the plots"),
     "correct": Style("#00734f", "", "correct"),
     "reversed": Style("#c04a00", "10 4", "reversed: the truth has the other direction"),
     "extra": Style("#8e2f7c", "2 4", "extra: not in the truth"),

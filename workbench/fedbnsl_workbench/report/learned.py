@@ -260,6 +260,7 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
     counts = Counter(row.verdict for row in rows)
     kinds = ["positive", "negative"] if run.truth is None else ["correct", "reversed", "extra", "missing"]
     kinds += [kind for kind in ("open", "unscored") if kind in counts]
+    kinds += ["curved"] * any(_kind(row) == "curved" for row in rows)
     found = [
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
@@ -286,7 +287,9 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
 
 def _kind(row: EdgeRow) -> str:
     """How an edge is drawn, one of STYLES."""
-    return row.verdict or ("negative" if (row.weight or 0.0) < 0 else "positive")
+    if row.verdict or row.along_curve is not None:
+        return row.verdict or "curved"
+    return "negative" if (row.weight or 0.0) < 0 else "positive"
 
 
 def isolated(run: ReportedRun) -> list[str]:

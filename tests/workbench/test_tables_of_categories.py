@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from command_line import run_command
 from fedbnsl.errors import PlanError, RemoteProtocolError
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.dictionary import Dictionary
@@ -19,6 +20,8 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.results.categories import FEW_RECORDS, categories_of
+from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.sites.mailbox import Traffic, UpdateCheck
 from fedbnsl_server.store import checkpoint
@@ -118,6 +121,69 @@ def test_the_result_has_the_shares_of_levels_given_the_parents(tmp_path: Path) -
     with console.capture() as shown:
         print_summary(result, tmp_path / "run", console, seconds=1.0)
     assert "records of each combination of levels were" in " ".join(shown.get().split())
+
+
+def set_to(n: int, column: int, level: int) -> np.ndarray:
+    """(n, 5) codes as of `table`, where a, b or c is set."""
+    rng = np.random.default_rng(99)
+    a, b = (rng.random(n) < 0.3).astype(int), rng.integers(0, 3, n)
+    a, b = np.full(n, level) if column == 0 else a, np.full(n, level) if column == 1 else b
+    c = np.where(rng.random(n) < 0.8, (a + b) % 2 + 2 * (rng.random(n) < 0.5), rng.integers(0, 4, n))
+    c = np.full(n, level) if column == 2 else c
+    d = np.where(rng.random(n) < 0.85, c >= 2, rng.integers(0, 2, n))
+    return np.column_stack([a, b, c, d])
+
+
+def test_effects_are_those_of_setting_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([table(1500, seed) for seed in range(3)], tmp_path / "run", knowledge={"required": [["c", "d"]]})
+    network = read_network(tmp_path / "run")
+    for source, target in (("a", "c"), ("b", "c"), ("c", "d"), ("a", "d")):
+        report = effect_of(network, [source], target)
+        assert report["verdict"] == "identified"
+        told = {(one["set"], one["level"]): one for one in report["probabilities"]}
+        assert len(told) == LEVELS[source] * LEVELS[target]
+        for level in range(LEVELS[source]):
+            drawn = set_to(100_000, NAMES.index(source), level)[:, NAMES.index(target)]
+            for k in range(LEVELS[target]):
+                one = told[f"{source}{level}", f"{target}{k}"]
+                low, high = one["interval"]
+                assert low < one["probability"] < high
+                assert abs(one["probability"] - np.mean(drawn == k)) < 1.6 * (high - low) / 2.0
+        for row in report["effects"]:
+            (value,) = row["values"]
+            one, other = (
+                row[end].partition("=")[2] or f"{name}1" for end, name in (("source", source), ("target", target))
+            )
+            difference = told[one, other]["probability"] - told[f"{source}0", other]["probability"]
+            assert value["effect"] == pytest.approx(difference)
+            assert value["interval"][0] < value["effect"] < value["interval"][1]
+        assert any(text.startswith("by the tables of levels") for text in report["in_words"])
+    outcome = run_command(capsys, "effect", tmp_path / "run", "--from", "c", "--to", "d")
+    assert "probability of d, c set" in outcome.out
+    together = effect_of(network, ["a", "b"], "c")
+    assert together["probabilities"] is None
+    assert any("straight lines between levels" in text for text in together["in_words"])
+    assert "tells them by the tables" in write_report(tmp_path / "run").read_text(encoding="utf-8")
+
+
+def test_an_effect_that_rests_on_combinations_without_records_is_not_known(tmp_path: Path) -> None:
+    """y follows from x and z; x is never 1 where z is 2."""
+    tables: list[np.ndarray] = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        z = rng.integers(0, 3, 2000)
+        x = np.where(z == 2, 0, rng.random(2000) < 0.3 + 0.4 * z).astype(int)
+        y = rng.random(2000) < 0.2 + 0.3 * x + 0.2 * z
+        tables.append(np.column_stack([z, x, y]).astype(float))
+    knowledge = {"tiers": [["z"], ["x"], ["y"]]}
+    run(tables, tmp_path / "run", levels={"z": 3, "x": 2, "y": 2}, knowledge=knowledge)
+    report = effect_of(read_network(tmp_path / "run"), ["x"], "y")
+    (row,) = report["effects"]
+    assert (row["verdict"], row["values"]) == ("not known", [])
+    assert any("combinations of levels that no record has" in text for text in report["in_words"])
+    told = {(one["set"], one["level"]): one["probability"] for one in report["probabilities"]}
+    assert told["x1", "y1"] is None
+    assert told["x0", "y1"] == pytest.approx(0.2 + 0.2, abs=0.02)
 
 
 def test_where_values_are_missing_the_graph_of_the_moments_stays_and_the_result_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import click
 
 from fedbnsl_server.results.numbers import between, signed
 
+_MOST_ROWS = 60  # of probabilities
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -38,6 +40,9 @@ def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float
     identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
     with is not identified. The 95 % intervals are those of the coefficients given the graph; noise
     of a private run is part of them.
+
+    Between categories that were counted it is the change of a level's probability, by the tables; how likely each
+    level of the target is, where the source is set to each of its own, stands below.
 
     All of this holds if no common cause of two variables is missing from the tables.
     """
@@ -91,8 +96,33 @@ def _show(report: dict[str, Any], console: Any) -> None:
             )
     if table.row_count:
         console.print(keep_words(table, console.width, fewest=len(ends) + 1))
+    if report["probabilities"]:
+        console.print(keep_words(_probabilities(report), console.width, fewest=2))
     for sentence in report["in_words"]:
         console.print(Text(sentence), soft_wrap=True)
+
+
+def _probabilities(report: dict[str, Any]) -> Any:
+    """How likely the target's levels are, where the source is set to each of its levels."""
+    from rich.table import Table
+    from rich.text import Text
+
+    (source,), target = report["from"], report["to"]
+    table = Table(title=Text(f"probability of {target}, {source} set", style="table.title"), title_justify="left")
+    for name in (source, target):
+        table.add_column(name, overflow="fold")
+    for number in ("probability", "95 %"):
+        table.add_column(number, justify="right", overflow="fold")
+    table.add_column("adjusted for", overflow="fold")
+    for one in report["probabilities"][:_MOST_ROWS]:
+        p = "not known" if one["probability"] is None else f"{one['probability']:.3f}"
+        ends = "" if one["interval"] is None else "{:.3f} to {:.3f}".format(*one["interval"])
+        table.add_row(
+            *map(Text, (one["set"], one["level"], p, ends, _sets_in_words(one["adjusted_for"], report["from"])))
+        )
+    if len(report["probabilities"]) > _MOST_ROWS:
+        table.add_row(f"... {len(report['probabilities']) - _MOST_ROWS} more", "in --json", "", "", "")
+    return table
 
 
 def _no_path(sets: list[list[list[str]]], target: str) -> str:

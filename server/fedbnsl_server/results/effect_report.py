@@ -19,6 +19,7 @@ from fedbnsl.graphs.class_members import descendants
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
+from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect, effects_by_tables
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
@@ -147,7 +148,29 @@ class _Question:
             "other_ways": self._other_ways,
             "in_words": in_words(list(self._notes(rows))),
             "effects": rows,
+            "probabilities": list(self._probabilities()) or None,
         }
+
+    def _probabilities(self) -> Iterator[dict[str, Any]]:
+        """Of the target's levels, by the level that is set; none without a path where other graphs may have one."""
+        levels = self.network.table_levels
+        for one in () if self._untold else self._by_tables:
+            if self._is_open and not one.effect.value.any():
+                continue
+            for a, level in enumerate(levels[self._names[self.sources[0]]]):
+                for b, of_target in enumerate(levels[self._names[self.target]]):
+                    p, (low, high) = float(one.probabilities[a, b]), one.intervals[:, a, b].tolist()
+                    yield {
+                        "set": level,
+                        "level": of_target,
+                        "probability": None if math.isnan(p) else p,
+                        "interval": None if self._tied or not low < high else [low, high],
+                        "left_out": float(one.left_out[a]),
+                        "adjusted_for": self._named(one.effect),
+                    }
+
+    def _named(self, one: Effect) -> list[list[list[str]]]:
+        return [[[self._names[k] for k in of_source] for of_source in parents] for parents in one.adjusted_for]
 
     @property
     def _names(self) -> Sequence[str]:
@@ -206,8 +229,15 @@ class _Question:
         return total_effects(covariance, network.marks, self.sources, self.target, network.columns, network.precision)
 
     @cached_property
+    def _by_tables(self) -> list[TableEffect]:
+        """Empty: the network has no tables, or several sources are set together."""
+        (source, *more), network = self.sources, self.network
+        known = {self._names[source], self._names[self.target]} <= set(network.tables)
+        return effects_by_tables(network, source, self.target) if known and not more else []
+
+    @cached_property
     def _of_network(self) -> list[Effect]:
-        return self._found(self.network.covariance)
+        return [one.effect for one in self._by_tables] or self._found(self.network.covariance)
 
     @cached_property
     def _effects(self) -> list[Effect]:
@@ -296,10 +326,10 @@ class _Question:
 
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
         """The values of one column of a source and one of the target."""
-        (i, j), columns, variables = of, self.network.columns, self._names
+        (i, j), columns = of, self.network.columns
         scale = float((self.network.spread[i] if self.change is None else 1.0) / self.network.spread[j])
         values = list[dict[str, Any]]()
-        is_told = not np.isnan(self._effects[0].value[entry])
+        is_told = not any(np.isnan(one.value[entry]) for one in self._effects)
         for one in self._effects if is_told else ():
             value, error, low_high = self._numbers(one, entry, of)
             values.append(
@@ -309,14 +339,12 @@ class _Question:
                     "interval": low_high,
                     "standardised": value * scale,
                     "standardised_interval": None if low_high is None else [end * scale for end in low_high],
-                    "adjusted_for": [
-                        [[variables[k] for k in of_source] for of_source in parents] for parents in one.adjusted_for
-                    ],
+                    "adjusted_for": self._named(one),
                 }
             )
         has_path = any(one["effect"] for one in values)
         if not is_told:
-            verdict = "not known" if self._untold else "withheld"
+            verdict = "not known" if self._untold or self._by_tables else "withheld"
         elif self._is_open:
             verdict = "not identified"
             if not has_path:
@@ -381,6 +409,11 @@ class _Question:
         references = {name: network.references[name] for name in sources if name in network.references}
         if levels or references:
             yield note("levels_as_numbers", levels=levels_in_words(levels, references))
+        if self._by_tables and not all(absent):
+            left_out = max(float(one.left_out[one.left_out <= LEFT_OUT].max(initial=0.0)) for one in self._by_tables)
+            yield note("effect_by_tables", draws=DRAWS, left_out=left_out if left_out > LEFT_OUT / 100 else 0.0)
+        elif network.tables and not all(absent):
+            yield note("effect_together_by_lines")
         if not network.draws:
             yield note("no_draws")
         if self._tied:
@@ -436,6 +469,8 @@ class _Question:
         """How far the best class tells the effect of one column; of an open one, what the class says nevertheless."""
         values, verdict = [one["effect"] for one in row["values"]], row["verdict"]
         ends = {"source": source, "target": goal}
+        if verdict == "not known":
+            return note("effect_not_known", why=note("effect_without_records", share=LEFT_OUT))
         if self._is_open and verdict == "not identified":
             return note("effect_open_values", n=len(values)) if values else note("effect_open_no_path", **ends)
         if verdict == "not identified":

@@ -19,6 +19,7 @@ from fedbnsl.plan.row_groups import BEFORE
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
+from fedbnsl_server.inference.interventions import Family
 from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
@@ -77,6 +78,10 @@ class LearnedNetwork:
         default_factory=dict[tuple[str, str], Mapping[frozenset[str], Curve]]
     )
 
+    # By variable, where counts have found the graph: tables given the parents in one DAG of the class, and levels.
+    tables: Mapping[str, Family] = field(default_factory=dict[str, Family])
+    table_levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+
     def function(self, sources: Sequence[int], target: int) -> tuple[str, ...]:
         """The set of variables that are functions of each other with the target and a source in it; empty: none."""
         names = self.columns.variables
@@ -101,8 +106,8 @@ class LearnedNetwork:
         ]
 
     def moved(self, sources: Sequence[int]) -> Mask:
-        """(V,) see `moved_by_turning`; of several sources, which are set together, all effects count as moved."""
-        if len(sources) > 1:
+        """(V,) see `moved_by_turning`; of several sources, which are set together, and by tables all count as moved."""
+        if len(sources) > 1 or self.tables:
             return np.ones(len(self.marks), dtype=bool)
         return moved_by_turning(self.covariance, self.marks, self.undecided, sources[0], self.columns)
 
@@ -182,7 +187,26 @@ def read_network(run: Path) -> LearnedNetwork:
         not_described=tuple((one, other) for one, other in verdict["not_described"]),
         bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
         curves=_curves(result),
+        tables=_tables(result),
+        table_levels={name: one["levels"] for name, one in _categories(result).items()},
     )
+
+
+def _categories(result: Mapping[str, Any]) -> dict[str, Any]:
+    return result["categories"] or {}
+
+
+def _tables(result: Mapping[str, Any]) -> dict[str, Family]:
+    told = _categories(result)
+    found: dict[str, Family] = {}
+    for name, one in told.items():
+        of_parents = [told[parent]["levels"] for parent in one["parents"]]
+        counts = np.zeros((*map(len, of_parents), len(one["levels"])))
+        for row in one["rows"]:
+            at = tuple(levels.index(level) for levels, level in zip(of_parents, row["given"], strict=True))
+            counts[at] = row["records"] * np.array(row["probabilities"])
+        found[name] = Family(tuple(one["parents"]), counts)
+    return found
 
 
 def _unseen(result: Mapping[str, Any]) -> Mask | None:

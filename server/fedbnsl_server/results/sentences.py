@@ -370,6 +370,13 @@ _EFFECTS: Mapping[str, str] = {
     "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
     "for add up{interval:?; the interval takes the scatter about the curve for even|}",
     "effect_beyond_knots": "be careful: beyond {low:.4g} to {high:.4g}, the curve is its last piece drawn on",
+    "effect_by_tables": "by the tables of levels: changes of a level's probability{left_out:?; combinations of levels "
+    "that no record has, {left_out:.2%} of all at most, are left out}. Intervals are those of {draws} draws of these "
+    "tables, given the graph",
+    "effect_together_by_lines": "by straight lines between levels: tables are not used for variables that are set "
+    "together",
+    "effect_without_records": "more than {share:percent} of what would happen rests on combinations of levels that no "
+    "record has",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "

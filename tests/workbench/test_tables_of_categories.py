@@ -160,6 +160,13 @@ def test_effects_are_those_of_setting_levels(tmp_path: Path, capsys: pytest.Capt
         assert any(text.startswith("by the tables of levels") for text in report["in_words"])
     outcome = run_command(capsys, "effect", tmp_path / "run", "--from", "c", "--to", "d")
     assert "probability of d, c set" in outcome.out
+    back = effect_of(network, ["d"], "a")
+    assert back["verdict"] == "no path"
+    assert {one["interval"] for one in back["probabilities"]} == {None}
+    share = np.mean(np.concatenate([table(1500, seed)[:, 0] for seed in range(3)]))
+    assert [one["probability"] for one in back["probabilities"] if one["level"] == "a1"] == pytest.approx(
+        [share] * 2, abs=1e-5
+    )
     together = effect_of(network, ["a", "b"], "c")
     assert together["probabilities"] is None
     assert any("straight lines between levels" in text for text in together["in_words"])

@@ -32,7 +32,7 @@ class TableEffect:
 
     effect: Effect  # risk differences; NaN for levels of which too little is known
     probabilities: Matrix  # (r, k) of each level of the target, by the level that is set; NaN likewise
-    intervals: Matrix  # (2, r, k) their 95 % intervals
+    intervals: Matrix  # (2, r, k) their 95 % intervals; NaN also without a path
     left_out: Matrix  # (r,) probability of combinations of levels that no record has
 
 
@@ -99,9 +99,9 @@ def _effect(
         return np.asarray((p[..., of_source, :] - p[..., [reference], :])[..., of_target])
 
     value, error = differences(known(told)), differences(several).std(axis=0, ddof=1)
-    if not reaches:
-        value, error = np.zeros_like(value), np.zeros_like(error)
     intervals = np.quantile(several, (0.025, 0.975), axis=0)
+    if not reaches:  # nothing is estimated
+        value, error, intervals = np.zeros_like(value), np.zeros_like(error), np.full_like(intervals, np.nan)
     return TableEffect(Effect(value, error, (((*parents,),),)), known(told), intervals, left_out)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.inference.site_agreement import Agreement, site_agreement
+from fedbnsl_server.search.dependent_rows import DependentRows
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
@@ -238,11 +239,17 @@ EMPTY = np.zeros((4, 4), dtype=bool)
 
 
 def of_moments(
-    S: list[np.ndarray], rows: int, dag: np.ndarray = EMPTY, *, columns: Columns = COLUMNS, levels: bool = False
+    S: list[np.ndarray],
+    rows: int,
+    dag: np.ndarray = EMPTY,
+    *,
+    columns: Columns = COLUMNS,
+    levels: bool = False,
+    dependent: DependentRows | None = None,
 ) -> Agreement:
     """Sites of equal rows with these moments; all columns with levels or none."""
     pooled = np.mean(S, axis=0)
-    sites = [SiteMoments(one, Accuracy(rows)) for one in S]
+    sites = [SiteMoments(one, Accuracy(rows, dependent=dependent)) for one in S]
     return site_agreement(
         fitted(dag, pooled, columns),
         pooled,
@@ -250,6 +257,17 @@ def of_moments(
         columns,
         pooled.diagonal() if levels else np.full(len(pooled), np.nan),
     )
+
+
+def test_errors_of_edges_and_of_other_pairs_grow_where_rows_depend_on_each_other() -> None:
+    """By the root of 1 + k times the product of both ICCs, as columns are independent."""
+    dag, icc = EMPTY.copy(), np.array([0.5, 0.9, 0.8, 0.2])
+    dag[0, 1] = True
+    plain = of_moments([np.eye(4)] * 3, 1000, dag)
+    grown = of_moments([np.eye(4)] * 3, 1000, dag, dependent=DependentRows(4.0, np.diag(icc)))
+    i, j = plain.pairs.T
+    assert len(i) == 6
+    assert (grown.errors / plain.errors)[0] == pytest.approx(np.sqrt(1.0 + 4.0 * icc[i] * icc[j]))
 
 
 def test_errors_are_those_of_white_also_under_weights_that_a_search_has_left_since() -> None:

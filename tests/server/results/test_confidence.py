@@ -206,6 +206,14 @@ def test_sets_of_variables_that_are_functions_of_each_other_are_named_whole() ->
     )
 
 
+def test_beside_curves_how_sites_differ_is_that_of_the_lines() -> None:
+    hinges = replace(CONFIDENCE, odd_site="x", odd_in=np.array([[1, 0]]), differ_apart=np.empty((0, 2), dtype=np.int64))
+    lines = replace(CONFIDENCE, odd_site="y", odd_in=np.array([[1, 2]]), differ_apart=np.array([[0, 2]]), draws=0)
+    found = hinges.with_lines_of(lines)
+    assert (found.odd_site, found.odd_in.tolist(), found.differ_apart.tolist()) == ("y", [[1, 2]], [[0, 2]])
+    assert found.draws == CONFIDENCE.draws
+
+
 def test_sites_are_not_said_to_differ_where_rounding_decides_the_coefficients() -> None:
     n = len(CONFIDENCE.edges)
     differ = replace(

@@ -33,10 +33,10 @@ def bench(
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
-    private-moments, unequal-noise, hubs, secure-aggregation, confidence, robust, honest-sites, growth, startup, tables,
-    networks, groups, missing, private-missing, overlapping, robust-tails, curved, regressions, discrete; without one,
-    all of them (about an hour on two cores). The Sachs figures, the end of tables and of missing, a part of networks,
-    secure-aggregation, confidence, private-tables and discrete need FEDBNSL_DATA.
+    private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites, growth,
+    startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, regressions,
+    discrete; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables and of
+    missing, a part of networks, secure-aggregation, confidence, private-tables and discrete need FEDBNSL_DATA.
     """
     from rich.console import Console
 

@@ -13,6 +13,7 @@ from fedbnsl_research.bench.discrete import discrete
 from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
 from fedbnsl_research.bench.hubs import hubs
+from fedbnsl_research.bench.kernels import kernels
 from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_research.bench.load import load
 from fedbnsl_research.bench.missing import missing
@@ -46,6 +47,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "private-moments": private_moments,
     "unequal-noise": unequal_noise,
     "hubs": hubs,
+    "kernels": kernels,
     "secure-aggregation": secure_aggregation,
     "confidence": confidence,
     "robust": robust,

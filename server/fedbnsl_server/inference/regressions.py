@@ -243,7 +243,8 @@ def _known(at: Regression, one: SiteSums) -> Matrix:
 def _own(at: Regression, one: SiteSums) -> tuple[Matrix, Matrix]:
     """(q,) Newton's step to the site's own coefficients, and their standard errors; NaN where it tells too little."""
     known = _known(at, one)
-    covariance, lacks = known @ known.T, 1.0 - np.diag(known @ np.linalg.pinv(known))
+    covariance, directions = known @ known.T, known * at.scales[:, None]  # by no unit of a column
+    lacks = 1.0 - np.diag(directions @ np.linalg.pinv(directions))
     untold = np.where(lacks < _LOADS, 0.0, np.nan)
     errors = np.sqrt(covariance.diagonal() * at.overdispersion)
     return np.asarray(covariance @ one.gradient + untold), np.asarray(errors + untold)

@@ -1,4 +1,4 @@
-"""Sums along edges that the plan forbids are refused, whatever a coordinator asks."""
+"""Sums along edges that the plan forbids, or of other kinds of columns, are refused, whatever a coordinator asks."""
 
 import numpy as np
 import pytest
@@ -48,3 +48,10 @@ def test_a_site_looks_for_curves_along_allowed_edges_alone() -> None:
     begin("curvature", graph(AGE, DOSE))
     with pytest.raises(RemoteProtocolError, match="along the edge 'dose' -> 'age', which the plan does not allow"):
         begin("curvature", graph(DOSE, AGE))
+
+
+def test_a_site_regresses_children_with_levels_or_counts_alone_at_coefficients_of_some_size() -> None:
+    with pytest.raises(RemoteProtocolError, match="a regression of a child without levels or counts"):
+        begin("regressions", Regressions((Family((DOSE,), (AGE,)),), np.zeros(1)))
+    with pytest.raises(RemoteProtocolError, match="round 15"):
+        begin("regressions", Regressions((Family((ILL,), (AGE,)),), np.array([1e300])))

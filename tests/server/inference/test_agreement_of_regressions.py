@@ -79,6 +79,15 @@ def test_a_site_tells_no_coefficient_about_which_it_has_too_little_information()
     assert np.isfinite(found.site_errors).tolist() == [[True, True], [True, False], [False, False]]
 
 
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_a_site_that_knows_the_sum_of_two_coefficients_alone_tells_neither_in_any_unit(unit: float) -> None:
+    scales = np.array([1.0, unit])
+    sum_alone = np.array([[50.0, 49.0], [49.0, 50.0]])  # in units of the scales
+    information = np.stack([sum_alone, np.diag([50.0, 50.0])]) * scales * scales[:, None]
+    found = settled(np.array([[1.0, 1.0], [-1.0, -1.0]]) * scales, information, scales)
+    assert np.isfinite(found.site_errors).tolist() == [[False, False], [True, True]]
+
+
 FAR = np.array([[20.0], [20.0], [25.0], [-65.0]])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import RemoteProtocolError, SetupError
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask, Units
@@ -227,8 +228,9 @@ def test_where_lines_are_straight_nothing_changes(tmp_path: Path) -> None:
     assert with_hinges["fit"] == without["fit"]
 
 
-def test_a_few_gaps_leave_rows_enough(tmp_path: Path) -> None:
-    result = simulate(PLAN, tables(np.square, gaps=0.02), tmp_path / "run")
+@pytest.mark.parametrize("gaps", [0.02, 0.12])
+def test_gaps_leave_rows_enough(gaps: float, tmp_path: Path) -> None:
+    result = simulate(PLAN, tables(np.square, gaps=gaps), tmp_path / "run")
     assert result["curves"]["variables"] == ["a"]
     assert result["curves"]["rows"] == result["gaps"]["complete_rows"]
 
@@ -256,13 +258,14 @@ def test_where_rows_with_gaps_are_unlike_the_others_no_curves_are_looked_for(tmp
     result = simulate(PLAN, data, tmp_path / "run")
 
     assert result["curves"] is None
-    assert any("rows with one differ from the others" in words for words in result["verdict"]["not_tested"])
+    assert any("rows with a missing value differ from the others" in words for words in result["verdict"]["not_tested"])
 
 
 def test_a_curve_that_no_line_shows_contradicts_a_result_of_lines(tmp_path: Path) -> None:
-    result = simulate(PLAN, tables(np.square, gaps=0.2), tmp_path / "run")
+    result = simulate(PLAN, tables(np.square, n=350, gaps=0.2), tmp_path / "run")
     assert result["curves"] is None
-    assert any("a graph with curved effects" in text for text in result["verdict"]["not_tested"])
+    (said,) = (text for text in result["verdict"]["not_tested"] if "a graph with curved effects" in text)
+    assert "too few rows have no missing value" in said
     assert ("a", "b") not in {(one["source"], one["target"]) for one in result["edges"]}, "no line tells it"
     (said,) = (text for text in result["verdict"]["contradicted"] if "straight lines" in text)
     assert "how b depends on a (a curve explains" in said
@@ -373,6 +376,23 @@ def test_a_site_keeps_hinges_of_few_rows_to_itself(rows: int, least_cell: int, s
     assert isinstance(told, hinges_rounds.Answer)
     assert told.n_rows == sent
     assert bool(told.moments.any()) == bool(sent)
+
+
+@pytest.mark.parametrize(("gap", "sent"), [(False, 300), (True, 0)])
+def test_a_site_that_keeps_small_counts_sends_no_hinges_of_some_of_its_rows_beside_levels(gap: bool, sent: int) -> None:
+    """Levels of complete rows, beside those of all rows, tell how many rows with a gap have them."""
+    described = Dictionary.model_validate(
+        {**{name: {} for name in NAMES}, "e": {"kind": "binary", "levels": ["u", "v"]}}
+    )
+    X = np.column_stack([tables(np.square)["x"].X[:300], np.arange(300) % 2])
+    X[0, 2] = np.nan if gap else X[0, 2]
+    plan = PLAN.with_dictionary(described, origin="here")
+    table = Dataset.of_values(described.variables, X, origin="here", dictionary=described, warn=False)
+    units = Units(np.empty(0), np.nanstd(X, axis=0), np.empty(0))
+    asked = RoundTask(14, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)
+    told = Participant("x", table, plan, least_cell=5).handle(asked).content
+    assert isinstance(told, hinges_rounds.Answer)
+    assert told.n_rows == sent
 
 
 @pytest.mark.parametrize(

@@ -193,17 +193,44 @@ def test_an_effect_that_rests_on_combinations_without_records_is_not_known(tmp_p
     assert told["x0", "y1"] == pytest.approx(0.2 + 0.2, abs=0.02)
 
 
-def test_where_values_are_missing_the_graph_of_the_moments_stays_and_the_result_says_so(tmp_path: Path) -> None:
+def with_gaps(share: float) -> list[np.ndarray]:
     tables = [table(1500, seed) for seed in range(3)]
     for k, X in enumerate(tables):
-        X[np.random.default_rng(k).random(X.shape) < 0.08] = np.nan
+        X[np.random.default_rng(k).random(X.shape) < share] = np.nan
+    return tables
+
+
+def test_rows_without_a_gap_are_counted_and_the_result_says_how_many(tmp_path: Path) -> None:
+    tables = with_gaps(0.08)
+    for row, v in enumerate((0, 1, 4)):  # no row of site-2 is complete, and each two variables are in some
+        tables[1][row::3, v] = np.nan
+    result = run(tables, tmp_path / "run", bootstrap=5)
+    assert is_true(result)
+    complete = sum(int((~np.isnan(X)).all(axis=1).sum()) for X in tables)
+    assert all(sum(row["records"] for row in one["rows"]) == complete for one in result["categories"].values())
+    assert f"counted, of the {complete:,} rows without a missing value" in " ".join(result["verdict"]["assumed"])
+    assert result["verdict"]["withheld"] == []
+    (said,) = (text for text in result["warnings"] if "had a missing value in each row" in text)
+    assert said.startswith("site-2 had")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"), [("differ", "differ from the others"), ("few", "too few"), ("columns", "lacks variables")]
+)
+def test_where_rows_without_a_gap_do_not_stand_for_all_the_graph_of_the_moments_stays(
+    trouble: str, reason: str, tmp_path: Path
+) -> None:
+    tables = with_gaps(0.5 if trouble == "few" else 0.02)
+    for X in tables:
+        X[(trouble == "differ") & (X[:, 0] == 1.0) & (np.arange(len(X)) % 3 > 0), 4] = np.nan
+    tables[0][:, 4] = np.nan if trouble == "columns" else tables[0][:, 4]
     by_moments = run(tables, tmp_path / "moments", counts_rounds=0)
     result = run(tables, tmp_path / "gaps")
     for key in ("edges", "fit", "categories", "estimation"):
         assert result[key] == by_moments[key], key
-    assumed = " ".join(result["verdict"]["assumed"])
-    assert "counted only where no value is missing" in assumed
-    assert "nothing about how a category depends on its parents" not in assumed
+    (said,) = (text for text in result["verdict"]["assumed"] if "counted only among rows without a missing" in text)
+    assert reason in said
+    assert "nothing about how a category depends on its parents" not in " ".join(result["verdict"]["assumed"])
     said = [text for text in result["verdict"]["not_testable"] if "linear effects" in text]
     assert said == [text for text in by_moments["verdict"]["not_testable"] if "linear effects" in text]
 

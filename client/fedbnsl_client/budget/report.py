@@ -75,11 +75,12 @@ def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
     )
     return [
         f"rule `least_cell` = {policy.least_cell}: a contingency table with a combination of levels of fewer records, "
-        "and sums of a regression between such variables, are withheld; which ones are is told",
+        "with or without a gap elsewhere, and sums of a regression between such variables, are withheld; which ones "
+        "are is told",
         f"rule `least_cell` = {policy.least_cell}: {pairs}",
         *[
             f"rule `least_cell` = {policy.least_cell}: no moments of hinges are sent where fewer rows are beyond "
-            "a knot, and that they are not is told"
+            "a knot, or beside levels where rows have gaps, and that they are not is told"
         ]
         * plan.searches_curves,
     ]

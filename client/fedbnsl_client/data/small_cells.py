@@ -14,7 +14,7 @@ from fedbnsl.errors import PolicyRefusal
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import RowsElsewhere, sum_over_rows
 
 
@@ -56,9 +56,26 @@ def has_small_cell(
     X: Matrix | RowsElsewhere, columns: Columns, dictionary: Dictionary, variables: Sequence[int], least_cell: int
 ) -> bool:
     """Whether 1 to least_cell - 1 rows have some combination of levels of these variables."""
-    count = partial(_cells, columns=columns, dictionary=dictionary, variables=variables)
-    cells: Counter[tuple[int, ...]] = sum_over_rows(X, count)[0]
-    return any(n < least_cell for n in cells.values())
+    count = partial(_cells, columns=columns, dictionary=dictionary, sets=[variables])
+    return _has_small(sum_over_rows(X, count)[0], least_cell)
+
+
+def small_beside_gaps(
+    X: Matrix | RowsElsewhere,
+    columns: Columns,
+    dictionary: Dictionary,
+    sets: Sequence[Sequence[int]],
+    least_cell: int,
+) -> Mask:
+    """(S,) whether 1 to least_cell - 1 of the rows with a gap have some combination of levels of a set of variables.
+
+    Sums over the rows that have some variables, and counts of those without any gap, tell such numbers together.
+    """
+
+    def count(block: Matrix) -> Matrix:
+        return _cells(block[np.isnan(block).any(axis=1)], columns=columns, dictionary=dictionary, sets=sets)
+
+    return np.array([_has_small(cells, least_cell) for cells in sum_over_rows(X, count)], dtype=bool)
 
 
 def _levels_in(block: Matrix, columns: Columns, dictionary: Dictionary) -> Index:
@@ -81,12 +98,17 @@ def _pair_counts(block: Matrix, *, columns: Columns, dictionary: Dictionary) -> 
     return np.asarray(indicators.T @ indicators)
 
 
-def _cells(block: Matrix, *, columns: Columns, dictionary: Dictionary, variables: Sequence[int]) -> Matrix:
-    levels = _levels_in(block, columns, dictionary)[:, list(variables)]
-    cells, counts = np.unique(levels, axis=0, return_counts=True)
-    rows: list[list[int]] = cells.tolist()
-    found = np.empty(1, dtype=object)  # `Counter`s add up
-    found[0] = Counter({tuple(row): int(n) for row, n in zip(rows, counts, strict=True)})
+def _has_small(cells: Counter[tuple[int, ...]], least_cell: int) -> bool:
+    return any(n < least_cell for n in cells.values())
+
+
+def _cells(block: Matrix, *, columns: Columns, dictionary: Dictionary, sets: Sequence[Sequence[int]]) -> Matrix:
+    levels = _levels_in(block, columns, dictionary)
+    found = np.empty(len(sets), dtype=object)  # `Counter`s add up
+    for k, variables in enumerate(sets):
+        cells, counts = np.unique(levels[:, list(variables)], axis=0, return_counts=True)
+        rows: list[list[int]] = cells.tolist()
+        found[k] = Counter({tuple(row): int(n) for row, n in zip(rows, counts, strict=True)})
     return found
 
 

@@ -10,6 +10,7 @@ from fedbnsl.protocol.messages import RoundTask
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.counts import Answer, Task
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.small_cells import small_beside_gaps
 from fedbnsl_client.losses.contingency import counted
 from fedbnsl_client.rounds.kinds import LocalRounds
 
@@ -32,24 +33,23 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """The cells that have records; none of a table that has one with fewer than the site's `least_cell`.
 
-        Raises RemoteProtocolError if a value is missing: then no table has all records, and none is to be asked for.
+        All tables are of the same records, those without a gap. Beside sums of earlier rounds, over the rows that have
+        a pair of variables, they tell how many rows with a gap have each combination: these, too, must be enough.
         """
         asked, columns = cast(Task, task.content), self.problem.mask.columns
         levels, members = levels_of(columns), columns.members()
 
         def sums(block: Matrix) -> Matrix:
-            gaps = np.isnan(block).any(axis=1)
-            return np.concatenate([[gaps.sum()], counted(block[~gaps], asked.sets, members, levels)])
+            return counted(block[~np.isnan(block).any(axis=1)], asked.sets, members, levels)
 
-        totals = sum_over_rows(self.problem.X, sums) if asked.sets else np.zeros(1)
-        if totals[0]:
-            raise RemoteProtocolError(
-                f"the task of round {task.round} asks for counts of records with gaps: nothing was counted"
-            )
+        totals = sum_over_rows(self.problem.X, sums) if asked.sets else np.empty(0)
         ends = np.cumsum([cells_of(one, levels) for one in asked.sets], dtype=np.int64)
-        tables = np.split(totals[1:].astype(np.int64), ends[:-1]) if asked.sets else []
+        tables = np.split(totals.astype(np.int64), ends[:-1]) if asked.sets else []
         least = self.problem.least_cell
-        told = [table * (not ((table > 0) & (table < least)).any()) for table in tables]
+        small = np.array([((table > 0) & (table < least)).any() for table in tables], dtype=bool)
+        if least > 1 and asked.sets:
+            small |= small_beside_gaps(self.problem.X, columns, self.problem.plan.dictionary, asked.sets, least)
+        told = [table * (not kept) for table, kept in zip(tables, small.tolist(), strict=True)]
         there = [np.flatnonzero(table) for table in told]
         nothing = np.empty(0, dtype=np.int64)
         return Answer(

@@ -14,6 +14,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.missing import lacking_cells
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.bench.private_tables import outward_range
 from fedbnsl_research.trials.harness import Row
@@ -46,6 +47,7 @@ class _Case(NamedTuple):
     noise: str = "normal"
     rows: int = 1000  # of each site
     variables: int = 15  # and as many edges
+    incomplete: float = 0.0  # of the rows, with cells missing completely at random
 
 
 def curved() -> Iterator[Row]:
@@ -59,6 +61,9 @@ def curved() -> Iterator[Row]:
         yield _row(_Case(name, rows=100))
     for name in _CURVES:
         yield _row(_Case(name, variables=50))
+    for name in ("straight lines", "squares", "thresholds"):
+        yield _row(_Case(name, incomplete=0.3))
+        yield _row(_Case(name, incomplete=0.9))
     for name in ("straight lines", "squares", "thresholds"):
         yield _private_row(_Case(name))
 
@@ -101,7 +106,8 @@ def _private_row(case: _Case) -> Row:
 
 def _figure(case: _Case) -> str:
     of = "" if case.share == 1.0 or case.curve == "straight lines" else f" for {case.share:.0%} of the edges"
-    return f"{case.curve}{of}, {case.noise} noise; {_SITES} x {case.rows} rows, {case.variables} variables"
+    gaps = f", {case.incomplete:.0%} of them with a gap" if case.incomplete else ""
+    return f"{case.curve}{of}, {case.noise} noise; {_SITES} x {case.rows} rows{gaps}, {case.variables} variables"
 
 
 def _ranges(X: Matrix) -> Dictionary:
@@ -113,7 +119,11 @@ def _truth(case: _Case, seed: int) -> tuple[Matrix, Matrix]:
     """Weights, and rows."""
     rng = np.random.default_rng(seed)
     W = random_weights(case.variables, case.variables, rng, size=0.5)
-    return W, sample(W, _CURVES[case.curve], _NOISES[case.noise], case.share, _SITES * case.rows, rng)
+    X = sample(W, _CURVES[case.curve], _NOISES[case.noise], case.share, _SITES * case.rows, rng)
+    if case.incomplete:
+        share = 1.0 - (1.0 - case.incomplete) ** (1.0 / case.variables)
+        X = lacking_cells([X], share, "MCAR", np.random.default_rng((seed, 1)))[0]
+    return W, X
 
 
 def _run(plan: Plan, X: Matrix, *, noise_seed: int | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_research.bench.missing import lacking_cells
 from fedbnsl_research.comparators.causal_learn_adapter import boss_of_categories, causal_learn_installed
 from fedbnsl_research.comparators.pgmpy_adapter import hill_climbing, pgmpy_installed
 from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
@@ -24,6 +26,7 @@ from fedbnsl_workbench.simulate import simulate
 
 _NETWORKS = ("child", "sachs", "alarm", "hailfinder")
 _SIZES = {"8x5000": (8, 5000), "8x1000": (8, 1000), "5x100": (5, 100)}
+_GAPS = {"": 0.0, "-gaps2": 0.02, "-gaps10": 0.1}
 _USUAL = ("child-8x5000", "child-5x100", "sachs-8x5000", "sachs-5x100")
 _SEEDS = range(3)
 # A search on pooled rows is given up after so many seconds.
@@ -35,6 +38,7 @@ _PLANS = {
     "private, epsilon 1": Plan.load("private", epsilon=1.0),
     "private, epsilon 5": Plan.load("private", epsilon=5.0),
 }
+_OF_GAPS = ("standard", "standard without counts")
 # Of the noise of privacy.
 _NOISE_SEED = 0
 
@@ -49,8 +53,21 @@ _PEERS = {
 Follow = Callable[[int, int, str], None]
 """Takes how many cells are done, of how many, and what is measured now."""
 
-CASES = {f"{name}-{label}": (name, size) for name in _NETWORKS for label, size in _SIZES.items()}
-"""Networks with the number of sites and rows of a site, by name."""
+
+class _Case(NamedTuple):
+    network: str
+    sites: int
+    rows: int  # of each site
+    gaps: float = 0.0  # share of the cells, missing completely at random
+
+
+CASES = {
+    f"{name}-{label}{words}": _Case(name, *size, share)
+    for name in _NETWORKS
+    for label, size in _SIZES.items()
+    for words, share in _GAPS.items()
+}
+"""By name."""
 
 
 def discrete(
@@ -72,32 +89,40 @@ def discrete(
     if not chosen:
         raise ResultError(f"no case is called {', '.join(cases)}", remedy=f"Choose from {', '.join(CASES)}.")
     for done, case in enumerate(chosen):
-        name, size = CASES[case]
         now = partial(_of_case, follow, done, len(chosen), case)
-        yield _row(read_discrete(name), name, size, list(seeds or _SEEDS), now)
+        yield _row(CASES[case], list(seeds or _SEEDS), now)
 
 
 def _of_case(follow: Follow, done: int, total: int, case: str, method: str) -> None:
     follow(done, total, f"{case}, {method}")
 
 
-def _row(
-    network: DiscreteNetwork, name: str, size: tuple[int, int], seeds: Sequence[int], now: Callable[[str], None]
-) -> Row:
-    n_sites, n_rows = size
-    drawn = [network.tables([n_rows] * n_sites, np.random.default_rng(seed)) for seed in seeds]
-    row: Row = {"figure": f"{name}, P={n_sites}, {n_rows} rows a site, seeds {' '.join(map(str, seeds))}"}
-    for label, plan in _PLANS.items():
+def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
+    network, gaps = read_discrete(case.network), case.gaps
+    drawn = [network.tables([case.rows] * case.sites, np.random.default_rng(seed)) for seed in seeds]
+    listed = " ".join(map(str, seeds))
+    row: Row = {"figure": f"{case.network}, P={case.sites}, {case.rows} rows a site, seeds {listed}"}
+    if gaps:
+        row["figure"] += f", {gaps:.0%} of cells missing"
+        drawn = [
+            lacking_cells(tables, gaps, "MCAR", np.random.default_rng((seed, 1)))
+            for seed, tables in zip(seeds, drawn, strict=True)
+        ]
+        whole = [sum((~np.isnan(X)).all(axis=1).sum() for X in tables) for tables in drawn]
+        row["rows without a gap"] = " ".join(map(str, whole))
+    for label in _OF_GAPS if gaps else _PLANS:
         now(label)
         kilobytes: list[float] = []
 
-        def found(tables: list[Matrix], plan: Plan = plan, sent: list[float] = kilobytes) -> Mask:
-            marks, up = _run(network, tables, plan)
+        def found(tables: list[Matrix], label: str = label, sent: list[float] = kilobytes) -> Mask:
+            marks, up = _run(network, tables, _PLANS[label])
             sent.append(up)
             return marks
 
         row |= _scores(label, network, [timed(partial(found, tables)) for tables in drawn])
         row[f"kB up a site, {label}"] = round(statistics.mean(kilobytes), 1)
+    if gaps:  # of which the other searches know nothing
+        return row
     there = {"pgmpy": pgmpy_installed(), "causal-learn": causal_learn_installed()}
     for label, (package, search) in _PEERS.items():
         if not there[package]:

@@ -111,11 +111,19 @@ class AdmmState:
         return {kind: n + goes_on[kind] for kind, n in self.iterations.items()}
 
     def counts_follow(self, plan: Plan) -> bool:
-        """Whether counts decide about the graph of a run of the plan: only where no value is missing.
+        """Whether counts decide about the graph of a run of the plan.
 
-        Nor where sites withhold tables of the families that moments have given.
+        Only where rows without a gap can stand for all; nor where sites withhold tables of the families that moments
+        have given.
         """
-        return plan.counted and self.completion is None and not (self.counted and self.counted.given_up)
+        unfit = self.completion is not None and self.completion.unfit
+        given_up = self.counted is not None and self.counted.given_up
+        return plan.counted and not unfit and not given_up
+
+    def without_gaps(self, rows: Mapping[str, int]) -> Mapping[str, int]:
+        """Of the rows of each site, those that lack no value."""
+        told = rows if self.completion is None else self.completion.complete_rows
+        return {site: told.get(site, 0) for site in rows}
 
     @property
     def completed_by(self) -> Covariances | None:

@@ -15,12 +15,15 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of, upper
+
+Unfit = Literal["", "columns", "few", "differ", "unknown"]
+"""A site lacks columns; too few; rows with a gap differ from them; not tested, as in runs of earlier versions."""
 
 # EM ends when no covariance of whitened columns changes by more than this share of its standard error.
 _SHARE_OF_ERROR = 0.02
@@ -64,6 +67,9 @@ class Completion:
         than in those that lack it.
     complete_rows
         By site, its rows without a gap.
+    unfit
+        Why rows without a gap cannot stand for all rows; empty: they can. Decided once, so that no ejection of a site
+        changes what later rounds ask for.
     """
 
     n_pairs: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
@@ -76,6 +82,7 @@ class Completion:
     done: bool = False
     differences: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    unfit: Unfit = "unknown"
 
     @cached_property
     def pair_rows(self) -> Matrix:

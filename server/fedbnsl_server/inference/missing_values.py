@@ -7,14 +7,31 @@ p-value counts twice, and Holm's correction is over all pairs.
 
 Little's test (1988) compares the means of all columns by pattern of gaps. Where nearly every row has a pattern of its
 own, its statistic is far from chi-square; and it does not tell which variables differ.
+
+Counts of categories and curves rest on the rows without a gap, where these can stand for all.
 """
 
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_server.algorithm.completion import Completion
+from fedbnsl_server.algorithm.completion import Completion, Unfit
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, tails
+
+# A p-value that says that rows without a gap are unlike the others.
+_DIFFERENT = 0.01
+# Rows without a gap that are enough: so many, or so large a share of all.
+_ENOUGH_ROWS, _ENOUGH_OF_ALL = 500, 0.8
+
+
+def unfit(told: Completion, columns: Columns, rows: int, least_rows: int) -> Unfit:
+    """Why rows without a gap cannot stand for all `rows`; empty: nothing shows that they cannot."""
+    if told.lacks_columns:
+        return "columns"
+    if sum(told.complete_rows.values()) < min(_ENOUGH_ROWS, _ENOUGH_OF_ALL * rows):
+        return "few"
+    _, p = differences_of_means(told, columns, least_rows)
+    return "differ" if (p < _DIFFERENT).any() else ""
 
 
 def differences_of_means(told: Completion, columns: Columns, least_rows: int) -> tuple[Index, Matrix]:

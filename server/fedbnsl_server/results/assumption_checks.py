@@ -10,9 +10,10 @@ import numpy as np
 from fedbnsl.console.wording import counted
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl.rounds.hinges import FEWEST_ROWS
+from fedbnsl.rounds.hinges import FEWEST_ROWS, Task, n_moments
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
@@ -83,7 +84,8 @@ def assumption_checks(
     not_tested: list[Note] = []
     functions: list[list[str]] = []
     bent: list[str] = curves["variables"] if curves else []
-    by_counts = plan.counted and completion is None and not withheld
+    unfit = "" if completion is None else completion.unfit
+    by_counts = plan.counted and not unfit and not withheld
     if confidence is not None:
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
@@ -95,7 +97,7 @@ def assumption_checks(
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
             *[(False, note("inherited_bends", names=bent))] * bool(bent),
-            *[(False, _curves_not_searched(confidence, gaps=completion is not None))]
+            *[(False, _curves_not_searched(plan, columns, confidence, completion))]
             * (plan.searches_curves and curves is None),
         ):
             (tested if is_tested else not_tested).append(one)
@@ -118,10 +120,10 @@ def assumption_checks(
             *_assumed(
                 plan,
                 confidence,
+                completion,
                 by_counts=by_counts,
                 withheld=withheld,
                 curves=curves,
-                gaps=completion is not None,
             ),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
         ],
@@ -140,19 +142,22 @@ def assumption_checks(
 def _assumed(
     plan: Plan,
     confidence: Confidence | None,
+    completion: Completion | None,
     *,
     by_counts: bool,
     withheld: bool,
     curves: Mapping[str, Any] | None,
-    gaps: bool,
 ) -> Iterator[Note]:
     short = confidence is None or len(confidence.sites) < 2  # what several sites tell of uneven scatter is allowed for
     if curves and curves["variables"]:
+        gaps = completion is not None
         yield note("bent", names=curves["variables"], rows=curves["rows"], gaps=gaps, short=short)
+    elif by_counts:
+        yield note("by_counts", rows=sum(completion.complete_rows.values()) if completion else 0)
     else:
-        yield note("by_counts" if by_counts else "linear_gaussian")
+        yield note("linear_gaussian")
     if plan.counted and not by_counts:
-        yield note("withheld_not_counted" if withheld else "gaps_not_counted")
+        yield note("withheld_not_counted") if withheld else note("gaps_not_counted", why=_why_unfit(completion))
     if plan.not_counted:
         yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
     if plan.privacy is not None and plan.has_categories:
@@ -259,9 +264,21 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
 
 
-def _curves_not_searched(confidence: Confidence, *, gaps: bool) -> Note:
-    few = confidence.n_samples < FEWEST_ROWS
-    why = note("no_curves_found_out", few=few, gaps=gaps and not few, many=not (few or gaps))
+def _why_unfit(completion: Completion | None) -> Note:
+    """Why rows without a gap do not stand for all."""
+    why = "" if completion is None else completion.unfit
+    return note("unfit", **{one: why == one for one in ("columns", "few", "differ", "unknown")})
+
+
+def _curves_not_searched(plan: Plan, columns: Columns, confidence: Confidence, completion: Completion | None) -> Note:
+    """Why no hinges were asked for; or they were, and sites told those of too few rows."""
+    few, unfit = confidence.n_samples < FEWEST_ROWS, completion is not None and completion.unfit
+    if unfit and not few:
+        return note("curves_not_searched", why=_why_unfit(completion))
+    asked = Task(np.flatnonzero(plan.numbers(columns) & ~plan.has_shape(columns, "linear")))
+    none, many = not asked.columns.size, n_moments(asked, len(columns.names)) > MOST_HINGE_NUMBERS
+    withheld = not (few or none or many)
+    why = note("no_curves_found_out", few=few, none=none and not few, many=many and not few, withheld=withheld)
     return note("curves_not_searched", why=why)
 
 

@@ -59,7 +59,6 @@ _STANDS_OUT = (
     "{site} stands out: its {numbers} of round {round} lie {ratio:.3g} times as far from the other sites' as these "
     "from each other, most in {variables:quoted 1000}. "
 )
-
 _WARNINGS: Mapping[str, str] = {
     "never_together": "{pairs:few 8}: no row has a value of both, so that whether there is an edge between "
     "{one:?them|such a pair} is not known; none is shown, and no arrow rests on it",
@@ -79,8 +78,8 @@ _WARNINGS: Mapping[str, str] = {
     "weigh more than theirs, and nobody else can count its rows",
     "left_out": "{sites}: left out of the search of round {round} by the plan's consensus, as the {numbers} farthest "
     "from the other sites'",
-    "sites_not_counted": "{sites:few 8} missed a round of counts: graph, weights and intervals come from the other "
-    "sites alone",
+    "sites_not_counted": "{sites:few 8} {gaps:?had a missing value in each row|missed a round of counts}: "
+    "graph, weights and intervals come from the other sites alone",
     "tables_withheld": "categories were not searched by counts: {sites:few 8} {one:?sends|send} no counts below a "
     "limit of {one:?its|their} own, and {n} of {asked} tables of counts were withheld, families of the graph among "
     "them; the graph is that of straight lines between levels",
@@ -182,12 +181,13 @@ _CHECKS: Mapping[str, str] = {
     "{gaps:?the graph and the curves are those of the {rows:,} rows without a missing value, weights of all rows; |}"
     "all other effects are linear, effects add up, noise is Gaussian, and no common cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "
-    "counted, so that probabilities are in tables (`categories` in result.json), and weights, intervals and effects "
-    "are those of straight lines between levels; no common cause of two variables is missing",
+    "counted{rows:?, of the {rows:,} rows without a missing value|}, so that probabilities are in tables "
+    "(`categories` in result.json), and weights, intervals and effects are those of straight lines between levels; no "
+    "common cause of two variables is missing",
     "not_counted": "straight lines describe how categories depend on each other: {names:quoted 8} {one:?is|are} no "
     "{one:?category|categories} of at most 70 levels, and records are counted only where all variables are",
     "gaps_not_counted": "straight lines describe how categories depend on each other: records of each combination of "
-    "levels are counted only where no value is missing, and here some are",
+    "levels are counted only among rows without a missing value, and {why}",
     "withheld_not_counted": "straight lines describe how categories depend on each other: sites withhold the counts of "
     "some combinations of levels",
     "private_not_counted": "straight lines describe how categories depend on each other: a private run counts no "
@@ -343,7 +343,7 @@ _TAKEN: Mapping[str, str] = {
     "taken_as_all_are_categories": "all variables are categories: records of each combination of levels were counted",
     "taken_as_levels": "{kind} in the data dictionary{not_counted:?; not counted, as {not_counted}|}",
     "taken_not_counted": "not all variables are categories",
-    "taken_gaps_not_counted": "values are missing",
+    "taken_gaps_not_counted": "rows with a missing value are too many, or unlike the others",
     "taken_withheld_not_counted": "sites withhold counts",
     "taken_private_not_counted": "the run is private",
     "taken_by_shape": "shape = {shape!r} in the data dictionary",
@@ -352,9 +352,10 @@ _TAKEN: Mapping[str, str] = {
     "taken_unseen": "no curves were looked for: {why}",
     "no_curves_noise": "the noise of privacy is too large for it, or there are too many numbers",
     "no_curves_absent": "sites lack variables, and the run is private",
-    "no_curves_found_out": "{few:?there are too few rows|}{gaps:?more than a fifth of the rows have a missing value, "
-    "rows with one differ from the others, or a site lacks variables|}{many:?there are too many numbers, or none that "
-    "may bend|}",
+    "no_curves_found_out": "{few:?there are too few rows|}{none:?no number may bend|}{many:?there are too many numbers|}"
+    "{withheld:?sites send no sums over few rows, or a column is constant in the rows of those that do|}",
+    "unfit": "{few:?too few rows have no missing value|}{differ:?rows with a missing value differ from the others|}"
+    "{columns:?a site lacks variables|}{unknown:?rows with a missing value were not compared with the others|}",
     "no_curves_yet": "the run ended before",
     "no_curves_levels": "there are fewer than two numbers",
     "no_curves_consensus": "sums over all sites have no robust rule, which the plan's consensus asks for",

@@ -48,11 +48,14 @@ def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: in
 
 
 def of_sites_not_counted(state: AdmmState | None) -> Iterator[Note]:
-    """Sites that are in no table of categories, as they missed a round of counts."""
+    """Sites that are in no table of categories: each of their rows has a gap, or they missed a round of counts."""
     if state is None or state.counted is None or not state.counted.told or state.counted.given_up:
         return
-    if missed := [site for site in state.sites if site not in state.counted.told]:
-        yield note("sites_not_counted", sites=missed)
+    missed = [site for site in state.sites if site not in state.counted.told]
+    whole = state.without_gaps(dict.fromkeys(missed, 1))
+    for gaps in (True, False):
+        if sites := [site for site in missed if gaps == (not whole[site])]:
+            yield note("sites_not_counted", sites=sites, gaps=gaps)
 
 
 def of_withheld_tables(state: AdmmState | None) -> Iterator[Note]:

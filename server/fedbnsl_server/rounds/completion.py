@@ -11,11 +11,12 @@ from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.preparation import MOST_EM_ROUNDS
 from fedbnsl.protocol.messages import Covariances
 from fedbnsl.protocol.sparse import Mask, Matrix, symmetric_of, upper
-from fedbnsl.rounds.completion import Answer, Task
+from fedbnsl.rounds.completion import LEAST_ROWS, Answer, Task
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState, completed_by
 from fedbnsl_server.algorithm.completion import Completion, advanced, started
 from fedbnsl_server.algorithm.influence import Compared, distances, pairs
+from fedbnsl_server.inference.missing_values import unfit
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import are_covariances, of_products
 
@@ -75,7 +76,9 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
             found = started(moments, n_pairs, np.zeros(d * _shares_means(run)), varies)
         differences = {site: answer.differences for site, answer in answers.items()}
         complete_rows = {site: answer.complete_rows for site, answer in answers.items()}
-        return replace(state, completion=replace(found, differences=differences, complete_rows=complete_rows))
+        found = replace(found, differences=differences, complete_rows=complete_rows)
+        n = sum(run.rows(answers))
+        return replace(state, completion=replace(found, unfit=unfit(found, run.mask.columns, n, LEAST_ROWS)))
     out = left_out(state, answers, task, run)
     kept = [site for site in answers if site not in out]
     weights = run.weights(kept)

@@ -28,7 +28,7 @@ _PASSES, _PASSES_AT_LAST = 1, 3
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """First pairs; then what the last search wants to know. Nothing where values are missing: see `advance`."""
+    """First pairs; then what the last search wants to know. Nothing where counts cannot decide: see `advance`."""
     if not state.counts_follow(run.plan):
         return state, Task.of(())
     if state.counted is None:
@@ -58,16 +58,21 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph by all tables so far, and what to ask for next; in the last round also confidence in it.
 
-    Where values are missing the graph of the moments stays. Records with gaps, completed by straight lines between
-    levels, give false edges, and so do tables of other records than each other's, where sites lack variables. It also
-    stays where sites withhold tables of its families: nothing else could stand for an edge of theirs.
+    Records with a gap are in no table: completed by straight lines between levels they give false edges, and so do
+    tables of other records than each other's. Where those without a gap cannot stand for all, the graph of the moments
+    stays. It also stays where sites withhold tables of its families: nothing else could stand for an edge of theirs.
     """
     if not state.counts_follow(run.plan):
         return state
     before = state.counted or Counted(_of_moments(state, run))
     last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.counts_rounds
     if task.sets:
-        told = {site: SiteTables(one.n_cells, one.cells, one.counts) for site, one in answers.items()}
+        rows = state.without_gaps(run.n_samples)
+        told = {
+            site: SiteTables(one.n_cells, one.cells, one.counts)
+            for site, one in answers.items()
+            if rows[site]  # else its tables are empty, and not withheld
+        }
         before = before.with_answers(task.sets, told)
     elif not last:
         return replace(state, counted=before)

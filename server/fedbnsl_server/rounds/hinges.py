@@ -14,17 +14,14 @@ from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
-from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl.rounds.hinges import FEWEST_ROWS, KNOTS, Answer, Task, n_columns, n_moments, with_hinges
 from fedbnsl.rounds.moments import Task as Pairs
 from fedbnsl_server.algorithm.admm import AdmmState, over_columns
-from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import present_weights
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
 from fedbnsl_server.inference.curves import Curves, Points, effects_of, totals_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
-from fedbnsl_server.inference.missing_values import differences_of_means
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
     among_rivals,
@@ -44,32 +41,22 @@ from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 # With hinges a search may find an edge along which another number bends, and so on.
 _MOST_SEARCHES = 3
-# Rows without a missing value, of all rows: with fewer, these rows may be unlike the others. A p-value that says so.
-_LEAST_COMPLETE, _DIFFERENT = 0.8, 0.01
+# Of the rows without a gap, those of sites that tell their moments: the others may be unlike them.
+_LEAST_TOLD = 0.8
 # Of eigenvalues of correlations of columns, in single precision.
 _ROUNDING = 1e-4
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
-    """Hinges of all numbers that the result is about; none where they are too many, or complete rows too few or odd."""
+    """Hinges of all numbers that the result is about; none where they are too many, or complete rows are unfit."""
     used = np.zeros(len(run.mask.allowed), dtype=bool)
     used[state.unused.kept(run.mask.columns)] = True
     linear = run.plan.has_shape(run.mask.columns, "linear")
     numbers = np.flatnonzero(used & run.plan.numbers(run.mask.columns) & ~run.indicators & ~linear)
-    gaps, rows = state.completion, sum(run.n_samples.values())
-    complete = gaps is None or (_complete_enough(gaps, rows) and _alike(gaps, run))
+    unfit = state.completion is not None and state.completion.unfit
     few = n_moments(Task(numbers), len(used)) <= MOST_HINGE_NUMBERS
-    return state, Task(numbers if complete and few and rows >= FEWEST_ROWS else np.empty(0, dtype=np.int64))
-
-
-def _complete_enough(gaps: Completion, rows: int) -> bool:
-    return not gaps.lacks_columns and sum(gaps.complete_rows.values()) >= _LEAST_COMPLETE * rows
-
-
-def _alike(gaps: Completion, run: Run) -> bool:
-    """Whether nothing shows that complete rows are unlike the others: a graph of theirs would be another one."""
-    _, p = differences_of_means(gaps, run.mask.columns, LEAST_ROWS)
-    return not (p < _DIFFERENT).any()
+    enough = sum(run.n_samples.values()) >= FEWEST_ROWS
+    return state, Task(numbers if few and enough and not unfit else np.empty(0, dtype=np.int64))
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
@@ -88,7 +75,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
     """The best graph with hinges, if a number bends."""
     rows = {site: answer.n_rows for site, answer in answers.items() if answer.n_rows > 1}
-    least = max(FEWEST_ROWS, _LEAST_COMPLETE * sum(run.rows(answers)))
+    without_gaps = state.without_gaps(dict(zip(answers, run.rows(answers), strict=True)))
+    least = max(FEWEST_ROWS, _LEAST_TOLD * sum(without_gaps.values()))
     if not task.columns.size or sum(rows.values()) < least:
         return replace(state, squares={})
     d, used = len(run.mask.allowed), state.unused.kept(run.mask.columns)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import RoundTask, SiteState
@@ -53,8 +52,16 @@ def test_a_table_with_a_count_below_the_least_one_is_withheld_whole(least_cell: 
     assert not answer.counts.size or answer.counts.min() >= least_cell
 
 
-def test_records_with_gaps_are_never_counted() -> None:
+def test_a_record_with_a_gap_is_in_no_table_also_not_of_the_variables_that_it_has() -> None:
     gap = X.copy()
     gap[0, 1:] = np.nan
-    with pytest.raises(RemoteProtocolError, match="records with gaps: nothing was counted"):
-        rounds(gap).answer(task((0,)))
+    answer = rounds(gap).answer(task((0, 1), (0,)))
+    assert answer.counts.tolist() == [4, 1, 4, 7, 5, 11]
+
+
+@pytest.mark.parametrize(("lacking", "sent"), [(2, [0]), (4, [0]), (5, [2]), (0, [2])])
+def test_a_table_that_tells_how_few_rows_have_a_gap_is_withheld(lacking: int, sent: list[int]) -> None:
+    """Sums over the rows that have x tell how often each of its levels is there, also beside a gap in y."""
+    gap = np.repeat(X, 10, axis=0)
+    gap[:lacking, 1:] = np.nan
+    assert rounds(gap, least_cell=5).answer(task((0,))).n_cells.tolist() == sent

@@ -49,8 +49,7 @@ def test_tables_have_the_probabilities_of_the_network(small: Path) -> None:
 
 
 def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bench._SIZES, "8x5000", (3, 2000))
-    monkeypatch.setitem(bench.CASES, "child-8x5000", ("child", (3, 2000)))
+    monkeypatch.setitem(bench.CASES, "child-8x5000", bench._Case("child", 3, 2000))
     monkeypatch.setattr(bench, "pgmpy_installed", lambda: False)
     monkeypatch.setattr(bench, "causal_learn_installed", lambda: False)
     told: list[str] = []
@@ -65,6 +64,16 @@ def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.
     assert row["hill climbing, BIC"] == "not run (pgmpy is not installed)"
     assert row["BOSS, BIC"] == "not run (causal-learn is not installed)"
     assert json.dumps(row, allow_nan=False)
+
+
+def test_a_row_of_tables_with_gaps_has_what_counts_of_complete_rows_find(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.CASES, "child-gaps", bench._Case("child", 3, 2000, 0.1))
+    (row,) = bench.discrete(["child-gaps"], [4])
+    assert row["figure"] == "child, P=3, 2000 rows a site, seeds 4, 10% of cells missing"
+    assert 0.7 < int(row["rows without a gap"]) / 6000 < 0.76  # 0.9^3
+    assert row["class SHD, standard"] == "0"
 
 
 def test_a_search_that_takes_too_long_is_ended() -> None:

@@ -332,6 +332,27 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     assert tested(CPDAG, replace(alone, n_apart=0)) == []
 
 
+@pytest.mark.parametrize(
+    ("unfit", "shapes", "rows", "reason"),
+    [
+        ("few", "auto", 400.0, "too few rows have no missing value"),
+        ("differ", "auto", 400.0, "rows with a missing value differ"),
+        ("columns", "auto", 400.0, "a site lacks variables"),
+        ("few", "auto", 40.0, "there are too few rows"),
+        ("", "linear", 400.0, "no number may bend"),
+        ("", "auto", 400.0, "sites send no sums over few rows"),
+    ],
+)
+def test_why_no_curves_were_looked_for_is_said_with_one_reason(
+    unfit: Any, shapes: str, rows: float, reason: str
+) -> None:
+    plan = Plan.load("standard").with_settings(dictionary={name: {"shape": shapes} for name in COLUMNS.variables})
+    gaps = Completion({"one": np.full((3, 3), 400.0)}, unfit=unfit)
+    told = assumption_checks(plan, COLUMNS, [], replace(CONFIDENCE, n_samples=rows), EQUAL, completion=gaps)
+    (said,) = (text for text in in_words(told)["not_tested"] if "curved effects" in text)
+    assert said.removeprefix("whether a graph with curved effects is better: ").startswith(reason)
+
+
 def test_a_private_run_whose_noise_hides_all_variables_but_one_has_tested_nothing() -> None:
     private = Plan.load("private", epsilon=1.0)
     noisy = replace(CONFIDENCE, noise_std=0.2, sites=(), degrees=np.zeros(2, np.int64))

@@ -87,7 +87,7 @@ def test_every_variable_has_a_form_and_a_reason() -> None:
 
 
 def not_searched(**why: bool) -> dict[str, Any]:
-    reasons = {"few": False, "gaps": False, "many": False, **why}
+    reasons = {"few": False, "none": False, "many": False, "withheld": False, **why}
     untested = note("curves_not_searched", why=note("no_curves_found_out", **reasons))
     return {"assumed": [], "not_tested": [untested]}
 
@@ -96,7 +96,7 @@ def not_searched(**why: bool) -> dict[str, Any]:
     ("plan", "verdict", "why"),
     [
         (STANDARD, not_searched(few=True), "there are too few rows"),
-        (STANDARD, not_searched(gaps=True), "more than a fifth of the rows have a missing value"),
+        (STANDARD, not_searched(many=True), "there are too many numbers"),
         (OF_LINES.with_settings(consensus="median"), content()["verdict"], "sums over all sites have no robust rule"),
         (
             Plan.load("standard").with_settings(dictionary={"a": {}, "b": {}, "who": ROWS}),

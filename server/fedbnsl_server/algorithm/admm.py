@@ -116,9 +116,9 @@ class AdmmState:
         Only where rows without a gap can stand for all; nor where sites withhold tables of the families that moments
         have given.
         """
-        unfit = self.completion is not None and self.completion.unfit
+        fit = self.completion is None or not self.completion.unfit
         given_up = self.counted is not None and self.counted.given_up
-        return plan.counted and not unfit and not given_up
+        return plan.counted and fit and not given_up
 
     def without_gaps(self, rows: Mapping[str, int]) -> Mapping[str, int]:
         """Of the rows of each site, those that lack no value."""

@@ -352,7 +352,8 @@ _TAKEN: Mapping[str, str] = {
     "taken_unseen": "no curves were looked for: {why}",
     "no_curves_noise": "the noise of privacy is too large for it, or there are too many numbers",
     "no_curves_absent": "sites lack variables, and the run is private",
-    "no_curves_found_out": "{few:?there are too few rows|}{none:?no number may bend|}{many:?there are too many numbers|}"
+    "no_curves_found_out": "{few:?there are too few rows|}{none:?no number may bend|}"
+    "{many:?there are too many numbers|}"
     "{withheld:?sites send no sums over few rows, or a column is constant in the rows of those that do|}",
     "unfit": "{few:?too few rows have no missing value|}{differ:?rows with a missing value differ from the others|}"
     "{columns:?a site lacks variables|}{unknown:?rows with a missing value were not compared with the others|}",

@@ -8,7 +8,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_client.losses.completed import Patterns
 from fedbnsl_server.algorithm.completion import Completion
-from fedbnsl_server.inference.missing_values import differences_of_means
+from fedbnsl_server.inference.missing_values import differences_of_means, unfit
 
 D = 6
 NAMES = [f"x{k}" for k in range(D)]
@@ -23,6 +23,25 @@ def found(*tables: Matrix, columns: Columns | None = None) -> dict[tuple[int, in
     )
     pairs, p = differences_of_means(told, Columns.of(NAMES) if columns is None else columns, LEAST_ROWS)
     return {(v, c): one for (v, c), one in zip(pairs.tolist(), p.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("complete", "rows", "d", "why"),
+    [
+        (500, 9000, 12, ""),
+        (499, 9000, 12, "few"),
+        (1000, 9000, 25, ""),
+        (999, 9000, 25, "few"),
+        (90, 110, 25, ""),
+        (80, 110, 25, "few"),
+    ],
+)
+def test_rows_without_a_gap_stand_for_all_where_they_are_many_or_most(
+    complete: int, rows: int, d: int, why: str
+) -> None:
+    n, z = np.full((d, d), float(rows)), np.zeros((d, d))
+    told = Completion({"a": n}, differences={"a": z}, complete_rows={"a": complete})
+    assert unfit(told, Columns.of([f"x{k}" for k in range(d)]), rows, LEAST_ROWS) == why
 
 
 def lacking(X: Matrix, chance: Matrix | float, rng: np.random.Generator) -> Matrix:

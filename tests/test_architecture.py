@@ -107,6 +107,7 @@ MATHS_STANDARD = {
 MATHS_INTERNAL = (
     "fedbnsl.errors",
     "fedbnsl.graphs.graph",
+    "fedbnsl.graphs.pag",
     "fedbnsl.protocol.messages",  # frozen values without a wire format
     "fedbnsl.plan",
     "fedbnsl.rounds.kinds",  # which round is of which kind

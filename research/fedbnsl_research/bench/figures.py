@@ -12,6 +12,7 @@ from fedbnsl_research.bench.curved import curved
 from fedbnsl_research.bench.discrete import discrete
 from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
+from fedbnsl_research.bench.hidden import hidden
 from fedbnsl_research.bench.hubs import hubs
 from fedbnsl_research.bench.kernels import kernels
 from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
@@ -62,6 +63,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "overlapping": overlapping,
     "robust-tails": robust_tails,
     "curved": curved,
+    "hidden": hidden,
     "regressions": regressions,
     "discrete": discrete,
 }

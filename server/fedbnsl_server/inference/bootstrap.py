@@ -23,6 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.pag import ARROW, Marks
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.standard_errors import correlation_errors
 from fedbnsl_server.search.class_search import ClassProblem
@@ -64,6 +65,10 @@ class Shares:
     leading: Index
     rivals: Sequence[Mask]  # DAGs of different classes that were found in any draw; first the graph itself
     draws: int  # how many there are
+    # (V, V, 4) [i, j, m]: mark m at j in the partial ancestral graph, and (V, V) an arrowhead at both ends; of size 0
+    # where these were not looked for
+    marks: Index
+    headed: Index
 
 
 def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
@@ -139,6 +144,8 @@ class Draws:
     # one for each draw: what is drawn does not depend on how many draws there are
     generators: Sequence[np.random.Generator]
     seen: Matrix | None = None  # see `centre`
+    # the partial ancestral graph of a (V, V) DAG that was found in (d, d) moments; None: it is not asked for
+    pag_of: Callable[[Mask, Matrix], Marks] | None = None
 
     def problem(self, k: int) -> ClassProblem:
         """What the search asks of draw k: another time, of the same moments, for all of them take much memory."""
@@ -177,14 +184,15 @@ class Draws:
         draws = len(self.generators)
         progress.begin("bootstrap")
 
-        def marks(k: int) -> Mask | None:
+        def marks(k: int) -> tuple[Mask, Marks | None] | None:
             if progress.is_enough:
                 return None
-            found = self.class_of(best_of(self.problem(k), rivals, progress))
+            problem = self.problem(k)
+            found = best_of(problem, rivals, progress)
             if progress.is_enough:  # perhaps before its search was at its end
                 return None
             progress.at(k / draws)
-            return found
+            return self.class_of(found), None if self.pag_of is None else self.pag_of(found, problem.S)
 
         return shares_of(progress.each(marks, range(draws)), len(self.dag), rivals)
 
@@ -199,12 +207,16 @@ class Draws:
         return canonical_order(self.S / size / size[:, None], [np.array([c]) for c in range(len(size))])
 
 
-def shares_of(marks: Iterable[Mask | None], n_variables: int, rivals: Sequence[Mask]) -> Shares:
-    """Count what the (V, V) marks of draws have; None: of one that did not come to its end."""
+def shares_of(marks: Iterable[tuple[Mask, Marks | None] | None], n_variables: int, rivals: Sequence[Mask]) -> Shares:
+    """Count what the (V, V) marks of draws have, of the class and with hidden causes; None: of one that did not end."""
     told, V = [found for found in marks if found is not None], n_variables
     adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
-    shares = Shares(adjacent, directed, leading, rivals, len(told))
-    for of_draw in told:
+    pags = [pag for _, pag in told if pag is not None]
+    of_marks = np.stack([sum((pag == m for pag in pags), np.zeros((V, V), np.int64)) for m in range(4)], axis=-1)
+    headed = sum(((pag == ARROW) & (pag.T == ARROW) for pag in pags), np.zeros((V, V), np.int64))
+    kept = slice(None) if pags else slice(0)
+    shares = Shares(adjacent, directed, leading, rivals, len(told), of_marks[kept, kept], headed[kept, kept])
+    for of_draw, _ in told:
         if leading.size:
             leading += arrows_lead(of_draw)
         shares.adjacent[...] += of_draw | of_draw.T

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.graphs.pag import Known, Marks
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import EdgeDraws
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.bootstrap import Draws, Search, Shares
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
+from fedbnsl_server.inference.hidden_causes import MOST_DRAWN, MOST_VARIABLES, Pags
 from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
@@ -108,6 +110,11 @@ class Confidence:
     icc: Matrix = field(default_factory=lambda: np.empty((2, 0)))
     # (T, 2) edges between variables that a private run had found, but hardly any draw has: they are in no graph
     taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
+    # (V, V) the partial ancestral graph, which holds if causes are hidden; (0, 0): not told
+    pag: Marks = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int8))
+    # pag_counts, pag_headed: of the draws, as in `Shares`
+    pag_counts: Index = field(default_factory=lambda: np.zeros((0, 0, 4), dtype=np.int64))
+    pag_headed: Index = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
         """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
@@ -248,6 +255,7 @@ def confidence_of(
     again: Again | None,
     *,
     shares: Shares | None = None,
+    known: Known | None = None,
     progress: Progress = UNWATCHED,
 ) -> Confidence:
     """Every number of confidence in a graph that a search has found.
@@ -260,11 +268,14 @@ def confidence_of(
         None: the search is not run again, neither on draws nor without a site.
     shares
         What draws that were made otherwise have; None: there are none.
+    known
+        Of causes, for the partial ancestral graph; None: it is not asked for.
     progress
         See `Draws`. Once it is enough, the numbers of draws and of searches without a site are smaller.
     """
     moments, accuracy = evidence.moments, evidence.accuracy
     network = fitted(dag, moments, columns)
+    pag_of = None if known is None or len(dag) > MOST_VARIABLES else Pags(accuracy, columns, known)
     several = list(evidence.sites.values()) if len(evidence.sites) > 1 else []
     weights = evidence.weights if several else ()
     errors = evidence.weight_error
@@ -285,7 +296,17 @@ def confidence_of(
     led = np.zeros((0, 0), dtype=np.int64)
     if again is not None and draws:
         generators = again.rng.spawn(draws)
-        drawn = Draws(network, moments, accuracy, dag, again.search, again.class_of, generators, evidence.seen)
+        drawn = Draws(
+            network,
+            moments,
+            accuracy,
+            dag,
+            again.search,
+            again.class_of,
+            generators,
+            evidence.seen,
+            None if pag_of is None or len(dag) > MOST_DRAWN else pag_of,
+        )
         asked = drawn.rivals(progress=progress) if again.rivals is None else list(again.rivals)
         shares = drawn.shares(asked, progress=progress)
     if shares is not None:
@@ -338,6 +359,9 @@ def confidence_of(
         n_unexplained=len(unexplained),
         related=tied.members,
         exact=tied.exact,
+        pag=np.zeros((0, 0), dtype=np.int8) if pag_of is None else pag_of(dag, moments),
+        pag_counts=np.zeros((0, 0, 4), dtype=np.int64) if shares is None else shares.marks,
+        pag_headed=np.zeros((0, 0), dtype=np.int64) if shares is None else shares.headed,
         widening=np.empty((0, 0)) if accuracy.widening is None else accuracy.widening,
         **_of_dependent_rows(network, evidence),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.console.wording import counted
+from fedbnsl.graphs.pag import TAIL
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
@@ -130,7 +131,7 @@ def assumption_checks(
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,
-        "not_testable": list(_not_testable(plan, columns, curvature, by_counts=by_counts)),
+        "not_testable": list(_not_testable(plan, columns, confidence, curvature, by_counts=by_counts)),
         "functions": functions,
         "not_described": [[one.source, one.target] for one in curvature.curves] if curvature is not None else [],
         "directed_by": directions(edges),
@@ -188,9 +189,13 @@ def _assumed(
         yield note("knowledge", given=known)
 
 
-def _not_testable(plan: Plan, columns: Columns, curvature: Curvature | None, *, by_counts: bool) -> Iterator[Note]:
+def _not_testable(
+    plan: Plan, columns: Columns, confidence: Confidence | None, curvature: Curvature | None, *, by_counts: bool
+) -> Iterator[Note]:
     """What no run can see in the sums that sites send; the first matters most."""
-    yield note("hidden_causes")
+    marks = np.zeros((0, 0)) if confidence is None else confidence.pag
+    n, held = np.count_nonzero(marks) // 2, np.count_nonzero(marks == TAIL)
+    yield note("hidden_causes", told=marks.size > 0, n=n, held=held)
     if by_counts:
         yield from map(note, ("chosen_rows", "independent_rows"))
         return

@@ -165,6 +165,42 @@ class Unsure(Shares):
     target: str
 
 
+Mark = Literal["tail", "arrow", "circle"]
+
+
+class DrawnMarks(_Part):
+    """Of the draws of the bootstrap: the pair is linked, each mark is the same, both ends have an arrowhead."""
+
+    adjacent: float
+    mark_source: float
+    mark_target: float
+    hidden_cause: float
+
+
+class Link(_Part):
+    """Two variables with an edge if causes may be hidden, and what the marks at its ends say."""
+
+    source: str
+    target: str
+    mark_source: Mark
+    mark_target: Mark
+    says: str
+    bootstrap: DrawnMarks | None = None
+
+    @property
+    def marks(self) -> str:
+        """As people draw the edge."""
+        first = {"tail": "-", "circle": "o", "arrow": "<"}[self.mark_source]
+        return f"{first}-{'o' if self.mark_target == 'circle' else '>'}"
+
+
+class HiddenCauses(_Part):
+    """The partial ancestral graph: what holds if common causes are hidden, and the edges of the class that do not."""
+
+    links: list[Link]
+    gone: list[Names]
+
+
 class Unused(_Part):
     """A variable, or one of its levels, that the result is not about."""
 
@@ -477,6 +513,7 @@ class Result(_Part):
     rarely_drawn: list[Names] = []
     unsure: list[Unsure] = []
     paths: dict[str, dict[str, float]] | None = None
+    hidden_causes: HiddenCauses | None = None
     fit: dict[str, Fit] = {}
     taken: dict[str, Taken] = {}
     estimation: Estimation | None = None

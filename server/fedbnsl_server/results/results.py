@@ -47,6 +47,7 @@ from fedbnsl_server.results.confidence import (
 from fedbnsl_server.results.curves import curves_of
 from fedbnsl_server.results.data_quality import data_quality
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
+from fedbnsl_server.results.hidden_causes import hidden_causes_of
 from fedbnsl_server.results.how_taken import how_taken
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
@@ -368,6 +369,7 @@ class RunRecorder:
             "rarely_drawn": rarely_drawn(confidence, columns),
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
+            "hidden_causes": hidden_causes_of(confidence, graph, columns),
             "fit": {} if graph is None else fit_of(confidence, graph, columns, left if left.size else variance),
             "estimation": estimation_of(confidence, columns),
             "unused": self._unused,

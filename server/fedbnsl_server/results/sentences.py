@@ -235,7 +235,12 @@ _CHECKS: Mapping[str, str] = {
     "no_moments_of_sites": "the coordinator has no moments of several sites to compare",
     "too_few_events": "too few rows of a site are expected to have the rarer value{functions:?, or a variable is a "
     "function of others}",
-    "hidden_causes": "common causes that no table has, which add edges and turn arrows",
+    "hidden_causes": "common causes that no table has, which add edges and turn arrows{told:?: if there may be some, "
+    "{held} of {n:counted link} say that one variable acts on another|}",
+    "acts_on": "{a!r} acts on {b!r}",
+    "acts_on_or_hidden": "{a!r} acts on {b!r}, or both have a hidden cause",
+    "hidden_cause": "{a!r} and {b!r} have a hidden cause",
+    "linked": "{a!r} and {b!r} are linked; the data do not tell how",
     "not_linear": "effects that are not linear",
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
@@ -508,6 +513,30 @@ def taken_in_words(taken: Mapping[str, Mapping[str, Any]]) -> str:
         if own
     ]
     return "; ".join(parts)
+
+
+def hidden_causes_in_words(told: Mapping[str, Any]) -> list[str]:
+    """What holds if common causes may be hidden, by what is said of the pairs."""
+    said = {
+        ("tail", "arrow"): "acts on",
+        ("circle", "arrow"): "acts on, or both have a hidden cause",
+        ("arrow", "arrow"): "a hidden cause",
+        ("circle", "circle"): "linked, the data do not tell how",
+    }
+    ends = {"tail": "--", "circle": "o-", "arrow": "<-"}
+    found: list[str] = []
+    for (source, target), words in said.items():
+        drawn = f"{ends[source]}{'o' if target == 'circle' else '>'}"
+        pairs = [
+            f"{one['source']} {drawn} {one['target']}"
+            for one in told["links"]
+            if (one["mark_source"], one["mark_target"]) == (source, target)
+        ]
+        if pairs:
+            found.append(f"{words}: {first_few(pairs)}")
+    if told["gone"]:
+        found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told['gone']])}")
+    return found
 
 
 def _filled(template: str, numbers: Mapping[str, Any]) -> str:

@@ -142,13 +142,13 @@ def _with_confidence(state: AdmmState, search: CountSearch, rivals: Rivals, run:
     generators = np.random.default_rng(run.plan.search_seed).spawn(draws)
     run.progress.begin("bootstrap")
 
-    def marks(k: int) -> Mask | None:
+    def marks(k: int) -> tuple[Mask, None] | None:
         if run.progress.is_enough:
             return None
         found = run.class_of(redrawn.best(generators[k], run.progress)[back])
         found = rivals.instead(found[ordered], generators[k])[back]
         run.progress.at(k / draws)
-        return None if run.progress.is_enough else found
+        return None if run.progress.is_enough else (found, None)
 
     shares = shares_of(run.progress.each(marks, range(draws)), len(dag), [dag])
     return fitted_by_moments(state, FoundByCounts(dag, shares), run)

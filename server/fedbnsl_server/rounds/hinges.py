@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.pag import Known
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix, symmetric_of
@@ -151,7 +152,14 @@ class _Search:
         if plan.bootstrap:
             best, rivals = among_rivals(best, self.again, S, self.accuracy, self.here)
         again = Again(self.again, self.here.class_of, plan.bootstrap, np.random.default_rng(plan.search_seed), rivals)
-        found = confidence_of(best.dag, self.evidence(of_used), self.moments.columns, again, progress=self.run.progress)
+        found = confidence_of(
+            best.dag,
+            self.evidence(of_used),
+            self.moments.columns,
+            again,
+            known=Known.of(self.here.mask),
+            progress=self.run.progress,
+        )
         return best, replace(found, **cost_of_knowledge(best, self.again, S, self.pairs, self.here))
 
     def evidence(self, of_used: AdmmState) -> Evidence:

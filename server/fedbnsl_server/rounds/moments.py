@@ -15,6 +15,7 @@ from fedbnsl.graphs.family_moments import (
     symmetric,
     within_two_steps,
 )
+from fedbnsl.graphs.pag import Known
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.limits import LARGEST_SQUARE, LEAST_SQUARE
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, SparseMatrix
@@ -313,6 +314,7 @@ def _searched(
         run.mask.columns,
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
         shares=None if given is None else given.shares,
+        known=Known.of(run.mask) if given is None and plan.graph_class == "cpdag" else None,
         progress=run.progress,
     )
     if again is not None:

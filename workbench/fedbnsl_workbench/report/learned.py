@@ -9,7 +9,7 @@ from fedbnsl.console.wording import counted
 from fedbnsl.graphs.graph import Edge as Pair
 from fedbnsl.plan.row_groups import LAG, PRESENT
 from fedbnsl_server.results.numbers import between, percent, signed
-from fedbnsl_server.results.result_schema import Edge, OfSites, Shares, Unsure
+from fedbnsl_server.results.result_schema import Edge, HiddenCauses, OfSites, Shares, Unsure
 from fedbnsl_server.results.sentences import DIRECTED_BY
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_workbench.report.lagged_drawing import draw_lagged
@@ -252,6 +252,12 @@ def ways(of: Shares) -> str:
 def unsure_pairs(run: ReportedRun) -> list[Unsure]:
     """Pairs that are not in the graph, as result.json orders them: by falling share."""
     return [Unsure.model_validate(pair) for pair in run.result["unsure"]]
+
+
+def hidden_causes(run: ReportedRun) -> HiddenCauses | None:
+    """What holds if common causes may be hidden; None: it is not told."""
+    told = run.result["hidden_causes"]
+    return None if told is None else HiddenCauses.model_validate(told)
 
 
 def legend(run: ReportedRun) -> list[dict[str, str]]:

@@ -124,6 +124,7 @@ def report_page(run: ReportedRun) -> str:
         estimation=sentences.estimation_words(run),
         unknown=sentences.unknown(run),
         unsure=report_graph.unsure_pairs(run),
+        hidden_causes=report_graph.hidden_causes(run),
         regressions=report_summary.reported(result),
         in_numbers=report_summary.in_numbers,
         fits=_variables(run),

@@ -16,7 +16,14 @@ from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
 from fedbnsl_server.results.result_schema import Coefficient, Edge, Estimate, Regression, Shares
-from fedbnsl_server.results.sentences import checks_in_words, directions_in_words, in_words, taken_in_words, whole
+from fedbnsl_server.results.sentences import (
+    checks_in_words,
+    directions_in_words,
+    hidden_causes_in_words,
+    in_words,
+    taken_in_words,
+    whole,
+)
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
 from fedbnsl_workbench.scoring.metrics import Scores
@@ -92,6 +99,8 @@ def print_summary(
         lines.add_row("levels", Text(said))
     if result["taken"]:
         lines.add_row("taken as", Text(taken_in_words(result["taken"])))
+    for k, text in enumerate(hidden_causes_in_words(result["hidden_causes"]) if result["hidden_causes"] else ()):
+        lines.add_row("" if k else "hidden causes", Text(text if k else f"if there may be some: {text}"))
     if result["curves"] and (curves := result["curves"]["effects"]):
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}"))

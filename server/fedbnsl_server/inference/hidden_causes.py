@@ -1,0 +1,206 @@
+"""Edges that hidden common causes make, and what the rest says of cause and effect if there are such causes.
+
+A search for a DAG adds edges where a hidden cause ties two variables: what acts on one of them gets an edge to the
+other. Such an edge lies in a triangle. It is tested away, as FCIT does (Ramsey 2025), by a set that blocks every other
+path of the present graph; what is left is closed under the rules of `pag`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.meek import bits, numbers_of
+from fedbnsl.graphs.pag import ARROW, Known, Marks, PartialAncestralGraph, Triple
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.inference.heterogeneity import chi_square_tails
+from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, inverse
+
+_LEVEL = 0.05
+"""An edge goes if a set gives its ends a larger p value."""
+_MOST_SHUT = 5
+"""Common neighbours of an edge's ends of which all subsets are tried."""
+MOST_VARIABLES = 200
+"""With more, nothing is told."""
+MOST_DRAWN = 60
+"""With more, the marks of bootstrap draws are not counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pags:
+    """Partial ancestral graphs of what searches in moments of one accuracy have explained by DAGs."""
+
+    accuracy: Accuracy
+    columns: Columns
+    known: Known
+
+    def __call__(self, dag: Mask, S: Matrix) -> Marks:
+        """(V, V) the marks; `S`: (d, d) the moments that the (V, V) DAG was found in, NaN where they are not known."""
+        return _Removal(dag, Dependence(S, self.accuracy, self.columns), self.known).found()
+
+
+class Dependence:
+    """Tests of partial correlation between variables, each of one column or of several.
+
+    Parameters
+    ----------
+    S
+        (d, d) second moments; NaN where they are not known: then nothing is independent.
+    """
+
+    def __init__(self, S: Matrix, accuracy: Accuracy, columns: Columns) -> None:
+        size = np.sqrt(S.diagonal())
+        size = np.where(size > 0.0, size, 1.0)
+        self._R = S / size / size[:, None]
+        self._accuracy, self._of = accuracy, columns.members()
+
+    def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
+        """Of the likelihood ratio, with Bartlett's factor; 0 where it is not known."""
+        one, other = self._of[x], self._of[y]
+        p, m = len(one), len(one) + len(other)
+        places = np.concatenate((one, other, *(self._of[k] for k in given)))
+        R, n = self._R[np.ix_(places, places)], self._accuracy.counted
+        if self._accuracy.widening is not None:
+            n /= float(self._accuracy.widening[np.ix_(places, places)].max()) ** 2
+        records = n - (len(places) - m) - 1.0 - (m + 1.0) / 2.0
+        if not np.isfinite(R).all() or records < 1.0:
+            return 0.0
+        C = R[:m, :m] - R[:m, m:] @ inverse(R[m:, m:]) @ R[m:, :m] if given else R
+        parts = [np.linalg.eigvalsh(part) for part in (C[:p, :p], C[p:, p:], C)]
+        if min(part[0] for part in parts) < SINGULAR:  # functions of each other: no set separates them
+            return 0.0
+        a, b, both = (float(np.log(part).sum()) for part in parts)
+        fall = np.array([max(records * (a + b - both), 0.0)])
+        return float(chi_square_tails(fall, np.array([p * (m - p)]))[0])
+
+
+class _Removal:
+    """Tests edges away, and keeps by which set."""
+
+    def __init__(self, dag: Mask, tests: Dependence, known: Known) -> None:
+        self.dag, self.tests, self.known = dag, tests, known
+        self.adjacent = dag | dag.T
+        self.sets: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._below = arrows_lead(dag)
+
+    def found(self) -> Marks:
+        graph, changed = self.oriented(), True
+        while changed:
+            changed = False
+            for x, y in np.argwhere(np.triu(self.adjacent & ~self.known.cause & ~self.known.cause.T)).tolist():
+                if not (self.adjacent[x] & self.adjacent[y]).any():
+                    continue  # a hidden cause has made a triangle of it
+                given = self._separator(graph.marks, x, y)
+                if given is None:
+                    continue
+                self.adjacent[x, y] = self.adjacent[y, x] = False
+                self.sets[x, y] = self.sets[y, x] = given
+                graph, changed = self.oriented(), True
+        return graph.with_tails()
+
+    def oriented(self) -> PartialAncestralGraph:
+        return PartialAncestralGraph(self.adjacent, self._colliders(), self._separates, self.known)
+
+    def _colliders(self) -> Iterator[Triple]:
+        for b in range(len(self.dag)):
+            near = np.flatnonzero(self.adjacent[b]).tolist()
+            for a, c in combinations(near, 2):
+                if not self.adjacent[a, c] and not self._separates(a, b, c):
+                    yield a, b, c
+
+    def _separates(self, a: int, b: int, c: int) -> bool:
+        """Whether b is in the set that separates a and c."""
+        if (a, c) in self.sets:
+            return b in self.sets[a, c]
+        # Without an edge in the DAG, the parents of the later one separate them.
+        later = a if self._below[c, a] else c
+        return bool(self.dag[b, later])
+
+    def _separator(self, marks: Marks, x: int, y: int) -> tuple[int, ...] | None:
+        """A set given which x and y look independent, or None."""
+        common = np.flatnonzero(self.adjacent[x] & self.adjacent[y]).tolist()
+        present, tried = Mixed(self.dag & self.adjacent, marks), set[int]()
+        sizes = range(len(common) + 1) if len(common) <= _MOST_SHUT else (1, 2, len(common) - 1, len(common))
+        for size in sizes:
+            for shut in combinations(common, size):
+                for given in present.separators(x, y, shut):
+                    if given not in tried:
+                        tried.add(given)
+                        if self.tests.p_value(x, y, tuple(bits(given))) > _LEVEL:
+                            return tuple(bits(given))
+        return None
+
+
+class Mixed:
+    """A mixed graph that a DAG and the marks give: what the marks leave open has the direction of the DAG.
+
+    Sets of nodes are whole numbers, bit k for node k.
+    """
+
+    def __init__(self, dag: Mask, marks: Marks) -> None:
+        both = dag & (marks.T == ARROW)
+        self.children, self.parents = numbers_of(dag & ~both), numbers_of((dag & ~both).T)
+        self.spouses = numbers_of(both | both.T)
+
+    def separators(self, x: int, y: int, shut: Sequence[int]) -> Iterator[int]:
+        """Sets that block all paths but the edge between x and y, if neither these nodes nor x and y act on the other.
+
+        The ancestors block them, if any set does (van der Zander, Liskiewicz and Textor 2019). Of them, those near x,
+        and those near y.
+        """
+        other = self._with_colliders(x, y, shut)
+        ends = 1 << x | 1 << y
+        closed = sum(1 << c for c in shut)
+        within = other._ancestors(ends) & ~ends & ~closed
+        for one, far in ((x, y), (y, x)):
+            seen = other._reached(one, within)
+            if seen >> far & 1:
+                return
+            yield within & seen
+
+    def _with_colliders(self, x: int, y: int, shut: Sequence[int]) -> "Mixed":
+        """Without the edge between x and y, and with arrowheads at other nodes on the edges to x and y."""
+        other = object.__new__(Mixed)
+        other.children, other.parents, other.spouses = self.children.copy(), self.parents.copy(), self.spouses.copy()
+        for a, b in ((x, y), (y, x)):
+            for sets in (other.children, other.parents, other.spouses):
+                sets[a] &= ~(1 << b)
+            for c in shut:
+                if other.parents[a] >> c & 1:  # c -> a becomes c <-> a
+                    other.parents[a] &= ~(1 << c)
+                    other.children[c] &= ~(1 << a)
+                    other.spouses[a] |= 1 << c
+                    other.spouses[c] |= 1 << a
+        return other
+
+    def _ancestors(self, nodes: int) -> int:
+        found, waiting = nodes, nodes
+        while waiting:
+            further = 0
+            for k in bits(waiting):
+                further |= self.parents[k]
+            waiting = further & ~found
+            found |= further
+        return found
+
+    def _reached(self, x: int, given: int) -> int:
+        """Nodes that a path leads to from x which a set does not block before, those of the set among them."""
+        opens = self._ancestors(given)
+        by_head, by_tail = self.children[x] | self.spouses[x], self.parents[x]
+        heads = tails = 1 << x
+        while (new := (by_head & ~heads)) | (others := by_tail & ~tails):
+            heads, tails = heads | new, tails | others
+            by_head = by_tail = 0
+            for v in bits(new):
+                if opens >> v & 1:
+                    by_tail |= self.parents[v]
+                    by_head |= self.spouses[v]
+                if not given >> v & 1:
+                    by_head |= self.children[v]
+            for v in bits(others & ~given):
+                by_head |= self.children[v] | self.spouses[v]
+                by_tail |= self.parents[v]
+        return (heads | tails) & ~(1 << x)

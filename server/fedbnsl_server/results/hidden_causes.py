@@ -1,0 +1,51 @@
+"""What result.json says of cause and effect if common causes may be hidden."""
+
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL
+from fedbnsl.plan.columns import Columns
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
+from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.results.sentences import note
+
+_MARKS = {CIRCLE: "circle", ARROW: "arrow", TAIL: "tail"}
+_SAYS = {
+    (TAIL, ARROW): "acts_on",
+    (CIRCLE, ARROW): "acts_on_or_hidden",
+    (ARROW, ARROW): "hidden_cause",
+    (CIRCLE, CIRCLE): "linked",
+}
+
+
+def hidden_causes_of(
+    confidence: Confidence | None, graph: ConsensusGraph | None, columns: Columns
+) -> dict[str, Any] | None:
+    """The links of the partial ancestral graph, and edges of the graph that are none there; None: not told."""
+    if confidence is None or graph is None or not confidence.pag.size:
+        return None
+    marks, names, dag = confidence.pag, columns.variables, columns.joined(graph.dag)
+    drawn = bool(confidence.draws and confidence.pag_counts.size)
+    links: list[dict[str, Any]] = []
+    for i, j in np.argwhere(np.triu(marks != NONE)).tolist():
+        a, b = (j, i) if marks[j, i] == ARROW and marks[i, j] != ARROW else (i, j)  # towards an arrowhead
+        of_source, of_target = int(marks[b, a]), int(marks[a, b])
+        shares = {
+            "adjacent": confidence.draws - int(confidence.pag_counts[a, b, NONE]),
+            "mark_source": int(confidence.pag_counts[b, a, of_source]),
+            "mark_target": int(confidence.pag_counts[a, b, of_target]),
+            "hidden_cause": int(confidence.pag_headed[a, b]),
+        } if drawn else {}  # fmt: skip
+        links.append(
+            {
+                "source": names[a],
+                "target": names[b],
+                "mark_source": _MARKS[of_source],
+                "mark_target": _MARKS[of_target],
+                "says": note(_SAYS[of_source, of_target], a=names[a], b=names[b]),
+                "bootstrap": {name: count / confidence.draws for name, count in shares.items()} or None,
+            }
+        )
+    gone = np.argwhere(np.triu((dag | dag.T) & (marks == NONE))).tolist()
+    return {"links": links, "gone": [[names[i], names[j]] for i, j in gone]}

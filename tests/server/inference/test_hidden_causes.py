@@ -1,0 +1,135 @@
+"""Edges that hidden common causes make are tested away, and what is left says what holds with them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Known
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.knowledge import EdgeMask, Knowledge
+from fedbnsl_server.inference.hidden_causes import Dependence, Pags
+from fedbnsl_server.search.class_search import ClassProblem
+from fedbnsl_server.search.fitted_network import Accuracy
+
+MANY = 1e9
+
+
+def nothing(n):
+    return Known(np.zeros((n, n), dtype=bool), np.zeros((n, n), dtype=bool))
+
+
+def columns_of(n, blocks=()):
+    names = [f"x{k}" for k in range(n)]
+    return Columns.of(names, dict(blocks))
+
+
+def covariance(W, variance=1.0):
+    B = np.linalg.inv(np.eye(len(W)) - W)
+    return B.T @ (np.eye(len(W)) * variance) @ B
+
+
+def searched(S):
+    """The DAG of least score, which knows of no hidden cause."""
+    n = len(S)
+    size = np.sqrt(S.diagonal())
+    mask = EdgeMask(Knowledge(), columns_of(n))
+    return ClassProblem(S / size / size[:, None], ~np.eye(n, dtype=bool), mask, 1e-6, 0.0, 0).found().dag
+
+
+def pag(S, dag=None):
+    return Pags(Accuracy(MANY), columns_of(len(S)), nothing(len(S)))(searched(S) if dag is None else dag, S)
+
+
+def test_two_causes_of_two_variables_that_share_a_hidden_cause():
+    W = np.zeros((5, 5))
+    W[0, 1], W[3, 2], W[4, 1], W[4, 2] = 0.8, 0.7, 0.9, -0.8  # 4 is hidden
+    S = covariance(W)[:4, :4]
+    dag = searched(S)
+    assert np.count_nonzero(dag) > 3, "a DAG needs an edge more"
+    found = pag(S, dag)
+    expected = np.zeros((4, 4), dtype=int)
+    expected[0, 1] = expected[3, 2] = expected[1, 2] = expected[2, 1] = ARROW
+    expected[1, 0] = expected[2, 3] = CIRCLE
+    assert found.tolist() == expected.tolist()
+
+
+def random_network(rng, observed, hidden):
+    """Weights between the observed ones and then the hidden ones, each of which acts on two or three of them."""
+    n = observed + hidden
+    order, W = rng.permutation(observed), np.zeros((n, n))
+    later = [(order[i], order[j]) for i in range(observed) for j in range(i + 1, observed)]
+    chosen = [later[k] for k in rng.choice(len(later), int(1.3 * observed), replace=False)]
+    chosen += [(k, c) for k in range(observed, n) for c in rng.choice(observed, 2 + (k % 2), replace=False)]
+    for i, j in chosen:
+        W[i, j] = rng.uniform(0.4, 0.9) * rng.choice([-1, 1])
+    return W
+
+
+def leads(W):
+    found = W != 0
+    for _ in W:
+        found |= (found.astype(int) @ found.astype(int)) > 0
+    return found
+
+
+def test_what_is_said_of_causes_is_true_whatever_is_hidden():
+    rng, told, wrong_by_class = np.random.default_rng(5), 0, 0
+    for _ in range(8):
+        W = random_network(rng, 12, 3)
+        S, acts = covariance(W)[:12, :12], leads(W)[:12, :12]
+        dag = searched(S)
+        found = pag(S, dag)
+        tails, heads = (found == ARROW) & (found.T == TAIL), found == ARROW
+        assert not (tails & ~acts).any(), "who is said to act does"
+        assert not (heads & acts.T).any(), "at an arrowhead stands no cause of the other"
+        told, wrong_by_class = told + int(tails.sum()), wrong_by_class + int((dag & ~acts).sum())
+    assert told > 30
+    assert wrong_by_class > 10, "or these graphs would show nothing"
+
+
+def test_without_hidden_causes_all_edges_stay():
+    rng = np.random.default_rng(6)
+    for _ in range(5):
+        W = random_network(rng, 12, 0)
+        found = pag(covariance(W))
+        assert ((found != NONE) == ((W != 0) | (W != 0).T)).all()
+        assert not ((found == ARROW) & (found.T == ARROW)).any()
+
+
+def test_the_p_value_is_that_of_a_partial_correlation():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((400, 4))
+    X[:, 1] += 0.12 * X[:, 0] + X[:, 2]
+    X -= X.mean(axis=0)
+    of_rest = [x - X[:, 2:] @ np.linalg.lstsq(X[:, 2:], x, rcond=None)[0] for x in X[:, :2].T]
+    expected = stats.pearsonr(*of_rest).pvalue
+    tests = Dependence(X.T @ X / 400, Accuracy(400.0), columns_of(4))
+    assert tests.p_value(0, 1, (2, 3)) == pytest.approx(expected, rel=0.05)
+    assert tests.p_value(1, 0, (3, 2)) == pytest.approx(tests.p_value(0, 1, (2, 3)))
+
+
+def test_of_several_columns_p_values_are_even_where_nothing_depends():
+    rng = np.random.default_rng(8)
+    columns = columns_of(5, {"x1": "x0", "x3": "x2"})  # two of two columns, and one
+    found = []
+    for _ in range(300):
+        X = rng.standard_normal((60, 5))
+        X[:, :4] += X[:, 4:]
+        X -= X.mean(axis=0)
+        found.append(Dependence(X.T @ X / 60, Accuracy(60.0), columns).p_value(0, 1, (2,)))
+    assert stats.kstest(found, "uniform").pvalue > 0.001
+    assert np.mean(np.array(found) < 0.05) < 0.09
+
+
+def test_where_it_is_not_known_nothing_is_independent():
+    S = np.eye(3)
+    S[0, 1] = S[1, 0] = np.nan
+    assert Dependence(S, Accuracy(1000.0), columns_of(3)).p_value(0, 1, ()) == 0.0
+    assert Dependence(S, Accuracy(1000.0), columns_of(3)).p_value(0, 2, ()) == 1.0
+    same = np.ones((2, 2))
+    assert Dependence(same, Accuracy(1000.0), columns_of(2)).p_value(0, 1, ()) == 0.0
+    widening = np.full((2, 2), 3.0)
+    S = np.array([[1.0, 0.1], [0.1, 1.0]])
+    assert Dependence(S, Accuracy(900.0, widening=widening), columns_of(2)).p_value(0, 1, ()) == pytest.approx(
+        Dependence(S, Accuracy(100.0), columns_of(2)).p_value(0, 1, ())
+    )

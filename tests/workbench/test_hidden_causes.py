@@ -1,0 +1,71 @@
+"""Runs over tables in which a common cause is missing: the result says what holds with it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.sentences import hidden_causes_in_words
+from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.simulate import simulate
+
+NAMES = ("diet", "weight", "pressure", "salt")
+PLAN = Plan.load("standard").with_settings(n_participants=3, bootstrap=20)
+
+
+def tables() -> dict[str, Dataset]:
+    """Diet acts on weight, salt on pressure, and something that no table has on weight and pressure."""
+    rng, found = np.random.default_rng(2), {}
+    for site in ("a", "b", "c"):
+        diet, salt, hidden, of_weight, of_pressure = rng.standard_normal((5, 1500))
+        weight = 0.8 * diet + hidden + 0.5 * of_weight
+        pressure = 0.8 * salt - hidden + 0.5 * of_pressure
+        found[site] = Dataset.of_values(NAMES, np.column_stack([diet, weight, pressure, salt]), origin=site, warn=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hidden") / "run"
+    simulate(PLAN, tables(), folder)
+    return folder
+
+
+def read(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_a_hidden_cause_is_said_and_the_edge_that_only_a_dag_needs_is_gone(run: Path) -> None:
+    result = read(run)
+    assert len(result["edges"]) > 3, "the class needs more edges than there are"
+    told = result["hidden_causes"]
+    said = {(one["source"], one["target"]): one for one in told["links"]}
+    assert set(said) == {("diet", "weight"), ("weight", "pressure"), ("salt", "pressure")}
+    hidden = said["weight", "pressure"]
+    assert (hidden["mark_source"], hidden["mark_target"]) == ("arrow", "arrow")
+    assert hidden["bootstrap"]["hidden_cause"] > 0.5
+    assert said["diet", "weight"]["says"] == "'diet' acts on 'weight', or both have a hidden cause"
+    assert [set(pair) for pair in told["gone"]] in ([{"diet", "pressure"}], [{"weight", "salt"}])
+    assert "0 of 3 links say that one variable acts on another" in result["verdict"]["not_testable"][0]
+    assert "a hidden cause: weight <-> pressure" in hidden_causes_in_words(told)
+
+
+def test_the_page_has_the_marks(run: Path) -> None:
+    page = write_report(run).read_text()
+    assert "<td>&lt;-&gt;</td>" in page
+    assert "&#39;weight&#39; and &#39;pressure&#39; have a hidden cause" in page
+    assert "Edges above that only hold if no common cause is hidden" in page
+
+
+def test_where_arrows_rest_on_assumptions_or_noise_it_is_not_told(tmp_path: Path) -> None:
+    equal = PLAN.with_settings(graph_class="dag-equal-variance", look_for_curves=False, counts_rounds=0)
+    assert simulate(equal, tables(), tmp_path / "equal")["hidden_causes"] is None
+    ranges = {name: {"range": [-8.0, 8.0]} for name in NAMES}
+    private = Plan.load("private", epsilon=20.0).with_settings(n_participants=3, bootstrap=0, dictionary=ranges)
+    result = simulate(private, tables(), tmp_path / "private", noise_seed=1)
+    assert result["hidden_causes"] is None
+    assert result["verdict"]["not_testable"][0].endswith("which add edges and turn arrows")

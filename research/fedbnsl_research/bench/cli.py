@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
 @click.option("--case", "cases", multiple=True, help="Of the figures `networks` and `discrete`: a case, or a pattern.")
-@click.option("--seeds", type=Seeds(), help="Of the figures `networks`, `missing` and `discrete`: seeds, such as 0..9.")
+@click.option("--seeds", type=Seeds(), help="Of `networks`, `missing`, `curved`, `hidden` and `discrete`: seeds, such as 0..9.")
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
@@ -46,7 +46,7 @@ def bench(
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
-    takers_of = {"--case": ("networks", "discrete"), "--seeds": ("networks", "missing", "discrete")}
+    takers_of = {"--case": ("networks", "discrete"), "--seeds": ("networks", "missing", "curved", "hidden", "discrete")}
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
         takers = takers_of.get(option, ("networks",))
         if value and not set(takers) & set(figures):
@@ -59,8 +59,8 @@ def bench(
             with _watched(name, progress) as follow:
                 of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 of_discrete = {"cases": cases, "seeds": seeds, "follow": follow}
-                chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "missing": {"seeds": seeds}}
-                chosen["discrete"] = of_discrete
+                chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "discrete": of_discrete}
+                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "curved", "hidden")}
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.meek import bits, numbers_of
-from fedbnsl.graphs.pag import ARROW, Known, Marks, PartialAncestralGraph, Triple
+from fedbnsl.graphs.pag import ARROW, TAIL, Known, Marks, PartialAncestralGraph, Triple
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
@@ -122,15 +122,16 @@ class _Removal:
     def _separator(self, marks: Marks, x: int, y: int) -> tuple[int, ...] | None:
         """A set given which x and y look independent, or None."""
         common = np.flatnonzero(self.adjacent[x] & self.adjacent[y]).tolist()
-        present, tried = Mixed(self.dag & self.adjacent, marks), set[int]()
+        causes = {c for c in common if marks[x, c] == TAIL or marks[y, c] == TAIL}
+        present = Mixed(self.dag & self.adjacent, marks)
         sizes = range(len(common) + 1) if len(common) <= _MOST_SHUT else (1, 2, len(common) - 1, len(common))
         for size in sizes:
             for shut in combinations(common, size):
-                for given in present.separators(x, y, shut):
-                    if given not in tried:
-                        tried.add(given)
-                        if self.tests.p_value(x, y, tuple(bits(given))) > _LEVEL:
-                            return tuple(bits(given))
+                given = [tuple(bits(one)) for one in present.separators(x, y, shut)]
+                p = [self.tests.p_value(x, y, one) for one in given]
+                # One set alone may hide an edge, where paths cancel: so against what is directed, all of them must.
+                if p and (min if causes.intersection(shut) else max)(p) > _LEVEL:
+                    return given[p.index(max(p))]
         return None
 
 
@@ -148,8 +149,8 @@ class Mixed:
     def separators(self, x: int, y: int, shut: Sequence[int]) -> Iterator[int]:
         """Sets that block all paths but the edge between x and y, if neither these nodes nor x and y act on the other.
 
-        The ancestors block them, if any set does (van der Zander, Liskiewicz and Textor 2019). Of them, those near x,
-        and those near y.
+        The ancestors block them, if any set does (van der Zander, Liskiewicz and Textor 2019): those near x, those near
+        y, and all of them.
         """
         other = self._with_colliders(x, y, shut)
         ends = 1 << x | 1 << y
@@ -160,6 +161,7 @@ class Mixed:
             if seen >> far & 1:
                 return
             yield within & seen
+        yield within
 
     def _with_colliders(self, x: int, y: int, shut: Sequence[int]) -> "Mixed":
         """Without the edge between x and y, and with arrowheads at other nodes on the edges to x and y."""

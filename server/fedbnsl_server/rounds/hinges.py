@@ -182,7 +182,8 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
     """
     bent, search, known = np.zeros_like(curved), None, everything.run.mask.of_variables
     for _ in range(_MOST_SEARCHES):
-        possible = (known.allowed | known.allowed.T) & ~arrows_lead(dag).T
+        # What is a cause in some member of the class may bend: a U shows from its own end alone.
+        possible = (known.allowed | known.allowed.T) & ~arrows_lead(everything.here.class_of(dag)).T
         found = everything.moments.bent(dag, bent | curved, possible, everything.accuracy.counted)
         if (found == bent).all() or everything.run.progress.is_enough:
             break

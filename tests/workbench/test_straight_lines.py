@@ -378,12 +378,13 @@ def test_a_site_keeps_hinges_of_few_rows_to_itself(rows: int, least_cell: int, s
     assert bool(told.moments.any()) == bool(sent)
 
 
+@pytest.mark.parametrize("fifth", [{}, {"kind": "binary", "levels": ["u", "v"]}])
 @pytest.mark.parametrize(("gap", "sent"), [(False, 300), (True, 0)])
-def test_a_site_that_keeps_small_counts_sends_no_hinges_of_some_of_its_rows_beside_levels(gap: bool, sent: int) -> None:
-    """Levels of complete rows, beside those of all rows, tell how many rows with a gap have them."""
-    described = Dictionary.model_validate(
-        {**{name: {} for name in NAMES}, "e": {"kind": "binary", "levels": ["u", "v"]}}
-    )
+def test_a_site_that_keeps_small_counts_sends_no_hinges_of_some_of_its_rows(
+    gap: bool, sent: int, fifth: dict[str, Any]
+) -> None:
+    """What sums over rows that have two variables exceed those over complete rows by is of rows with a gap alone."""
+    described = Dictionary.model_validate({**{name: {} for name in NAMES}, "e": fifth})
     X = np.column_stack([tables(np.square)["x"].X[:300], np.arange(300) % 2])
     X[0, 2] = np.nan if gap else X[0, 2]
     plan = PLAN.with_dictionary(described, origin="here")

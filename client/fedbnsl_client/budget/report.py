@@ -80,7 +80,7 @@ def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
         f"rule `least_cell` = {policy.least_cell}: {pairs}",
         *[
             f"rule `least_cell` = {policy.least_cell}: no moments of hinges are sent where fewer rows are beyond "
-            "a knot, or beside levels where rows have gaps, and that they are not is told"
+            "a knot, or where rows have gaps, and that they are not is told"
         ]
         * plan.searches_curves,
     ]

@@ -29,8 +29,9 @@ class Rounds(LocalRounds):
     def answer(self, task: RoundTask) -> Answer:
         """Those of the columns that the task names; of no row where too few are complete, or `least_cell` forbids it.
 
-        Where one row alone is beyond a knot, the products of its hinge tell all values of the row. Beside levels, sums
-        over complete rows and earlier ones tell how many rows with a gap have two levels.
+        Where one row alone is beyond a knot, the products of its hinge tell all values of the row. Where one row alone
+        has a gap, so does what earlier sums, over the rows that have two columns, exceed those over complete rows by;
+        and beside levels it tells how many rows with a gap have two of them.
         """
         problem, columns = self.problem, cast(Task, task.content).columns
         if not columns.size or problem.plan.preparation is None:
@@ -39,8 +40,7 @@ class Rounds(LocalRounds):
         asked = problem.X, by.centre, by.scale, columns, np.array(KNOTS)
         n_rows, found = hinge_moments(*asked)
         limited = problem.least_cell > 1
-        has_levels = any(one.has_levels for one in problem.plan.dictionary.root.values())
-        beside_gaps = limited and has_levels and n_rows < len(problem.X)
+        beside_gaps = limited and n_rows < len(problem.X)
         if n_rows < _FEWEST_ROWS or beside_gaps or (limited and fewest_beyond(*asked) < problem.least_cell):
             n_rows, found = 0, np.zeros_like(found)
         return Answer(n_rows, as_sent(upper(found), problem.plan.value_type))

@@ -121,9 +121,9 @@ class AdmmState:
         return plan.counted and fit and not given_up
 
     def without_gaps(self, rows: Mapping[str, int]) -> Mapping[str, int]:
-        """Of the rows of each site, those that lack no value."""
-        told = rows if self.completion is None else self.completion.complete_rows
-        return {site: told.get(site, 0) for site in rows}
+        """Of the rows of each site, those that lack no value; all of one that has not told, as it was away."""
+        told = {} if self.completion is None else self.completion.complete_rows
+        return {site: told.get(site, n) for site, n in rows.items()}
 
     @property
     def completed_by(self) -> Covariances | None:

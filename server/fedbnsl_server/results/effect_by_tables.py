@@ -57,7 +57,7 @@ def effects_by_tables(network: LearnedNetwork, source: int, target: int) -> list
         reaches = bool(descendants(consistent_extension(graph), source)[target])
         one = _effect(network, draws, (source, target), parents, reaches=reaches)
         for k, other in enumerate(found):
-            if np.allclose(other.effect.value, one.effect.value, atol=_SAME, equal_nan=True):
+            if np.allclose(other.effect.value, one.effect.value, rtol=0.0, atol=_SAME, equal_nan=True):
                 both = (*other.effect.adjusted_for, *one.effect.adjusted_for)
                 found[k] = replace(other, effect=replace(other.effect, adjusted_for=both))
                 break

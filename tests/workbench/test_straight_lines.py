@@ -84,6 +84,10 @@ def test_page_and_result_say_how_a_variable_was_taken_and_draw_a_u_as_wide_as_it
     assert {name: one["form"] for name, one in result["taken"].items()} == dict.fromkeys("bcd", "line") | {"a": "curve"}
     weights = {frozenset((one["source"], one["target"])): abs(one["standardised"]) for one in result["edges"]}
     assert weights[frozenset("ab")] < 0.1, "of a straight line"
+    assert "the strongest is a \u2192 b (along a curve, without units 0." in page.text
+    assert "--change A B tells the total effect" in page.text
+    bent = {row["from"] for row in page.rows("effects") if "a line through a curve" in row["what the graph tells"]}
+    assert bent == {"a"}
     drawn = re.findall(
         r'<g class="edge[^>]*data-source="(.)" data-target="(.)".*?stroke-width="([\d.]+)"', html, re.DOTALL
     )

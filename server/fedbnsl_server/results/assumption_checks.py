@@ -459,7 +459,8 @@ def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_
     if abs(r) > 1.0:
         yield note("no_variance_left", **ends)
         return
-    others, allowed = confidence.n_unexplained - 1, EdgeMask(plan.knowledge, columns).allowed
+    others, mask = confidence.n_unexplained - 1, EdgeMask(plan.knowledge, columns).allowed
+    allowed = bool(mask[i, j] or mask[j, i])
     yield note(
         "unexplained",
         **ends,
@@ -469,7 +470,8 @@ def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_
         many=others > 1,
         single=others == 1,
         sites_differ=sites_differ,
-        allowed=bool(allowed[i, j] or allowed[j, i]),
+        allowed=allowed,
+        hidden=allowed and bool(confidence.noise_std),
     )
 
 

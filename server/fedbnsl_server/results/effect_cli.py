@@ -36,6 +36,7 @@ def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float
 
     It is by how many units the mean of the target changes if the source is set one unit higher by an intervention, or
     from A to B with --change: only then are effects that bend those of their curves, and not of straight lines.
+    Where a run tells no curve, as a private one, such a change is not known.
     Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
     identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
     with is not identified. The 95 % intervals are those of the coefficients given the graph; noise

@@ -15,8 +15,7 @@ import numpy as np
 
 from fedbnsl.console.wording import first_few, levels_in_words
 from fedbnsl.errors import SetupError
-from fedbnsl.graphs.class_members import descendants
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect, effects_by_tables
@@ -212,6 +211,14 @@ class _Question:
         if not why and (unseen := unseen_pairs(self.network, self.sources, self.target, self._of_network)):
             pairs = [f"{one!r} and {other!r}" for one, other in unseen]
             why.append(sentence(note("effect_unseen", pairs=pairs, one=len(pairs) == 1)))
+        if (
+            not why
+            and self.change is not None
+            and not self._curves
+            and any(one.value.any() for one in self._of_network)
+        ):
+            bent = self.network.bent_between(self.sources, self.target)
+            why += [sentence(note("effect_no_curve", names=bent))] if bent else []
         return why
 
     @cached_property
@@ -278,7 +285,7 @@ class _Question:
     def _least_drawn(self) -> dict[str, Any] | None:
         """Of the edges that the effect rests on, the one that the fewest bootstrap draws have; None: not known."""
         network, shares, marks, sources = self.network, self.network.shares, self.network.marks, list(self.sources)
-        onward, after, before = self._ways
+        onward, after, before = network.ways(self.sources, self.target)
         if shares is None or self._untold or not after[self.target]:
             return None
         found = onward & (before & after) & (before & after)[:, None]
@@ -291,23 +298,11 @@ class _Question:
         return {"source": self._names[i], "target": self._names[j], "mark": mark, "share": float(shares[i, j])}
 
     @cached_property
-    def _ways(self) -> tuple[Mask, Mask, Mask]:
-        """(V, V) edges that ways from a source to the target may have; (V,) where they reach, and where they come from.
-
-        They neither come back nor go on. Both have the ends of the question, too.
-        """
-        onward, sources = self.network.marks.copy(), list(self.sources)
-        onward[self.target] = onward[:, sources] = False
-        after, before = np.any([descendants(onward, k) for k in sources], axis=0), descendants(onward.T, self.target)
-        after[sources] = before[self.target] = True
-        return onward, after, before
-
-    @cached_property
     def _other_ways(self) -> list[dict[str, Any]] | None:
         """Pairs without an edge, and the share of draws in which one may open another way; None: not known."""
         if not self.network.draws or self._untold:
             return None
-        _, after, before = self._ways
+        _, after, before = self.network.ways(self.sources, self.target)
         first, last = {*np.flatnonzero(after).tolist()} - {self.target}, {*np.flatnonzero(before).tolist()}
         last -= {*self.sources}
         found: list[dict[str, Any]] = []

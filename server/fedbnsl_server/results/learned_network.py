@@ -97,6 +97,24 @@ class LearnedNetwork:
         start[list(sources)] = True
         return after & before, start
 
+    def ways(self, sources: Sequence[int], target: int) -> tuple[Mask, Mask, Mask]:
+        """(V, V) edges that ways from a source to the target may have; (V,) where they reach, and where they come from.
+
+        They neither come back nor go on. Both have sources and target, too.
+        """
+        onward, sources = self.marks.copy(), list(sources)
+        onward[target] = onward[:, sources] = False
+        after, before = np.any([descendants(onward, k) for k in sources], axis=0), descendants(onward.T, target)
+        after[sources] = before[target] = True
+        return onward, after, before
+
+    def bent_between(self, sources: Sequence[int], target: int) -> list[str]:
+        """Columns that bend, of a source or of what lies on a way from one to the target: a curve is on this way."""
+        _, after, before = self.ways(sources, target)
+        on_a_way = after & before
+        on_a_way[target] = False
+        return [name for name in self.bent if on_a_way[self.columns.variable_of[self.columns.names.index(name)]]]
+
     def not_described_for(self, sources: Sequence[int], target: int) -> list[tuple[str, str]]:
         """Those of the pairs that an effect rests on, whose error is then not known."""
         through, start = (one[self.columns.variable_of] for one in self.on_the_way(sources, target))

@@ -326,7 +326,7 @@ class RunRecorder:
         variance = np.empty(0) if state is None else state.residual_variance
         left = state.curves.residual_variance if state is not None and state.curves is not None else variance
         influence = self._influence(told.regressions)
-        warned = self._warnings(told.edges, influence, graph)
+        warned = self._warnings(told, influence, graph)
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "state": outcome,
@@ -487,9 +487,7 @@ class RunRecorder:
     def _few_rows(self) -> list[Note]:
         return warnings.of_few_rows(rows, len(self._variables)) if (rows := self._rows()) else []
 
-    def _warnings(
-        self, edges: Sequence[Mapping[str, Any]], influence: Mapping[str, Any], graph: ConsensusGraph | None
-    ) -> list[Note]:
+    def _warnings(self, told: _Told, influence: Mapping[str, Any], graph: ConsensusGraph | None) -> list[Note]:
         """What a person should know before believing these edges and their directions."""
         plan, rows, d = self._plan, list(self._n_samples.values()), len(self._variables)
         scales = () if self._state is None else self._state.scales
@@ -508,9 +506,9 @@ class RunRecorder:
         found += warnings.of_too_much_noise(plan, rows, d, max(len(scales) - d, 0))
         found += data_quality(self._rounds)
         found += warnings.of_other_versions(self._site_versions)
-        found += warnings.of_clipped_levels(plan, {edge["target"] for edge in edges})
+        found += warnings.of_clipped_levels(plan, {edge["target"] for edge in told.edges})
         found += warnings.of_withheld_weights(graph)
-        found += warnings.of_required_in_vain(plan, edges)
+        found += warnings.of_required_in_vain(plan, told.edges, told.curves)
         found += unused_notes(self._unused)
         state, names = self._used
         if state is None:

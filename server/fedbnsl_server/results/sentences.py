@@ -94,9 +94,10 @@ _WARNINGS: Mapping[str, str] = {
     "other_versions": "the parties ran different versions of fedbnsl (coordinator {coordinator}; {sites:few 1000}): "
     "the same run need not give the same bits again",
     "faint_edges_hidden": "the noise hides correlations of residuals below {hidden:.2g}: edges that are fainter are "
-    "lost; use more rows, more sites or a larger epsilon",
+    "lost; use fewer variables, narrower ranges in the data dictionary, more rows or a larger epsilon",
     "edges_hidden": "the noise hides correlations of residuals below {hidden:.2g}, which is more than the threshold "
-    "{threshold:g}: most edges are lost; use more rows, more sites or a larger epsilon",
+    "{threshold:g}: most edges are lost; use fewer variables, narrower ranges in the data dictionary, more rows or a "
+    "larger epsilon",
     "few_rows": "{rows:,} rows are few for {columns} columns, fewer than {each} a column ({needed:,}): faint edges "
     "are missed, some edges are there by chance, and directions are hardly known; bring more rows, or choose fewer "
     "variables beforehand",
@@ -300,7 +301,8 @@ _CHECKS: Mapping[str, str] = {
     "unexplained": f"residuals of {{one}} and {{other}}, which have no edge, are correlated by {{r:.2g}}, "
     f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}: perhaps "
     "{sites_differ:?the differences between sites, }a common cause that no table has, an effect that is not linear, or "
-    "{allowed:?a faint edge|an edge that the plan forbids}",
+    "{allowed:?a faint edge|an edge that the plan forbids}{hidden:?. Fewer variables, narrower ranges in the data "
+    "dictionary, more rows or a larger epsilon would show a faint edge|}",
     "knowledge_does_not_fit": "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood,"
     " less what edges cost, would be larger by {cost:.3g} (more than {limit:g} is not by chance)"
     "{instead:?; without it, the data give {instead:few 4}}",
@@ -373,6 +375,8 @@ _EFFECTS: Mapping[str, str] = {
     "effect_not_known": "not known: {why}",
     "effect_of_lines": "be careful: effects of {names:quoted 8} bend, and this one is that of straight lines through "
     "the curves{drawn:?; --change A B gives the effect of a change from A to B along them|}",
+    "effect_no_curve": "effects of {names:quoted 8} bend, and the run tells no total effect along these curves "
+    "(`curves.effects` in result.json and the page have the curve along each edge)",
     "effect_along_curve": "along a curve, {source} counted from the mean of its site: a "
     "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
     "for add up{interval:?; the interval takes the scatter about the curve for even|}",

@@ -149,9 +149,12 @@ def of_hidden_scales(plan: Plan, columns: Sequence[str], mean_squares: Matrix) -
         yield note("hidden_scales", columns=hidden)
 
 
-def of_required_in_vain(plan: Plan, edges: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
-    """Required edges whose coefficient may as well be 0, of variables with one column."""
-    required = set(plan.knowledge.required)
+def of_required_in_vain(
+    plan: Plan, edges: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None = None
+) -> Iterator[Note]:
+    """Required edges whose coefficient may as well be 0, of variables with one column; the line of a U may be flat."""
+    bent = {(one["source"], one["target"]) for one in (curves["effects"] if curves else ())}
+    required = set(plan.knowledge.required) - bent
     idle = [
         f"{edge['source']} -> {edge['target']}"
         for edge in edges

@@ -269,7 +269,15 @@ def _curves(bends: Bends, lines: "_Problem", variance: Matrix, run: Run) -> Curv
     if variance.size:
         left[lines.used] = variance * bends.share_left
     scales = np.ones(len(lines.used)) if lines.state.units is None else lines.state.units.scales
-    return Curves(sum(run.n_samples.values()), lines.used[bends.bent], left, bends.effects(scales))
+    effects = bends.effects(scales)
+    if variance.size and not lines.apart.all():
+        # Moments are right but for one factor, which variances have; some of these are raised to the noise's.
+        relative = np.maximum(bends.lines.residual_variance * scales**2, np.finfo(float).tiny)
+        unit = float(np.sqrt((variance / relative)[~lines.apart].min()))
+        effects = tuple(one._replace(spread=None if one.spread is None else one.spread * unit) for one in effects)
+    else:
+        effects = tuple(one._replace(spread=None) for one in effects)
+    return Curves(sum(run.n_samples.values()), lines.used[bends.bent], left, effects)
 
 
 def _still_hidden(state: AdmmState, release: Release, run: Run) -> Unused:

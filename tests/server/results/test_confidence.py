@@ -517,6 +517,9 @@ def test_a_pair_whose_edge_the_plan_forbids_is_said_to_be_forbidden() -> None:
     assert "or an edge that the plan forbids" in contradicted(both, one)[0]
     half = CPDAG.with_settings(knowledge=Knowledge(forbidden=(("a", "c"),)).model_dump())
     assert "or a faint edge" in contradicted(half, one)[0]
+    for plan, noise_std, helps in ((half, 0.01, True), (half, 0.0, False), (both, 0.01, False)):
+        told = contradicted(plan, replace(one, noise_std=noise_std))[0]
+        assert ("a larger epsilon would show a faint edge" in told) == helps
 
 
 def test_edges_are_counted_by_who_directed_them() -> None:

@@ -95,6 +95,25 @@ def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path)
         assert (outcome.code, said in outcome.err) == (2, True)
 
 
+def test_a_change_along_a_curve_whose_total_is_not_known_is_not_told_as_that_of_a_line(capsys, tmp_path):
+    curve = {"source": "b", "target": "c", "at": [-1.0, 1.0], "change": [1.0, 1.0], "error": [0.1, 0.1], "spread": 1.0}
+    run = written(
+        tmp_path / "run", DIRECTED, estimation={"n_samples": 100, "noise_std": 0.1, "draws": 0},
+        curves={"rows": 100, "variables": ["b"], "effects": [curve]},
+    )  # fmt: skip
+    for source in "ab":
+        report = asked(capsys, run, source, "c", "--change", -6, 0)
+        (row,) = report["effects"]
+        assert (report["verdict"], row["values"]) == ("not known", [])
+        assert report["in_words"][0].startswith("not known: effects of 'b' bend, and the run tells no total effect")
+        assert any(
+            "of straight lines through the curves" in text for text in asked(capsys, run, source, "c")["in_words"]
+        )
+    (line,) = asked(capsys, run, "a", "b", "--change", -6, 0)["effects"][0]["values"]
+    assert line["effect"] == pytest.approx(6 * 0.5)
+    assert asked(capsys, run, "c", "b", "--change", -6, 0)["verdict"] == "no path"
+
+
 def test_levels_of_a_nominal_variable_have_the_intervals_of_their_correlated_columns(capsys, tmp_path):
     """y = 0.5 a + 2 b + variance 12; of the inverse of the covariance of a and b, 1 / (v (1 - 0.6^2))."""
     weights = {("a", "y"): 0.5, ("b", "y"): 2.0}

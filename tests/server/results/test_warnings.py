@@ -82,6 +82,9 @@ def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:
     for other in ([0.1, 0.2], [-0.5, -0.1], None):
         assert told_by(of_required_in_vain, knowing, [{**edge, "interval": other}]) == []
     assert told_by(of_required_in_vain, knowing, [{**edge, "source": "c"}, {**edge, "coefficients": []}]) == []
+    for source, n in (("a", 0), ("c", 1)):
+        curves = {"effects": [{"source": source, "target": "b"}]}
+        assert len(told_by(of_required_in_vain, knowing, [edge], curves)) == n, "the line through a U is flat"
 
 
 def test_fewer_than_five_rows_a_column_are_told_with_both_numbers() -> None:

@@ -21,8 +21,10 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store import checkpoint
+from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
 from plain_sites import PlainSites, states_of_run
+from report_runs import Page
 
 NAMES, SITES, ROWS = ("dose", "pulse", "stay"), 3, 3000
 RANGES = {name: {"range": [-8.0, 8.0]} for name in NAMES}
@@ -65,11 +67,16 @@ def test_where_noise_is_small_an_edge_is_found_that_only_a_square_shows(tmp_path
     (effect,) = [one for one in result["curves"]["effects"] if (one["source"], one["target"]) == ("dose", "pulse")]
     at, change = np.array(effect["at"]), np.array(effect["change"])
     assert np.abs(change - 0.9 * at**2).max() < 0.5, "a parabola through the mean"
+    assert effect["spread"] == pytest.approx(0.9 * np.sqrt(2.0), rel=0.15), "of 0.9 z^2"
     (edge,) = [one for one in result["edges"] if one["source"] == "dose"]
     assert abs(edge["weight"]) < 0.15, "the line through it is flat"
     told = " ".join(result["verdict"]["not_tested"])
     assert "lines or parabolas" in told
     assert "looks for no curves" not in told
+    page = Page(write_report(tmp_path / "run").read_text(encoding="utf-8")).text
+    assert "Found in the sites' noisy moments" in page
+    assert "total effects along the curves are not known" in page
+    assert "--change A B" not in page
 
 
 def test_where_noise_is_large_or_the_plan_or_the_dictionary_says_so_nobody_asks_for_squares(tmp_path: Path) -> None:

@@ -72,8 +72,27 @@ def test_the_summary_lists_edges_score_bytes_both_ways_seconds_and_folder(tmp_pa
     assert "cycles" not in text
 
 
+def test_the_summary_orders_edges_as_the_page_does_and_marks_curves(tmp_path):
+    result = a_result([("a", "b", 1.5), ("c", "d", 0.002)])
+    result["edges"] = [{**edge, "standardised": edge["weight"]} for edge in result["edges"]]
+    result["sites"] = {}
+    result["preparation"] = {
+        "intercept": "site",
+        "missing": "refuse",
+        "scale": "pooled",
+        "centres": None,
+        "scales": dict.fromkeys("abcd", 2),
+    }
+    result["curves"] = {"effects": [{"source": "c", "target": "d", "spread": 4.0}]}
+    rows = [cells(line) for line in summary(result, folder=tmp_path).splitlines()]
+    u, line = ["c", "d", "+0.00200", "+0.00200", "2.00"], ["a", "b", "+1.500", "+1.500"]
+    assert [row for row in rows if row[:2] in (u[:2], line[:2])] == [u, line]
+
+
 def test_the_summary_claims_no_score_without_a_truth(tmp_path):
-    assert "SHD" not in summary(a_result([]), folder=tmp_path)
+    text = summary(a_result([]), folder=tmp_path)
+    assert "SHD" not in text
+    assert text.lstrip().startswith("edges learned: 0\n"), "no empty table"
 
 
 def test_the_summary_says_how_many_edges_were_left_out_to_break_cycles(tmp_path):

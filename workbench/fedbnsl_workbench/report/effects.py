@@ -44,7 +44,7 @@ class EffectRow:
     standardised_low: float
     standardised_high: float
     standardised_interval: Interval | None
-    said: str  # how far the class tells it
+    said: str  # how far the class tells it, and whether it is that of a line through a curve
 
     @property
     def largest(self) -> float:
@@ -150,6 +150,8 @@ def _row(
         ends = float((of_pair - half).min()), float((of_pair + half).max())
         interval = network.possible(*ends, (int(i[a]), int(j[b])))
     low, high = float(of_pair.min()), float(of_pair.max())
+    open_ = tied or is_open or draws_have_others(network, [source], target, effects)
+    said = "not identified: a direction is open" if open_ else _IN_WORDS[certainty(of_pair.tolist())]
     return EffectRow(
         columns.names[int(i[a])],
         columns.names[int(j[b])],
@@ -159,7 +161,5 @@ def _row(
         low * factor,
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
-        "not identified: a direction is open"
-        if tied or is_open or draws_have_others(network, [source], target, effects)
-        else _IN_WORDS[certainty(of_pair.tolist())],
+        f"{said}; a line through a curve" if network.bent_between([source], target) else said,
     )

@@ -11,6 +11,7 @@ from fedbnsl.plan.row_groups import LAG, PRESENT
 from fedbnsl_server.results.numbers import between, percent, signed
 from fedbnsl_server.results.result_schema import Edge, HiddenCauses, OfSites, Shares, Unsure
 from fedbnsl_server.results.sentences import DIRECTED_BY
+from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_workbench.report.lagged_drawing import draw_lagged
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth
@@ -90,7 +91,7 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
     """The edges of the result, by decreasing strength."""
     position = {name: k for k, name in enumerate(run.variables)}
     rows: list[EdgeRow] = []
-    weights, along = _true_weights(run), _along_curves(run)
+    weights, along = _true_weights(run), along_curves(run.result)
     for edge in run.result["edges"]:
         pair, directed = (position[edge["source"]], position[edge["target"]]), edge["directed"]
         content = {
@@ -98,23 +99,10 @@ def learned_edges(run: ReportedRun) -> list[EdgeRow]:
             "standardised": None if run.divided_by is None else edge["standardised"],
             "truth": None if edge["coefficients"] or not directed else weights.get(pair),
             "verdict": verdict(pair, run.truth, directed=directed),
-            "along_curve": along.get((edge["source"], edge["target"]), along.get((edge["target"], edge["source"]))),
+            "along_curve": along.get((edge["source"], edge["target"])),
         }
         rows.append(EdgeRow.model_validate(content))
     return sorted(rows, key=lambda row: -row.strength)
-
-
-def _along_curves(run: ReportedRun) -> dict[tuple[str, str], float]:
-    """By source and target of curved effects: how far the target moves along the curve, in its scales."""
-    told, scales = run.result["curves"], run.divided_by
-    if told is None or scales is None:
-        return {}
-    by_name = dict(zip(run.columns.names, scales.tolist(), strict=True))
-    return {
-        (one["source"], one["target"]): one["spread"] / by_name[one["target"]]
-        for one in told["effects"]
-        if one["spread"] is not None
-    }
 
 
 def _true_weights(run: ReportedRun) -> Mapping[Pair, float]:

@@ -20,7 +20,7 @@ def learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequ
         if run.searched and not run.plan.threshold:
             return f"The search kept no edge among {d} variables."
         return f"No edge among {d} variables exceeded the threshold {run.plan.threshold:g}."
-    largest, undirected = max(learned, key=lambda edge: edge.size), sum(not edge.directed for edge in learned)
+    largest, undirected = max(learned, key=lambda edge: edge.strength), sum(not edge.directed for edge in learned)
     weight = _in_short(largest.weight or 0.0)
     if largest.standardised is not None:
         weight = f"{weight}, without units {_in_short(largest.standardised)}"
@@ -28,7 +28,11 @@ def learned_sentence(run: ReportedRun, learned: Sequence[EdgeRow], missing: Sequ
     words = f"{len(learned)} directed {kind}"
     if undirected:
         words = f"{len(learned)} {kind}, {len(learned) - undirected} of them directed"
-    words += f"; the largest weight is {largest.source} {largest.mark} {largest.target} ({weight})"
+    pair = f"{largest.source} {largest.mark} {largest.target}"
+    if largest.along_curve is None:
+        words += f"; the largest weight is {pair} ({weight})"
+    else:
+        words += f"; the strongest is {pair} (along a curve, without units {largest.along_curve:.2f})"
     if run.truth is None:
         return f"{words}."
     return f"{words}. {_against_truth(run.truth, learned, missing)}"

@@ -24,6 +24,7 @@ from fedbnsl_server.results.sentences import (
     taken_in_words,
     whole,
 )
+from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
 from fedbnsl_workbench.scoring.metrics import Scores
@@ -31,6 +32,7 @@ from fedbnsl_workbench.scoring.metrics import Scores
 _EDGES_SHOWN = 40
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_LINES = "weights are of straight lines through curves, which the page draws"
+_ALONG = "; the strength along a curve is the standard deviation of the change, in scales of the target"
 _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
 
@@ -82,10 +84,12 @@ def print_summary(
     for sentence in in_words(outliers(result["influence"])):
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_checks(result["verdict"], console)
-    edges = [Edge.model_validate(edge) for edge in result["edges"]]
-    table = _table_of(edges, result)
+    edges, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
+    if along:
+        edges.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
+    table = _table_of(edges, result, along)
     to_weight = [column.header for column in table.columns].index("weight") + 1
-    console.print(keep_words(table, console.width, fewest=to_weight))
+    console.print(keep_words(table, console.width, fewest=to_weight) if edges else "edges learned: 0")
     regressions = reported(result)
     if any(one.estimates for one in regressions):
         console.print(keep_words(_table_of_regressions(regressions, result["units"]), console.width, fewest=4))
@@ -103,7 +107,7 @@ def print_summary(
         lines.add_row("" if k else "hidden causes", Text(text if k else f"if there may be some: {text}"))
     if result["curves"] and (curves := result["curves"]["effects"]):
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
-        lines.add_row("curves", Text(f"{named}: {_OF_LINES}"))
+        lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
     if any(edge.bootstrap for edge in edges):
         lines.add_row("draws", _OF_DRAWS)
     for text, children in remarks_on(regressions).items():
@@ -168,8 +172,8 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
     console.print(lines)
 
 
-def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
-    """The first edges; with a column for what any of them has: no direction, an interval, a share."""
+def _table_of(edges: Sequence[Edge], result: Mapping[str, Any], along: Mapping[tuple[str, str], float]) -> Table:
+    """The first edges; with a column for what any of them has: no direction, a curve, an interval, a share."""
     units = result["units"]
 
     def measured(name: str) -> str:
@@ -189,6 +193,7 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
     for name in (
         "weight",
         *["without\nunits"] * scaled,
+        *["along\ncurve"] * bool(along),
         *["95 %"] * has["interval"],
         *["% of draws:\nedge  ->  <-"] * has["share"],
     ):
@@ -202,6 +207,8 @@ def _table_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> Table:
             target = f"{target} (largest of {_among(edge.coefficients)})"
         cells = [source, *["->" if edge.directed else "--"] * has["link"], target, signed(edge.weight, edge.interval)]
         cells += [signed(edge.standardised, edge.standardised_interval)] * scaled
+        curve = along.get((edge.source, edge.target))
+        cells += ["" if curve is None else f"{curve:.2f}"] * bool(along)
         cells += [between(edge.interval)] * has["interval"]
         cells += [_of_draws(edge.bootstrap)] * has["share"]
         # Text: a plain string would lose "[mol/l]" of a name as markup.

@@ -17,6 +17,8 @@ FORMS_IN_WORDS: dict[Form, str] = {
     "word": "words or codes",
 }
 
+BELOW_A_LIMIT = "A value below a limit is not missing at random: see docs/how-to/limits-of-detection.md"
+
 _MARKS_ALONE = (
     "? * . .. ... - -- --- n/a na n.a. n.a #n/a nan <na> null #null! (null) \\n none nil nd n.d. #value! #div/0! "
     "#num! #name? #ref! k.a."

@@ -269,7 +269,7 @@ def _hidden_groups(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A column that may say where a row is from: a shift between those groups becomes a hidden cause when mixed."""
     for k, name in enumerate(names):
         if not _GROUP_WORDS.isdisjoint(re.split(r"[^a-z]+", name.casefold())):
-            places = {row[k].strip() for row in rows}
+            places = {row[k].strip() for row in rows}.difference(MISSING)
             if 2 <= len(places) <= len(rows) / 5:
                 return (
                     f"column {name!r} looks like the group that a row is from ({len(places)} groups). Mixed anew, "

@@ -16,7 +16,7 @@ import numpy as np
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Dictionary, Entry
-from fedbnsl_client.data.cell_forms import is_mark
+from fedbnsl_client.data.cell_forms import BELOW_A_LIMIT, form_of, is_mark
 from fedbnsl_client.data.columns import letters_of, like
 from fedbnsl_client.data.drafts.column_cells import ColumnCells, scan, written
 from fedbnsl_client.data.drafts.toml_entry import toml_entry, toml_settings
@@ -154,7 +154,7 @@ def _times_of(cells: ColumnCells) -> _Match:
 def _numbers_of(entry: Entry, cells: ColumnCells) -> _Match:
     asks = [
         f"{counts.total():,} cell(s) are {form} ({_quoted(counts)}): they are named under `missing`, unless you write "
-        "numbers in their place"
+        "numbers in their place" + f". {BELOW_A_LIMIT}" * any(form_of(text) == "limit" for text in counts)
         for form, counts in cells.words_by_form().items()
     ]
     if cells.overflows and cells.n_texts:

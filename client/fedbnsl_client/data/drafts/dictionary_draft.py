@@ -18,7 +18,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.plan.dictionary import Dictionary, Kind
 from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Index, Mask
-from fedbnsl_client.data.cell_forms import is_mark
+from fedbnsl_client.data.cell_forms import BELOW_A_LIMIT, form_of, is_mark
 from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, scan
 from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_client.data.drafts.column_sums import ColumnSums
@@ -63,6 +63,8 @@ class Draft:
         By table, how many it has, and how many of them lack no value of the columns that are used.
     codes
         Cells that a person has named: they stand for a missing value in every column.
+    coded
+        By table and column, cells that stand for a missing value and occur there.
     """
 
     tables: tuple[Path, ...]
@@ -70,6 +72,7 @@ class Draft:
     lacking: dict[str, list[str]]
     rows: dict[Path, Rows]
     codes: tuple[str, ...]
+    coded: dict[Path, dict[str, set[str]]]
 
     @property
     def text(self) -> str:
@@ -105,17 +108,24 @@ class Draft:
     def _used(self) -> dict[str, Guess]:
         return {name: found for name, found in self.guesses.items() if found.is_used}
 
-    def column_map(self) -> str:
-        """Content of a columns.toml, without its head; empty: nothing differs."""
-        everywhere = self.missing
-        entries = [toml_settings({"missing": list(everywhere)}) + "\n"] if everywhere else []
+    def column_map(self, table: Path) -> str:
+        """Content of the columns.toml of a table, without its head; empty: nothing differs."""
+        here = self.coded[table]
+        met = set[str]().union(*here.values(), self.codes)
+        everywhere = [code for code in self.missing if code in met]
+        entries = [toml_settings({"missing": everywhere}) + "\n"] if everywhere else []
         for name, found in self._used.items():
-            codes = [code for code in found.missing if code not in everywhere]
+            if table.name in self.lacking.get(name, ()):
+                comment = 'if it is called otherwise here: column = "..." in place of absent'
+                entries.append(toml_entry(name, {"absent": True}, [comment]))
+                continue
+            codes = [code for code in found.missing if code in here.get(name, ()) and code not in everywhere]
             settings: dict[str, Any] = {"missing": codes} if codes else {}
             if found.spellings:
                 settings["levels"] = {level: list(texts) for level, texts in found.spellings.items()}
             if settings:
-                entries.append(toml_entry(name, settings))
+                limits = [BELOW_A_LIMIT] * any(form_of(code) == "limit" for code in codes)
+                entries.append(toml_entry(name, settings, limits))
         return "\n".join(entries)
 
     def said(self) -> Iterator[str]:
@@ -144,13 +154,21 @@ class Draft:
         if left_out := _by_reason({name: found.left_out for name, found in self.guesses.items() if not found.is_used}):
             yield "left out:"
             yield from left_out
-        asked = [(name, ask) for name, found in self._used.items() for ask in found.asks]
+        asked = [(name, ask) for name, found in self._used.items() for ask in (*found.asks, *self._absent(name))]
         if asked:
             yield "to decide:"
             yield from (f"  {shown(name)}: {ask}" for name, ask in asked)
         for name, tables in self.lacking.items():
-            yield f"{shown(name)}: not in {', '.join(map(shown, tables))}"
+            if name not in self._used:
+                yield f"{shown(name)}: not in {', '.join(map(shown, tables))}"
         yield from self._rows_said()
+
+    def _absent(self, name: str) -> Iterator[str]:
+        if tables := self.lacking.get(name):
+            yield (
+                f"not in {', '.join(map(shown, tables))}, whose columns.toml says absent = true: if it is called "
+                'otherwise there, say column = "..." in its place'
+            )
 
     def _rows_said(self) -> Iterator[str]:
         n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
@@ -175,8 +193,8 @@ class Draft:
         text = self.text
         Dictionary.parse(text, origin="what these tables would make")
         files = {path: text}
-        if columns := self.column_map():
-            for table in self.tables:
+        for table in self.tables:
+            if columns := self.column_map(table):
                 head = _MAP_HEAD.format(file=shown(table.name, 60), dictionary=shown(path.name, 60))
                 files[column_map_of(table)] = f"{head}\n{columns}"
         write_drafts(files, overwrite=overwrite, by_out=path)
@@ -234,11 +252,15 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
         if found.is_used and len(cells[name].numbers) + len(cells[name].texts) <= MOST_VALUES
     ]
     relations, gaps = ColumnFunctions(few), {path: Counter[bytes]() for path in headers}
+    coded = {path: {name: set[str]() for name in header} for path, header in headers.items()}
     met = LevelsOfTables({name: found for name, found in guesses.items() if found.is_used and found.levels})
     for path, header in headers.items():
         place = {name: k for k, name in enumerate(header)}
         for row in rows_of(path, header, {name: guesses[name].missing for name in header}):
             values = {name: _value(row[k], guesses[name]) for name, k in place.items()}
+            for name, k in place.items():
+                if values[name] is None and (cell := composed(row[k].strip())) in guesses[name].missing:
+                    coded[path][name].add(cell)
             relations.add([values.get(name) for name in few])
             met.add(path.name, values)
             gaps[path][np.packbits([values.get(name, "") is None for name in guesses]).tobytes()] += 1
@@ -248,7 +270,7 @@ def draft(tables: Sequence[Path], *, missing: Sequence[str] = (), merge_below: i
     guesses = _with_sums(guesses, headers)
     without = {name: [path.name for path, header in headers.items() if name not in header] for name in guesses}
     without = {name: files for name, files in without.items() if files}
-    return Draft(tuple(tables), guesses, without, rows, codes_of_all(cells, missing))
+    return Draft(tuple(tables), guesses, without, rows, codes_of_all(cells, missing), coded)
 
 
 def _value(cell: str, found: Guess) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.dictionary import Kind
-from fedbnsl_client.data.cell_forms import form_of, is_compact_date, is_mark, says_not_known
+from fedbnsl_client.data.cell_forms import BELOW_A_LIMIT, form_of, is_compact_date, is_mark, says_not_known
 from fedbnsl_client.data.drafts.column_cells import MOST_TEXTS, ColumnCells, written
 from fedbnsl_client.data.drafts.yes_and_no import truth
 from fedbnsl_client.data.forgotten_groups import may_tell_groups, names_records
@@ -39,6 +39,16 @@ _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, n
 TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
+_GRADES = (  # words that are usual for grades; words between bars have one place
+    "very low, low, medium|moderate|middle|intermediate|normal, high, very high",
+    "none|no|absent, minimal, mild|light, moderate, severe|heavy, very severe",
+    "never, rarely|seldom, sometimes|occasionally, often|frequently, very often, always",
+    "very poor, poor, fair, good, very good, excellent",
+    "strongly disagree, disagree, neutral, agree, strongly agree",
+    "very small, small, medium, large, very large",
+    "underweight, normal, overweight, obese",
+    "primary, secondary, tertiary",
+)
 _NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
 _NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
 _FIVE_DIGITS = 10_000
@@ -130,7 +140,7 @@ def _of_numbers(name: str, cells: ColumnCells) -> Guess:
         return Guess(None, left_out=f"more than {MOST_TEXTS} different texts among its numbers")
     asks = [
         f"{counts.total():,} cell(s) among its numbers are {form} ({_quoted(counts)}): they count as missing, unless "
-        "you write numbers in their place"
+        "you write numbers in their place" + f". {BELOW_A_LIMIT}" * any(form_of(text) == "limit" for text in counts)
         for form, counts in cells.words_by_form().items()
     ]
     found = _kind_of_numbers(name, cells)
@@ -287,7 +297,7 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
         return Guess(None, left_out="nearly every cell has a text of its own: a name, an identifier or free text")
     alike = _alike(spelled)
     counts = Counter({level: sum(spelled[text] for text in texts) for level, texts in alike.items()})
-    grades = _roman(alike)  # before the merge: a level `other` has no place among them
+    grades = _roman(alike) or _grades(alike)  # before the merge: a level `other` has no place among them
     merged = _merged(counts, 0 if grades else merge_below)
     spellings = {level: tuple(t for one in ones for t in alike[one]) for level, ones in merged.items()}
     different = {level: texts for level, texts in spellings.items() if texts != (level,)}
@@ -323,11 +333,11 @@ def _of_spellings(cells: ColumnCells, spelled: Counter[str], merge_below: int) -
 
 
 def _reference(counts: Mapping[str, int]) -> str:
-    """The level that others are compared with: no of yes and no; otherwise the most frequent one."""
+    """The level that others are compared with: no of yes and no, or none; otherwise the most frequent one."""
     says = {truth(level): level for level in counts}
     if len(counts) == 2 and says.keys() == {True, False}:
         return says[False]
-    return max(counts, key=counts.__getitem__)
+    return next((level for level in counts if level.casefold() == "none"), max(counts, key=counts.__getitem__))
 
 
 def _counts_as_1(level: str) -> str:
@@ -340,6 +350,17 @@ def _roman(levels: Collection[str]) -> tuple[str, ...]:
     ordered = sorted(places, key=places.__getitem__)
     is_dense = len(ordered) > 2 and places[ordered[-1]] - places[ordered[0]] <= len(ordered)
     return tuple(ordered) if is_dense and len(ordered) == len(levels) else ()
+
+
+def _grades(levels: Collection[str]) -> tuple[str, ...]:
+    """Usual words for grades in their order; empty: they are others, or two, or two of them have one place."""
+    for scale in _GRADES:
+        place_of = {word: k for k, words in enumerate(scale.split(", ")) for word in words.split("|")}
+        places = {level: place_of.get(" ".join(level.casefold().split())) for level in levels}
+        known = {place: level for level, place in places.items() if place is not None}
+        if 2 < len(known) == len(levels):
+            return tuple(known[place] for place in sorted(known))
+    return ()
 
 
 def _alike(spelled: Counter[str]) -> dict[str, tuple[str, ...]]:

@@ -338,7 +338,7 @@ def test_columns_that_differ_in_a_few_rows_are_no_sums_of_each_other(tmp_path: P
 
 def test_a_mark_that_may_be_a_level_elsewhere_is_missing_in_its_own_column_alone(tmp_path: Path) -> None:
     table = {"crp": [str(k % 41) if k % 9 else "-" for k in range(60)], "age": [str(20 + k % 50) for k in range(60)]}
-    assert drafted(tmp_path, table).column_map() == '[crp]\nmissing = ["-"]\n'
+    assert drafted(tmp_path, table).column_map(tmp_path / "a.csv") == '[crp]\nmissing = ["-"]\n'
 
 
 def test_marks_of_missing_values_are_found_counted_and_read_by_the_column_map(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_code_can_be_named_for_all_columns_or_for_one(tmp_path: Path) -> None:
         "c": {"-9": 100},
     }
     assert [found.guesses[name].levels for name in "abc"] == [("1", "2", "3"), ("1", "2", "3"), ("7", "8", "9")]
-    here = found.column_map()
+    here = found.column_map(tmp_path / "a.csv")
     assert here == 'missing = ["-9"]\n\n[b]\nmissing = ["7"]\n'
 
 
@@ -425,7 +425,7 @@ def test_a_code_with_a_decimal_comma_is_missing_in_the_draft_as_at_a_site(code: 
     assert dict(found.guesses["crp"].missing) == {code.removeprefix("crp="): N // 10}
     assert found.rows[table] == (N, N - N // 10)
     assert not any(line.startswith("--missing") for line in found.said())
-    (tmp_path / "a.columns.toml").write_text(found.column_map(), encoding="utf-8")
+    (tmp_path / "a.columns.toml").write_text(found.column_map(tmp_path / "a.csv"), encoding="utf-8")
     mapping = ColumnMap.load(tmp_path / "a.columns.toml")
     read = Dataset.read(table, dictionary=Dictionary.parse(found.text, origin="x"), mapping=mapping, warn=False)
     assert read.gaps.by_variable == {"crp": N // 10}
@@ -529,7 +529,53 @@ def test_a_column_that_one_table_lacks_is_used_and_one_that_most_rows_lack_is_no
     assert "`standard` and `private` use the others for the values that they have" in said
 
 
+def test_each_table_is_told_what_it_lacks_and_only_the_codes_that_it_has(tmp_path: Path) -> None:
+    full = {name: [f"{x:.3f}" for x in DRAWN.normal(size=100)] for name in ("age", "crp")}
+    full["work"] = ["state", "private", "self", "none"] * 25
+    one = {"age": full["age"], "work": full["work"]}
+    two = {**full, "crp": ["<2", *full["crp"][1:]], "work": ["?", *full["work"][1:]]}
+    tables = [write(tmp_path / f"{name}.csv", table) for name, table in {"a": one, "b": two, "c": full}.items()]
+    found = draft(tables)
+    dictionary = Dictionary.parse(found.text, origin="x")
+    files = found.write(tmp_path / "d.toml")
+    assert [path.name for path in files] == ["d.toml", "a.columns.toml", "b.columns.toml"]
+    absent, coded = (path.read_text(encoding="utf-8") for path in files[1:])
+    assert '[crp]\nabsent = true\n# if it is called otherwise here: column = "..."' in absent
+    assert "missing" not in absent
+    assert 'missing = ["?"]' in coded
+    assert '[crp]\nmissing = ["<2"]\n# A value below a limit is not missing at random: see docs/how-to/limits' in coded
+    for table, path in zip(tables, files[1:], strict=False):
+        Dataset.read(table, dictionary=dictionary, mapping=ColumnMap.load(path), warn=False)
+    to_decide = "\n".join(found.said()).partition("to decide:")[2]
+    assert "crp: not in a.csv, whose columns.toml says absent = true" in to_decide
+
+
 # ---- levels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "grades",
+    [
+        ("low", "medium", "high"),
+        ("none", "mild", "moderate", "Severe"),
+        ("never", "sometimes", "often"),
+        ("Very Poor", "fair", "good"),
+    ],
+)
+def test_usual_words_for_grades_are_ordinal_in_their_order_with_a_question(
+    grades: tuple[str, ...], tmp_path: Path
+) -> None:
+    cells = list(DRAWN.permutation([*grades] * 60 + [grades[-1]] * 60))
+    found = drafted(tmp_path, {"grade": cells}).guesses["grade"]
+    assert (found.kind, found.levels) == ("ordinal", grades)
+    assert "if they have none, it is nominal" in found.asks[0]
+
+
+def test_words_of_one_place_or_of_no_scale_are_nominal_and_none_comes_first(tmp_path: Path) -> None:
+    table = {"twice": ["mild", "light", "severe"] * 60, "other": ["severe", "severe", "none", "rash"] * 45}
+    found = drafted(tmp_path, table)
+    assert [found.guesses[name].kind for name in table] == ["nominal", "nominal"]
+    assert found.guesses["other"].levels[0] == "none"
 
 
 def test_more_than_twenty_levels_offer_to_merge_rare_ones_and_are_merged_when_asked(tmp_path: Path) -> None:
@@ -567,7 +613,9 @@ def test_rare_levels_and_spellings_that_differ_in_case_are_said(tmp_path: Path) 
         "'NEVER', 'Never', 'never' are taken for the level 'Never'" in ask for ask in found.guesses["smoker"].asks
     )
     assert any("'cigar' 2, 'pipe' 3; --merge-rare 20" in ask for ask in found.guesses["smoker"].asks)
-    assert 'levels = { "Never" = ["Never", "never", "NEVER"] }'.replace('"Never" =', "Never =") in found.column_map()
+    assert 'levels = { "Never" = ["Never", "never", "NEVER"] }'.replace('"Never" =', "Never =") in found.column_map(
+        tmp_path / "a.csv"
+    )
 
 
 def test_grades_stay_grades_where_rare_levels_are_merged(tmp_path: Path) -> None:

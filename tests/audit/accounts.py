@@ -173,6 +173,8 @@ def check_prices(price_of: PriceOf) -> None:
         assert cost_of_steps(plan, price) <= (sum(rounds) + price.surcharge_units) * UNIT * (1 + 1e-12), plan.privacy
         assert sum(by_kind["scales"] + by_kind["statistics"]) == 0, "they tell what the setup has paid for"
         assert cost_of_moments(price, D + before_admm(plan)) <= min(moments, default=0) * UNIT * (1 + 1e-12)
+        wide = price_of(plan, n_samples=N, n_variables=D, n_squares=D)
+        assert cost_of_moments(wide, 2 * D + before_admm(plan)) <= min(moments, default=0) * UNIT * (1 + 1e-12)
         assert price.units_of(0) + sum(rounds) + sum(moments) + price.surcharge_units == price.units
         assert price.gaussian == is_gaussian(plan), (plan.rounds, plan.local_steps, plan.privacy)
         if plan.local_solver != "dp-pgcd-laplace":  # which has advanced composition

@@ -105,6 +105,9 @@ half_the_matrix_sensitivity = priced(
     "sensitivity = math.sqrt(2.0) * LATTICE + d",
     "sensitivity = LATTICE / math.sqrt(2.0)",
 )
+rounding_of_squares_not_counted = priced(
+    "rounding_of_squares_not_counted", "n_residuals(plan, D)),", "n_residuals(plan, d)),"
+)
 half_the_statistics_sensitivity = priced(
     "half_the_statistics_sensitivity", "* (2 * LATTICE + 2) ** 2", "* (LATTICE + 1) ** 2"
 )

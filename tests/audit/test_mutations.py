@@ -115,6 +115,7 @@ CHECKS: list[tuple[Check, list[planted.Plant]]] = [
             planted.half_the_moments_sensitivity,
             planted.half_the_statistics_sensitivity,
             planted.half_the_matrix_sensitivity,
+            planted.rounding_of_squares_not_counted,
             planted.twice_the_sharpness,
             planted.moments_not_charged,
             planted.first_moments_round_not_charged,

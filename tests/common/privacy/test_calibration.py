@@ -235,6 +235,12 @@ def test_residual_moments_are_paid_from_the_same_budget(epsilon: float, times: i
     assert price.moments_variance % 2 == 0
 
 
+def test_noise_of_residual_moments_covers_the_rounding_of_squares_too() -> None:
+    price = price_of(private(1.0), n_samples=100, n_variables=3, n_squares=3)
+    of_honest, each = price.n_honest * price.moments_variance, math.sqrt(2) * 2**20 + 3 + 3 + 1
+    assert each**2 / (2 * of_honest) * UNITS <= price.moments_units - price.means_units
+
+
 def test_a_round_that_was_not_priced_is_not_free() -> None:
     price = price_of(plan_of(moments_rounds=2), n_samples=100, n_variables=5)
     for t in (-1, 14):

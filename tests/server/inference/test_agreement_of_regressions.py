@@ -54,7 +54,9 @@ def test_a_site_with_information_below_five_of_a_standard_deviation_is_not_teste
 def test_counts_that_vary_three_times_as_much_as_poissons_differ_by_a_third() -> None:
     plain = settled(GRADIENTS, INFORMATION)
     free = 3 * 100 - 3 - 2
-    assert settled(GRADIENTS, INFORMATION, dispersion=free).q == pytest.approx(plain.q / 3.0)
+    counts = settled(GRADIENTS, INFORMATION, dispersion=free)
+    assert counts.q == pytest.approx(plain.q / 3.0)
+    np.testing.assert_allclose(counts.site_errors, plain.site_errors * np.sqrt(3.0))
     assert settled(GRADIENTS, INFORMATION, dispersion=free / 6).q == plain.q  # less than Poisson's
 
 

@@ -240,6 +240,13 @@ def test_rows_without_a_gap_are_kept_by_site_also_as_their_sum_of_earlier_versio
     assert [(site, n.tolist()) for site, n in found.n_pairs.items()] == [(site, [[9.0] * 3] * 3) for site in "ab"]
 
 
+def test_why_rows_without_a_gap_do_not_stand_for_all_survives_the_disk(state: AdmmState, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "state", replace(state, completion=Completion(unfit="differ")), plan_digest=DIGEST)
+    found = checkpoint.load(tmp_path / "state", plan_digest=DIGEST).completion
+    assert found is not None
+    assert found.unfit == "differ"
+
+
 def test_the_order_of_the_sites_is_kept(state: AdmmState, tmp_path: Path) -> None:
     backwards = replace(state, sites=dict(reversed(state.sites.items())))
     checkpoint.save(tmp_path / "state", backwards, plan_digest=DIGEST)

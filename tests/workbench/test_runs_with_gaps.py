@@ -96,7 +96,8 @@ def test_a_column_that_a_site_lacks_makes_no_site_stand_out(lacking: int, tmp_pa
     for site in SITES[:lacking]:
         tables[site][:, 3] = np.nan
     data = {site: Dataset(FEDERATION.variables, X) for site, X in tables.items()}
-    assert simulate(PLAN, data, tmp_path / "run")["warnings"] == []
+    told = simulate(PLAN, data, tmp_path / "run")["warnings"]
+    assert [said for said in told if "has no value of" not in said] == []
 
 
 def _run(intercept: str = "site") -> Run:

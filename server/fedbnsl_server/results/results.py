@@ -513,6 +513,7 @@ class RunRecorder:
         state, names = self._used
         if state is None:
             return found
+        found += warnings.of_empty_columns(plan, state, plan.columns(names))
         found += of_gaps(state, plan.columns(names))
         found += outlying_notes(outlying_of(state, names))
         found += warnings.of_rarely_drawn(rarely_drawn(state.confidence, plan.columns(names)))

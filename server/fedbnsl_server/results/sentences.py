@@ -80,6 +80,8 @@ _WARNINGS: Mapping[str, str] = {
     "from the other sites'",
     "sites_not_counted": "{sites:few 8} {gaps:?had a missing value in each row|missed a round of counts}: "
     "graph, weights and intervals come from the other sites alone",
+    "no_value_at_site": "{site} has no value of {names:quoted 8}: {one:?is it|are they} in another unit there, or "
+    "coded otherwise? If the site does not have {one:?it|them}, say so in the plan ([absent])",
     "tables_withheld": "categories were not searched by counts: {sites:few 8} {one:?sends|send} no counts below a "
     "limit of {one:?its|their} own, and {n} of {asked} tables of counts were withheld, families of the graph among "
     "them; the graph is that of straight lines between levels",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl import __version__
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import Units
@@ -56,6 +57,16 @@ def of_sites_not_counted(state: AdmmState | None) -> Iterator[Note]:
     for gaps in (True, False):
         if sites := [site for site in missed if gaps == (not whole[site])]:
             yield note("sites_not_counted", sites=sites, gaps=gaps)
+
+
+def of_empty_columns(plan: Plan, state: AdmmState, columns: Columns) -> Iterator[Note]:
+    """Sites without any value of variables that the plan does not call absent there; a private run does not know."""
+    if plan.privacy is not None or state.completion is None:
+        return
+    for site, n_pairs in state.completion.n_pairs.items():
+        empty = [columns.variables[int(columns.variable_of[c])] for c in np.flatnonzero(n_pairs.diagonal() == 0.0)]
+        if names := [name for name in dict.fromkeys(empty) if name not in plan.absent.of(site)]:
+            yield note("no_value_at_site", site=site, names=names, one=len(names) == 1)
 
 
 def of_withheld_tables(state: AdmmState | None) -> Iterator[Note]:

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Units
 from fedbnsl_server.algorithm.admm import initial_state, without
+from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.results.sentences import Note, sentence
 from fedbnsl_server.results.warnings import (
+    of_empty_columns,
     of_few_rows,
     of_rare_levels,
     of_required_in_vain,
@@ -72,6 +75,17 @@ def test_a_site_that_missed_a_round_of_counts_is_named_unless_it_was_ejected() -
     left = without(replace(state, counted=counted), ["west"])
     (told,) = told_by(of_sites_not_counted, left)
     assert told.startswith("south missed a round of counts")
+
+
+def test_a_site_without_a_value_is_named_unless_the_plan_says_so_or_is_private() -> None:
+    columns, whole = Columns.of(["age", "bmi"]), np.full((2, 2), 9.0)
+    gaps = Completion({"north": whole, "south": np.diag([9.0, 0.0])})
+    state = replace(initial_state(2, ["north", "south"]), completion=gaps)
+    standard = Plan.load("standard").with_settings(n_participants=2)
+    (told,) = told_by(of_empty_columns, standard, state, columns)
+    assert told.startswith("south has no value of 'bmi': is it in another unit there, or coded otherwise?")
+    for other in (standard.with_settings(absent={"south": ["bmi"]}), Plan.load("private", epsilon=1.0)):
+        assert told_by(of_empty_columns, other, state, columns) == []
 
 
 def test_a_required_edge_that_the_data_do_not_show_is_named() -> None:

@@ -356,8 +356,8 @@ _TAKEN: Mapping[str, str] = {
     "taken_withheld_not_counted": "sites withhold counts",
     "taken_private_not_counted": "the run is private",
     "taken_by_shape": "shape = {shape!r} in the data dictionary",
-    "taken_by_fit": "its {square:?square explains|hinges explain} {curve:?more of another|hardly more of any other} "
-    "number than a straight line does",
+    "taken_by_fit": "its {square:?square explains|hinges explain} {curve:?more of another number|hardly more of any "
+    "number that it may act on} than a straight line does",
     "taken_unseen": "no curves were looked for: {why}",
     "no_curves_noise": "the noise of privacy is too large for it, or there are too many numbers",
     "no_curves_absent": "sites lack variables, and the run is private",

@@ -138,7 +138,7 @@ def _room(state: AdmmState, run: Run) -> float:
     d = len(run.mask.allowed)
     return room(
         _noise(run),
-        sum(run.n_samples.values()) * typical(_pair_shares(state, run)),
+        sum(run.n_samples.values()) * typical(_pair_shares(state, run), run.mask.columns.variable_of),
         d=d,
         norm_bound=run.privacy.residual_norm_bound(d),
         constant=constant_residual(d) if n_residuals(run.plan, d) > d else 0.0,
@@ -452,7 +452,12 @@ def _released(
     """What the round has released over all records, all sites as one, and the names of those that noise hides."""
     d = len(run.mask.allowed)
     all_sites, hidden = _pooled(answers, run)
-    all_sites = as_if_whole(all_sites, _pair_shares(state, run), np.array(state.unused.hidden, dtype=np.int64))
+    all_sites = as_if_whole(
+        all_sites,
+        _pair_shares(state, run),
+        run.mask.columns.variable_of,
+        np.array(state.unused.hidden, dtype=np.int64),
+    )
     release = released(
         all_sites.moments,
         noise_std=all_sites.noise_std,

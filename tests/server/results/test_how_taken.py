@@ -75,7 +75,7 @@ def test_every_variable_has_a_form_and_a_reason() -> None:
         "a": "its hinges explain more of another number than a straight line does",
         "straight": "'straight': one value in all rows that are used, so that nothing can be learned about it: no edge",
         "bent": "shape = 'curved' in the data dictionary",
-        "n": "its hinges explain hardly more of any other number than a straight line does",
+        "n": "its hinges explain hardly more of any number that it may act on than a straight line does",
         "s": "binary in the data dictionary; not counted, as not all variables are categories",
         "w": "nominal in the data dictionary; not counted, as not all variables are categories",
         "g": "ordinal in the data dictionary",
@@ -123,7 +123,7 @@ def test_a_private_run_goes_by_squares() -> None:
     taken = told(PRIVATE, variables=["a", "b"], curves={"variables": ["a"], "effects": []})
     assert [one["why"] for one in taken.values()] == [
         "its square explains more of another number than a straight line does",
-        "its square explains hardly more of any other number than a straight line does",
+        "its square explains hardly more of any number that it may act on than a straight line does",
     ]
 
 

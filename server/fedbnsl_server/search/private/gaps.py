@@ -38,22 +38,25 @@ def pair_shares(value_shares: Matrix, there: Mask, n_samples: Matrix, variable_o
     return np.maximum(np.where(alike, value_shares, of_sites * np.outer(of_cells, of_cells)), _LEAST_SHARE)
 
 
-def typical(shares: Matrix) -> float:
-    """The mean share of a pair."""
-    return float(shares[~np.eye(len(shares), dtype=bool)].mean()) if len(shares) > 1 else 1.0
+def typical(shares: Matrix, variable_of: Index) -> float:
+    """The mean share of a pair of columns of two variables."""
+    apart = variable_of != variable_of[:, None]
+    return float(shares[apart].mean()) if apart.any() else 1.0
 
 
-def as_if_whole(one: SiteRelease, shares: Matrix, left_empty: Index) -> SiteRelease:
+def as_if_whole(one: SiteRelease, shares: Matrix, variable_of: Index, left_empty: Index) -> SiteRelease:
     """Moments of residuals of all records, from those with gaps.
 
     Parameters
     ----------
     shares
         (d, d) of `pair_shares`.
+    variable_of
+        (d,) position of each column's variable.
     left_empty
         Columns whose gaps the model did not fill: their mean squares are those of the values, times their share.
     """
-    d, mean = len(shares), typical(shares)
+    d, mean = len(shares), typical(shares, variable_of)
     size = max(float(np.median(one.moments.diagonal())), one.noise_std)
     least = min((one.noise_std / size) ** 2 * one.n_samples, mean)
     by = np.maximum(shares, least)

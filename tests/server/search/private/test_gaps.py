@@ -36,20 +36,25 @@ def test_products_of_records_that_have_both_stand_for_all() -> None:
     shares = pair_shares(SHARES, ALL, ROWS, OF_OWN)
     there = rng.random(x.shape) < SHARES
     S = np.where(np.eye(4), x.T @ x, np.where(there, x, 0.0).T @ np.where(there, x, 0.0)) / len(x)
-    found = as_if_whole(SiteRelease.plain(S, noise_std=1e-4, n_samples=4000.0), shares, NO_COLUMNS)
+    found = as_if_whole(SiteRelease.plain(S, noise_std=1e-4, n_samples=4000.0), shares, OF_OWN, NO_COLUMNS)
     np.testing.assert_allclose(found.moments, x.T @ x / len(x), atol=0.03)
     mean = shares[~np.eye(4, dtype=bool)].mean()
-    assert typical(shares) == mean
+    assert typical(shares, OF_OWN) == mean
     np.testing.assert_allclose([found.noise_std, found.n_samples], [1e-4 / mean, 4000.0 * mean])
 
 
 def test_where_noise_is_large_a_rare_pair_is_not_made_loud() -> None:
     shares = pair_shares(SHARES, ALL, ROWS, OF_OWN)
-    found = as_if_whole(SiteRelease.plain(np.ones((4, 4)), noise_std=1.0, n_samples=4000.0), shares, NO_COLUMNS)
-    assert found.moments.max() <= 1.0 / typical(shares)
+    found = as_if_whole(SiteRelease.plain(np.ones((4, 4)), noise_std=1.0, n_samples=4000.0), shares, OF_OWN, NO_COLUMNS)
+    assert found.moments.max() <= 1.0 / typical(shares, OF_OWN)
 
 
 def test_one_variable_has_no_pair() -> None:
     one = SiteRelease.plain(np.ones((1, 1)), noise_std=0.1, n_samples=10.0)
-    assert as_if_whole(one, np.full((1, 1), 0.5), NO_COLUMNS) == one
-    assert as_if_whole(one, np.full((1, 1), 0.5), np.array([0])).moments == 2.0 * one.moments
+    assert as_if_whole(one, np.full((1, 1), 0.5), OF_OWN[:1], NO_COLUMNS) == one
+    assert as_if_whole(one, np.full((1, 1), 0.5), OF_OWN[:1], np.array([0])).moments == 2.0 * one.moments
+
+
+def test_columns_of_one_variable_say_nothing_of_how_many_records_have_a_pair() -> None:
+    shares = np.array([[1.0, 0.3, 1.0], [0.3, 0.3, 0.3], [1.0, 0.3, 1.0]])
+    assert typical(shares, np.array([0, 1, 0])) == 0.3

@@ -275,8 +275,9 @@ def test_summary_page_and_file_have_the_ratios(tmp_path: Path) -> None:
             estimate["estimate"],
         )
         assert [float(row["low"]), float(row["high"])] == estimate["interval"]
-        assert f"{estimate['estimate']:.3g}" in text.getvalue()
-        assert f"{estimate['estimate']:.3g} <small>" in page
+        shown = f"{estimate['estimate']:.3g}" if one["kind"] == "mean difference" else ratio(estimate["estimate"])
+        assert shown in text.getvalue()
+        assert f"{shown} <small>" in page
     for one in result["regressions"]:
         assert all(
             note in page and " ".join(note.split()) in " ".join(text.getvalue().split()) for note in one["notes"]

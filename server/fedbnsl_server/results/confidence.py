@@ -132,7 +132,7 @@ def fit_of(
             continue
         variance = float(confidence.variance[c])
         known = variance > 0.0 and not untold[c]
-        r2 = 1.0 - float(confidence.residual_variance[c]) / variance if known else None
+        r2 = max(1.0 - float(confidence.residual_variance[c]) / variance, 0.0) if known else None
         left = float(residual_variance[c]) if residual_variance.size and not untold[c] else None
         intercept = None
         if graph.units is not None and graph.units.centres.size and not untold[c]:

@@ -49,8 +49,14 @@ def _places(interval: Sequence[float]) -> int:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with three digits, as it is compared with 1."""
-    return "not known" if value is None else f"{value:.3g}"
+    """A ratio with three digits, or so many that two digits of its distance from 1 are seen."""
+    if value is None:
+        return "not known"
+    if not 1e-6 < value < _HUGE:
+        return f"{value:.3g}"
+    distance = max(abs(value - 1.0), 1e-6)
+    places = 1 - math.floor(math.log10(distance)) if distance < 1.0 and abs(value - 1.0) > 1e-9 else 0
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)), places)}f}"
 
 
 def ratios(interval: Sequence[float] | None) -> str:

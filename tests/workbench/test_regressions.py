@@ -16,7 +16,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_server.results.numbers import signed
+from fedbnsl_server.results.numbers import ratio, signed
 from fedbnsl_server.results.result_schema import Result
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
 @click.option("--case", "cases", multiple=True, help="Of the figures `networks` and `discrete`: a case, or a pattern.")
-@click.option("--seeds", type=Seeds(), help="Of `networks`, `missing`, `curved`, `hidden` and `discrete`: seeds, such as 0..9.")
+@click.option(
+    "--seeds", type=Seeds(), help="Of `networks`, `missing`, `curved`, `hidden` and `discrete`: seeds, such as 0..9."
+)
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(

@@ -122,7 +122,7 @@ class AdmmState:
 
     def without_gaps(self, rows: Mapping[str, int]) -> Mapping[str, int]:
         """Of the rows of each site, those that lack no value; all of one that has not told, as it was away."""
-        told = {} if self.completion is None else self.completion.complete_rows
+        told: Mapping[str, int] = {} if self.completion is None else self.completion.complete_rows
         return {site: told.get(site, n) for site, n in rows.items()}
 
     @property

@@ -10,7 +10,6 @@ from functools import cached_property
 
 import numpy as np
 
-from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
@@ -52,10 +51,9 @@ class Bends:
 
     @cached_property
     def bent(self) -> Mask:
-        """(u,) columns that bend, along an edge that may have either direction from both ends."""
-        dag, known = self.learned.graph.dag, self.mask.of_variables.allowed
-        possible = (known | known.T) & ~arrows_lead(self.class_of(dag)).T
-        return self._moments.bent(dag, self.said, possible, self._counted)
+        """(u,) columns that bend."""
+        known = self.mask.of_variables.allowed
+        return self._moments.bent(self.learned.graph.dag, self.said, known | known.T, self._counted)
 
     def effects(self, scales: Matrix) -> tuple[Effect, ...]:
         """Along the edges of the columns that bend; `scales`: (u,) their units, in those of the tables."""

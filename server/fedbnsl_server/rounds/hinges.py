@@ -10,7 +10,6 @@ from functools import cached_property
 
 import numpy as np
 
-from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.pag import Known
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
@@ -182,8 +181,7 @@ def _bent(everything: _Search, dag: Mask, curved: Mask) -> tuple[Mask, _Search |
     """
     bent, search, known = np.zeros_like(curved), None, everything.run.mask.of_variables
     for _ in range(_MOST_SEARCHES):
-        # What is a cause in some member of the class may bend: a U shows from its own end alone.
-        possible = (known.allowed | known.allowed.T) & ~arrows_lead(everything.here.class_of(dag)).T
+        possible = known.allowed | known.allowed.T
         found = everything.moments.bent(dag, bent | curved, possible, everything.accuracy.counted)
         if (found == bent).all() or everything.run.progress.is_enough:
             break

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.fitted_network import inverse
@@ -17,6 +18,10 @@ from fedbnsl_server.search.score import extended_penalty
 
 LEAST_SHARE = 0.01
 """Of what a straight line leaves of a variable; with less, hinges stay out."""
+# Against the graph, where a variable acts on the number: a U shows from its own end alone, wherever straight lines have
+# put it. With skewed noise a line bends, too, seen from its other end, but no ten times as much as it is straight.
+_LEAST_SHARE_AGAINST = 0.15
+_TIMES_THE_LINE = 10.0
 # Of a hinge's variance, what lines and hinges before it leave: less is that of columns of few values, and the rounding
 # of moments that were sent in single precision would be a large part of it.
 _OWN = 5e-4
@@ -73,12 +78,14 @@ class HingeMoments:
     def bent(self, dag: Mask, before: Mask, possible: Mask, n_samples: float) -> Mask:
         """(u,) columns that bend: those of before, and those whose hinges explain a variable with a DAG's parents.
 
+        Against the DAG, only those that explain far more than a line.
+
         Parameters
         ----------
         dag
             (V, V), found with the hinges of `before`.
         possible
-            (V, V) [a, c]: a may be a cause of c.
+            (V, V) symmetric: pairs that may have an edge.
         n_samples
             Records that count.
         """
@@ -87,7 +94,7 @@ class HingeMoments:
         members = [np.flatnonzero((owner == v) & (first | before[self.base])) for v in range(V)]
         hinges = {c: np.flatnonzero(~first & (self.base == c)) for c in range(u)}
         ends = np.array([c for c in range(u) if hinges[c].size], dtype=np.int64)
-        price, found = extended_penalty(n_samples, V), before.copy()
+        price, found, below = extended_penalty(n_samples, V), before.copy(), arrows_lead(dag)
         for target in ends.tolist():
             c = int(owner[target])
             for column in ends[~found[ends]].tolist():
@@ -96,7 +103,12 @@ class HingeMoments:
                     continue
                 given = np.concatenate([members[v] for v in np.flatnonzero(dag[:, c] | (np.arange(V) == a))])
                 share = self.share(hinges[column], target, given)
-                found[column] = share > max(LEAST_SHARE, -math.expm1(-2.0 * price * hinges[column].size))
+                least = LEAST_SHARE
+                if below[c, a]:
+                    others = np.concatenate([ends[:0], *(members[v] for v in np.flatnonzero(dag[:, c]))])
+                    by_line = self.share(np.array([column]), target, others)
+                    least = max(_LEAST_SHARE_AGAINST, _TIMES_THE_LINE * by_line)
+                found[column] = share > max(least, -math.expm1(-2.0 * price * hinges[column].size))
         return found
 
     def share(self, parts: Index, target: int, given: Index) -> float:

@@ -20,8 +20,8 @@ from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, tails
 
 # A p-value that says that rows without a gap are unlike the others.
 _DIFFERENT = 0.01
-# Rows without a gap that are enough: so many in all and for each variable, or so large a share of all. With 22 a
-# variable the class of a network of categories was worse than by the moments of all rows, with 48 far better.
+# Rows without a gap that are enough: so many in all and for each variable, or so large a share of all. With fewer, the
+# class of a network of categories can be worse than by the moments of all rows.
 _ENOUGH_ROWS, _ENOUGH_A_VARIABLE, _ENOUGH_OF_ALL = 500, 40, 0.8
 
 

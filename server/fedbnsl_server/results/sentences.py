@@ -22,6 +22,7 @@ from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.inference.curvature import LEAST_SHARE
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
 from fedbnsl_server.inference.draws import FEW_DRAWS
+from fedbnsl_server.results.result_schema import Link
 
 UNITS: Mapping[str, str] = {
     "": "",
@@ -524,21 +525,15 @@ def taken_in_words(taken: Mapping[str, Mapping[str, Any]]) -> str:
 def hidden_causes_in_words(told: Mapping[str, Any]) -> list[str]:
     """What holds if common causes may be hidden, by what is said of the pairs."""
     said = {
-        ("tail", "arrow"): "acts on",
-        ("circle", "arrow"): "acts on, or both have a hidden cause",
-        ("arrow", "arrow"): "a hidden cause",
-        ("circle", "circle"): "linked, the data do not tell how",
+        "-->": "acts on",
+        "o->": "acts on, or both have a hidden cause",
+        "<->": "a hidden cause",
+        "o-o": "linked, the data do not tell how",
     }
-    ends = {"tail": "--", "circle": "o-", "arrow": "<-"}
+    links = [Link.model_validate(one) for one in told["links"]]
     found: list[str] = []
-    for (source, target), words in said.items():
-        drawn = f"{ends[source]}{'o' if target == 'circle' else '>'}"
-        pairs = [
-            f"{one['source']} {drawn} {one['target']}"
-            for one in told["links"]
-            if (one["mark_source"], one["mark_target"]) == (source, target)
-        ]
-        if pairs:
+    for marks, words in said.items():
+        if pairs := [f"{one.source} {marks} {one.target}" for one in links if one.marks == marks]:
             found.append(f"{words}: {first_few(pairs)}")
     if told["gone"]:
         found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told['gone']])}")

@@ -61,6 +61,17 @@ def test_the_page_has_the_marks(run: Path) -> None:
     assert "Edges above that only hold if no common cause is hidden" in page
 
 
+def test_a_plan_can_exclude_hidden_causes_and_the_result_says_that_arrows_rest_on_it(run: Path, tmp_path: Path) -> None:
+    excluded = PLAN.with_settings(hidden_causes="excluded")
+    result, allowed = simulate(excluded, tables(), tmp_path / "excluded"), read(run)
+    assert result["edges"] == allowed["edges"], "the class does not depend on it"
+    assert result["hidden_causes"] is None
+    assert "no common cause of two variables is missing from the tables, as the plan says" in " ".join(
+        result["verdict"]["assumed"]
+    )
+    assert "as the plan says" not in " ".join(allowed["verdict"]["assumed"])
+
+
 def test_where_arrows_rest_on_assumptions_or_noise_it_is_not_told(tmp_path: Path) -> None:
     equal = PLAN.with_settings(graph_class="dag-equal-variance", look_for_curves=False, counts_rounds=0)
     assert simulate(equal, tables(), tmp_path / "equal")["hidden_causes"] is None

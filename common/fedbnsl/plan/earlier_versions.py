@@ -42,6 +42,8 @@ def in_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 def as_first_digested(content: Mapping[str, Any]) -> dict[str, Any]:
     """What is digested of a plan: settings under their first names, later ones only where they change something."""
     content = {name: value for name, value in content.items() if value or name not in _LATER}
+    if content["hidden_causes"] == "allowed":  # as versions without it did
+        del content["hidden_causes"]
     if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
         content["preparation"] = {k: v for k, v in content["preparation"].items() if k != "outlying"}
     if content["privacy"] is not None:

@@ -24,6 +24,7 @@ NonNegative = Annotated[Real, Field(ge=0)]
 Solver = Literal["pgcd", "closed-form", "frank-wolfe", "dp-pgcd", "dp-pgcd-laplace", "noisy-covariance"]
 Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
+HiddenCauses = Literal["allowed", "excluded"]
 FinalSearch = Literal["none", "steps"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
@@ -159,6 +160,12 @@ class Settings(BaseModel):
         "tables' units; cpdag (with moments_rounds): edges are directed only where every DAG that fits the data as "
         "well agrees, or knowledge tells; the others stay undirected",
     )
+    hidden_causes: HiddenCauses = Field(
+        default="allowed",
+        description="cpdag: allowed: the result also has the marks that hold if common causes are missing from the "
+        "tables, and says which effects they leave open; excluded: arrows and effects rest on the assumption that none "
+        "is missing. Neither costs a message",
+    )
     search_seed: Annotated[Count, Field(ge=0, le=2**63 - 1)] = Field(
         default=0, description="cpdag: of the random moves of the search and the draws of the bootstrap"
     )
@@ -264,6 +271,11 @@ class Settings(BaseModel):
     def sends_between_rows(self) -> bool:
         """Whether second moments come with those between two rows of a group, so that rows count as dependent."""
         return self.privacy is None and self.moments_rounds > 0 and self.dictionary.rows.keeps_rows
+
+    @property
+    def tells_hidden_causes(self) -> bool:
+        """Whether the result has marks that hold if common causes are hidden, where its moments give them."""
+        return self.hidden_causes == "allowed" and self.graph_class == "cpdag"
 
     @property
     def completes(self) -> bool:

@@ -149,6 +149,8 @@ def _assumed(
     withheld: bool,
     curves: Mapping[str, Any] | None,
 ) -> Iterator[Note]:
+    if plan.hidden_causes == "excluded":
+        yield note("hidden_causes_excluded")
     short = confidence is None or len(confidence.sites) < 2  # what several sites tell of uneven scatter is allowed for
     if curves and curves["variables"]:
         gaps = completion is not None

@@ -241,6 +241,8 @@ _CHECKS: Mapping[str, str] = {
     "function of others}",
     "hidden_causes": "common causes that no table has, which add edges and turn arrows{told:?: if there may be some, "
     "{held} of {n:counted link} say that one variable acts on another|}",
+    "hidden_causes_excluded": "no common cause of two variables is missing from the tables, as the plan says "
+    '(`hidden_causes = "excluded"`): arrows and effects hold only then',
     "acts_on": "{a!r} acts on {b!r}",
     "acts_on_or_hidden": "{a!r} acts on {b!r}, or both have a hidden cause",
     "hidden_cause": "{a!r} and {b!r} have a hidden cause",

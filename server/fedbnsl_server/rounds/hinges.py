@@ -156,7 +156,7 @@ class _Search:
             self.evidence(of_used),
             self.moments.columns,
             again,
-            known=Known.of(self.here.mask),
+            known=Known.of(self.here.mask) if plan.tells_hidden_causes else None,
             progress=self.run.progress,
         )
         return best, replace(found, **cost_of_knowledge(best, self.again, S, self.pairs, self.here))

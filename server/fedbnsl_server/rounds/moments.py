@@ -314,7 +314,7 @@ def _searched(
         run.mask.columns,
         None if again is None else Again(again, run.class_of, plan.bootstrap, rng, rivals),
         shares=None if given is None else given.shares,
-        known=Known.of(run.mask) if given is None and plan.graph_class == "cpdag" else None,
+        known=Known.of(run.mask) if given is None and plan.tells_hidden_causes else None,
         progress=run.progress,
     )
     if again is not None:

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
+    "hidden_causes": "allowed",
     "search_seed": 0,
     "bootstrap": 100,
     "value_type": "float64",

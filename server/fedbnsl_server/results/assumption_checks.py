@@ -120,6 +120,7 @@ def assumption_checks(
         "assumed": [
             *_assumed(
                 plan,
+                columns,
                 confidence,
                 completion,
                 by_counts=by_counts,
@@ -142,6 +143,7 @@ def assumption_checks(
 
 def _assumed(
     plan: Plan,
+    columns: Columns,
     confidence: Confidence | None,
     completion: Completion | None,
     *,
@@ -160,7 +162,9 @@ def _assumed(
     else:
         yield note("linear_gaussian")
     if plan.counted and not by_counts:
-        yield note("withheld_not_counted") if withheld else note("gaps_not_counted", why=_why_unfit(completion))
+        yield (
+            note("withheld_not_counted") if withheld else note("gaps_not_counted", why=_why_unfit(completion, columns))
+        )
     if plan.not_counted:
         yield note("not_counted", names=plan.uncountable, one=len(plan.uncountable) == 1)
     if plan.privacy is not None and plan.has_categories:
@@ -271,17 +275,20 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
         yield False, note("curves_untested", groups=plan.no_curves_because == "groups")
 
 
-def _why_unfit(completion: Completion | None) -> Note:
-    """Why rows without a gap do not stand for all."""
+def _why_unfit(completion: Completion | None, columns: Columns) -> Note:
+    """Why rows without a gap do not stand for all, and what some site has no value of."""
     why = "" if completion is None else completion.unfit
-    return note("unfit", **{one: why == one for one in ("columns", "few", "differ", "unknown")})
+    has = [] if completion is None else [n.diagonal() > 0.0 for n in completion.n_pairs.values()]
+    lacked = sorted({columns.variables[columns.variable_of[c]] for own in has for c in np.flatnonzero(~own)})
+    why = "lacked" if why == "columns" and lacked else why
+    return note("unfit", names=lacked, **{one: why == one for one in ("columns", "lacked", "few", "differ", "unknown")})
 
 
 def _curves_not_searched(plan: Plan, columns: Columns, confidence: Confidence, completion: Completion | None) -> Note:
     """Why no hinges were asked for; or they were, and sites told those of too few rows."""
     few, unfit = confidence.n_samples < FEWEST_ROWS, completion is not None and completion.unfit
     if unfit and not few:
-        return note("curves_not_searched", why=_why_unfit(completion))
+        return note("curves_not_searched", why=_why_unfit(completion, columns))
     asked = Task(np.flatnonzero(plan.numbers(columns) & ~plan.has_shape(columns, "linear")))
     none, many = not asked.columns.size, n_moments(asked, len(columns.names)) > MOST_HINGE_NUMBERS
     withheld = not (few or none or many)

@@ -80,7 +80,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
         table.add_column(number, justify="right", overflow="fold")
         if known:
             table.add_column("95 %", justify="right", overflow="fold")
-    table.add_column("adjusted for", overflow="fold")
+        if number == "effect":  # a narrow terminal lacks the last columns
+            table.add_column("adjusted for", overflow="fold")
     for row in rows:
         for value in row["values"]:
             numbers = [
@@ -90,11 +91,8 @@ def _show(report: dict[str, Any], console: Any) -> None:
             words = _sets_in_words(value["adjusted_for"], report["from"])
             if not value["effect"]:  # which is no estimate
                 numbers, words = [("none", ""), ("", "")], _no_path(value["adjusted_for"], report["to"])
-            table.add_row(
-                *(Text(row[end]) for end in ends),
-                *(cell for pair in numbers for cell in pair[: 1 + known]),
-                Text(words),
-            )
+            of_effect, without_units = (pair[: 1 + known] for pair in numbers)
+            table.add_row(*(Text(row[end]) for end in ends), *of_effect, Text(words), *without_units)
     if table.row_count:
         console.print(keep_words(table, console.width, fewest=len(ends) + 1))
     if report["probabilities"]:

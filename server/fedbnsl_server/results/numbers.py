@@ -34,6 +34,7 @@ def between(interval: Sequence[float] | None) -> str:
 def _rounded(value: float, places: int, sign: str = "") -> str:
     """A number rounded to a place; as 1.23e-09 where nobody would count the zeros."""
     shown = round(value, places) + 0.0
+    sign = sign if shown or not value else ""  # rounded away, the sign would be that of another number
     if shown and (places > _MOST_DECIMALS or abs(shown) >= _HUGE):
         return f"{shown:{sign}.{max(1, math.floor(math.log10(abs(shown))) + 1 + places)}g}"
     return f"{shown:{sign}.{min(_MOST_DECIMALS, max(0, places))}f}"

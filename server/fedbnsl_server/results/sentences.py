@@ -368,7 +368,8 @@ _TAKEN: Mapping[str, str] = {
     "{many:?there are too many numbers|}"
     "{withheld:?sites send no sums over few rows, or a column is constant in the rows of those that do|}",
     "unfit": "{few:?too few rows have no missing value|}{differ:?rows with a missing value differ from the others|}"
-    "{columns:?a site lacks variables|}{unknown:?rows with a missing value were not compared with the others|}",
+    "{columns:?at a site no row has all variables|}{lacked:?some site lacks {names:quoted 8}, which would have to be "
+    "left out of the dictionary|}{unknown:?rows with a missing value were not compared with the others|}",
     "no_curves_yet": "the run ended before",
     "no_curves_levels": "there are fewer than two numbers",
     "no_curves_consensus": "sums over all sites have no robust rule, which the plan's consensus asks for",

@@ -337,7 +337,7 @@ def test_what_was_tested_is_said_and_nothing_else() -> None:
     [
         ("few", "auto", 400.0, "too few rows have no missing value"),
         ("differ", "auto", 400.0, "rows with a missing value differ"),
-        ("columns", "auto", 400.0, "a site lacks variables"),
+        ("columns", "auto", 400.0, "at a site no row has all variables"),
         ("few", "auto", 40.0, "there are too few rows"),
         ("", "linear", 400.0, "no number may bend"),
         ("", "auto", 400.0, "sites send no sums over few rows"),
@@ -351,6 +351,15 @@ def test_why_no_curves_were_looked_for_is_said_with_one_reason(
     told = assumption_checks(plan, COLUMNS, [], replace(CONFIDENCE, n_samples=rows), EQUAL, completion=gaps)
     (said,) = (text for text in in_words(told)["not_tested"] if "curved effects" in text)
     assert said.removeprefix("whether a graph with curved effects is better: ").startswith(reason)
+
+
+def test_what_a_site_lacks_is_named_as_the_reason_why_no_curves_were_looked_for() -> None:
+    n_pairs = np.full((3, 3), 400.0)
+    n_pairs[1], n_pairs[:, 1] = 0.0, 0.0
+    gaps = Completion({"one": np.full((3, 3), 400.0), "two": n_pairs}, unfit="columns")
+    told = assumption_checks(Plan.load("standard"), COLUMNS, [], CONFIDENCE, EQUAL, completion=gaps)
+    lacked = COLUMNS.variables[COLUMNS.variable_of[1]]
+    assert any(f"some site lacks {lacked!r}" in text for text in in_words(told)["not_tested"])
 
 
 def test_a_private_run_whose_noise_hides_all_variables_but_one_has_tested_nothing() -> None:

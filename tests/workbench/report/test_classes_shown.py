@@ -328,6 +328,7 @@ def test_an_interval_has_two_digits_of_its_width_and_shows_the_sign_of_its_ends(
 def test_a_weight_has_as_many_decimals_as_its_interval_and_at_least_three():
     assert signed(0.00001234, (0.000011, 0.0000136)) == "+0.0000123"
     assert signed(0.9, (0.8, 1.0)) == signed(0.9) == "+0.900"
+    assert signed(-0.0002, (-0.4, 0.4)) == "0.000"  # no sign that the value does not have
 
 
 def test_a_small_share_is_not_called_nothing():

@@ -280,8 +280,8 @@ def _why_unfit(completion: Completion | None, columns: Columns) -> Note:
     why = "" if completion is None else completion.unfit
     has = [] if completion is None else [n.diagonal() > 0.0 for n in completion.n_pairs.values()]
     lacked = sorted({columns.variables[columns.variable_of[c]] for own in has for c in np.flatnonzero(~own)})
-    why = "lacked" if why == "columns" and lacked else why
-    return note("unfit", names=lacked, **{one: why == one for one in ("columns", "lacked", "few", "differ", "unknown")})
+    reason = "lacked" if why == "columns" and lacked else why
+    return note("unfit", names=lacked, **{one: reason == one for one in ("columns", "lacked", "few", "differ", "unknown")})
 
 
 def _curves_not_searched(plan: Plan, columns: Columns, confidence: Confidence, completion: Completion | None) -> Note:

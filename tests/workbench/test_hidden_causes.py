@@ -1,5 +1,6 @@
 """Runs over tables in which a common cause is missing: the result says what holds with it."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,27 @@ def test_a_hidden_cause_is_said_and_the_edge_that_only_a_dag_needs_is_gone(run: 
     assert "a hidden cause: weight <-> pressure" in hidden_causes_in_words(told)
 
 
+def test_the_files_have_the_marks_of_the_result(run: Path) -> None:
+    told = {frozenset((one["source"], one["target"])): one for one in read(run)["hidden_causes"]["links"]}
+    with (run / "edges.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > len(told)
+    for row in rows:
+        one = told.get(frozenset((row["source"], row["target"])))
+        ends = {row["source"]: row["mark_source"], row["target"]: row["mark_target"]}
+        if one is None:
+            assert set(ends.values()) == {"none"}
+            continue
+        assert ends == {one["source"]: one["mark_source"], one["target"]: one["mark_target"]}
+        share = one["bootstrap"]["mark_target" if row["source"] == one["source"] else "mark_source"]
+        assert float(row["mark_target_share"]) == share
+    with (run / "pag.csv").open(encoding="utf-8") as file:
+        matrix = {row["amat.pag"]: row for row in csv.DictReader(file)}
+    assert matrix["weight"]["pressure"] == matrix["pressure"]["weight"] == "2"
+    assert matrix["diet"]["weight"] == "2"
+    assert matrix["weight"]["diet"] == "1"
+
+
 def test_the_page_has_the_marks(run: Path) -> None:
     page = write_report(run).read_text()
     assert "<td>&lt;-&gt;</td>" in page
@@ -66,6 +88,7 @@ def test_a_plan_can_exclude_hidden_causes_and_the_result_says_that_arrows_rest_o
     result, allowed = simulate(excluded, tables(), tmp_path / "excluded"), read(run)
     assert result["edges"] == allowed["edges"], "the class does not depend on it"
     assert result["hidden_causes"] is None
+    assert not list((tmp_path / "excluded").glob("pag*"))
     assert "no common cause of two variables is missing from the tables, as the plan says" in " ".join(
         result["verdict"]["assumed"]
     )

@@ -7,6 +7,7 @@
     graph.dot      Graphviz
     dagitty.txt    dagitty.net and R's dagitty
     lgbn.json      pgmpy, and bnlearn by way of any JSON reader; only where the residual variances are known
+    pag.csv, pag-tetrad.txt, pag-dagitty.txt    pcalg, Tetrad and DAGitty; only where there are marks of hidden causes
 
 Each is UTF-8, and written whole or not at all. In CSV, a name that a spreadsheet would run begins with an apostrophe:
 see `csv_names`.
@@ -35,6 +36,7 @@ from fedbnsl.graphs.formats import (
     weights_csv,
 )
 from fedbnsl.graphs.graph import cyclic_edges
+from fedbnsl.graphs.pag_formats import PAG_FORMATS
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Matrix
@@ -55,7 +57,7 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them. Where
+    With marks that hold if common causes are hidden, also the files of `pag_formats`. Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them. Where
     some variables have several columns, all other files hold the graph between variables. Raises ResultError if a file
     cannot be written.
     """
@@ -64,6 +66,10 @@ def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = No
             continue
         shown = graph if columns is None or name == LGBN else graph.joined(columns)
         write_text(folder / name, as_text(shown), mode=mode)
+    if graph.pag is not None:
+        variables = graph.variables if columns is None else columns.variables
+        for name, of_marks in PAG_FORMATS.items():
+            write_text(folder / name, of_marks(variables, graph.pag), mode=mode)
 
 
 def warm_up() -> None:
@@ -84,11 +90,11 @@ def new_graph_folder(path: Path) -> None:
 
 
 def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGraph:
-    """Read edges.csv, as written here or by hand, where the columns from `directed` on may be left out.
+    """Read edges.csv, as written here or by hand, where any columns from `directed` on may be left out.
 
     Without `directed` all edges are directed. Where some edges are undirected, `dag` is one of the graphs that these
     marks stand for: the one with every source and target as the file names them, if that is one. An undecided edge is
-    directed in them. A weight is that of its row, NaN for an empty cell; shares are not read. Without `variables` these
+    directed in them. A weight is that of its row, NaN for an empty cell; shares and marks are not read. Without `variables` these
     are the names that have an edge, as they first appear.
 
     Raises
@@ -142,9 +148,9 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
 def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str, str], tuple[int, float, bool, bool]]:
     """Line, weight, whether its class directs it, whether it is undecided; no edge twice, none to itself."""
     header = rows[0][1] if rows else []
-    if len(header) < 3 or header != EDGES_HEADER[: len(header)]:
+    if header[:3] != EDGES_HEADER[:3] or header != [name for name in EDGES_HEADER if name in header]:
         raise ResultError(
-            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (all from directed on may be left "
+            f"{path}: expected the header {','.join(EDGES_HEADER)} on the first line (any from directed on may be left "
             f"out), got {','.join(header)!r}"
         )
     edges: dict[tuple[str, str], tuple[int, float, bool, bool]] = {}
@@ -155,7 +161,8 @@ def _edges(path: Path, rows: Sequence[tuple[int, list[str]]]) -> dict[tuple[str,
         if len(row) != len(header):
             raise ResultError(f"{here}: expected {len(header)} cells ({','.join(header)}), got {len(row)}")
         source, target, weight = composed(from_cell(row[0])), composed(from_cell(row[1])), row[2]
-        directed, undecided = row[3] if len(row) > 3 else "1", row[4] if len(row) > 4 else "0"
+        cells = dict(zip(header, row, strict=True))
+        directed, undecided = cells.get("directed", "1"), cells.get("undecided", "0")
         if directed not in ("0", "1"):
             raise ResultError(f"{here}: directed is {directed!r}; expected 1, or 0 for an edge without a direction")
         if undecided not in ("0", "1"):

@@ -18,6 +18,7 @@ from io import BytesIO, StringIO
 import numpy as np
 
 from fedbnsl.graphs.csv_names import as_cell
+from fedbnsl.graphs.pag import MARK_NAMES, Marks
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 
@@ -25,6 +26,7 @@ ORIENTATION = "edge source -> target: source is the parent"
 
 EDGES_HEADER = [
     *("source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"),
+    *("mark_source", "mark_target", "mark_source_share", "mark_target_share"),
     *("source_level", "target_level"),
 ]
 _ONE_OF_ITS_CLASS = (
@@ -74,6 +76,10 @@ class LearnedGraph:
     """By (source, target) of an edge between variables: the levels that its weight is of, where it is one of levels."""
     families: Mapping[str, str] = field(default_factory=dict[str, str])
     """By variable what it is given its parents, where straight lines do not tell best: table, curved or regression."""
+    pag: Marks | None = None
+    """(V, V) between variables: what holds if common causes may be hidden, see `pag`. None: not told."""
+    pag_shares: Matrix | None = None
+    """(V, V) of the bootstrap draws: with the same mark, [i, j] at j. None without draws."""
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns; of several weights that of the largest size stands for all.
@@ -101,6 +107,8 @@ class LearnedGraph:
             shares=self.shares,
             levels=levels,
             families={columns.variables[owners[name]]: kind for name, kind in self.families.items()},
+            pag=self.pag,
+            pag_shares=self.pag_shares,
         )
 
     def family(self, name: str) -> str:
@@ -151,16 +159,22 @@ class LearnedGraph:
 def edges_csv(graph: LearnedGraph) -> str:
     """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known.
 
-    Levels are there only where a weight is of one; a level is empty where its variable is one column.
+    Marks are those at source and target if common causes may be hidden: tail, arrow or circle, or none at both where
+    the two are then not linked; empty where nothing tells them. Levels are there only where a weight is of one; a level is empty where its variable is one column.
     """
     rows: list[list[str]] = []
+    place = {name: k for k, name in enumerate(graph.variables)}
     for source, target, weight, directed, undecided in graph.edges_of_class():
+        i, j = place[source], place[target]
+        ends = [""] * 2 if graph.pag is None else [MARK_NAMES[int(graph.pag[j, i])], MARK_NAMES[int(graph.pag[i, j])]]
+        of = graph.pag_shares
+        ends += [""] * 2 if of is None else [repr(float(of[j, i])), repr(float(of[i, j]))]
         shares = [repr(share) for share in graph.shares.get((source, target), ())] or [""] * 3
         marks = [str(int(directed)), str(int(undecided))]
         levels = map(as_cell, graph.levels.get((source, target), ("", "")))
-        rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares, *levels])
+        rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares, *ends, *levels])
     n_cells = len(EDGES_HEADER) - (0 if graph.levels else 2)
-    return _csv([row[:n_cells] for row in (EDGES_HEADER, *rows)])
+    return as_csv([row[:n_cells] for row in (EDGES_HEADER, *rows)])
 
 
 def strength_csv(shares: Mapping[tuple[str, str], tuple[float, float, float]]) -> str:
@@ -173,7 +187,7 @@ def strength_csv(shares: Mapping[tuple[str, str], tuple[float, float, float]]) -
     for (source, target), (adjacent, forward, backward) in shares.items():
         along = 0.5 * (1.0 + (forward - backward) / adjacent)
         rows += [(source, target, adjacent, along), (target, source, adjacent, 1.0 - along)]
-    return _csv(
+    return as_csv(
         [["from", "to", "strength", "direction"]]
         + [[as_cell(source), as_cell(target), repr(strength), repr(along)] for source, target, strength, along in rows]
     )
@@ -190,7 +204,7 @@ def weights_csv(variables: Sequence[str], W: Matrix) -> str:
         return texts
 
     rows = ([name, *cells(row)] for name, row in zip(names, W, strict=True))
-    return _csv([[r"source\target", *names], *rows])
+    return as_csv([[r"source\target", *names], *rows])
 
 
 def graphml(graph: LearnedGraph) -> str:
@@ -242,16 +256,16 @@ def dagitty(graph: LearnedGraph) -> str:
     the closing quotation mark would otherwise belong to the name. DAGitty refuses variables that are called `graph`
     or `node`: their ids get an underscore, and the name becomes the label.
     """
-    ids = dict(zip(graph.variables, _dagitty_ids(graph.variables), strict=True))
+    ids = dict(zip(graph.variables, dagitty_ids(graph.variables), strict=True))
     lines = ["pdag {" if graph.undirected.any() else "dag {"]
     for name in graph.variables:
-        label = f" [label={_dagitty_quoted(name)}]" if ids[name] != name else ""
-        lines.append(_dagitty_quoted(ids[name]) + label)
+        label = f" [label={dagitty_quoted(name)}]" if ids[name] != name else ""
+        lines.append(dagitty_quoted(ids[name]) + label)
     for source, target, weight, directed, _ in graph.edges_of_class():
         arrow = "->" if directed else "--"
         # Unquoted, DAGitty would read -1e-05 as -1e.
         beta = f' [beta="{weight!r}"]' if math.isfinite(weight) else ""
-        lines.append(f"{_dagitty_quoted(ids[source])} {arrow} {_dagitty_quoted(ids[target])}{beta}")
+        lines.append(f"{dagitty_quoted(ids[source])} {arrow} {dagitty_quoted(ids[target])}{beta}")
     return "\n".join([*lines, "}", ""])
 
 
@@ -297,7 +311,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
     return json.dumps(content, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _csv(rows: Iterable[Sequence[str]]) -> str:
+def as_csv(rows: Iterable[Sequence[str]]) -> str:
     text = StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -312,11 +326,11 @@ def _dot_quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _dagitty_quoted(name: str) -> str:
+def dagitty_quoted(name: str) -> str:
     return '"' + name.replace('"', '\\"') + ("\\\n" if name.endswith("\\") else "") + '"'
 
 
-def _dagitty_ids(variables: Sequence[str]) -> Iterator[str]:
+def dagitty_ids(variables: Sequence[str]) -> Iterator[str]:
     taken = set(variables)
     for name in variables:
         unique = name

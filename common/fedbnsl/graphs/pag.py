@@ -19,8 +19,16 @@ from fedbnsl.protocol.sparse import Mask
 
 NONE, CIRCLE, ARROW, TAIL = 0, 1, 2, 3
 
+MARK_NAMES = {NONE: "none", CIRCLE: "circle", ARROW: "arrow", TAIL: "tail"}
+"""As files and results say them."""
+
 Marks = NDArray[np.int8]
 Triple = tuple[int, int, int]
+
+
+def towards_arrow(marks: Marks, i: int, j: int) -> tuple[int, int]:
+    """The ends of an edge in the order in which it is told: towards an arrowhead, if only one end has one."""
+    return (j, i) if marks[j, i] == ARROW and marks[i, j] != ARROW else (i, j)
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,6 +126,15 @@ class Confidence:
             if adjacent
         }
 
+    def pag_with_shares(self) -> tuple[Marks | None, Matrix | None]:
+        """(V, V) the partial ancestral graph, and the shares of draws that have the same marks; None: not told."""
+        if not self.pag.size:
+            return None, None
+        if not (self.draws and self.pag_counts.size):
+            return self.pag, None
+        counts = np.take_along_axis(self.pag_counts, self.pag[:, :, None].astype(np.int64), axis=2)[:, :, 0]
+        return self.pag, counts / self.draws
+
     def of_edges(self, dag: Mask) -> EdgeDraws | None:
         """What the draws have on the edges of a (V, V) DAG; None without draws."""
         if not self.draws:

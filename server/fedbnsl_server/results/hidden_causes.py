@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL
+from fedbnsl.graphs.pag import ARROW, CIRCLE, MARK_NAMES, NONE, TAIL, towards_arrow
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.results.sentences import note
 
-_MARKS = {CIRCLE: "circle", ARROW: "arrow", TAIL: "tail"}
 _SAYS = {
     (TAIL, ARROW): "acts_on",
     (CIRCLE, ARROW): "acts_on_or_hidden",
@@ -29,7 +28,7 @@ def hidden_causes_of(
     drawn = bool(confidence.draws and confidence.pag_counts.size)
     links: list[dict[str, Any]] = []
     for i, j in np.argwhere(np.triu(marks != NONE)).tolist():
-        a, b = (j, i) if marks[j, i] == ARROW and marks[i, j] != ARROW else (i, j)  # towards an arrowhead
+        a, b = towards_arrow(marks, i, j)
         of_source, of_target = int(marks[b, a]), int(marks[a, b])
         shares = {
             "adjacent": confidence.draws - int(confidence.pag_counts[a, b, NONE]),
@@ -41,8 +40,8 @@ def hidden_causes_of(
             {
                 "source": names[a],
                 "target": names[b],
-                "mark_source": _MARKS[of_source],
-                "mark_target": _MARKS[of_target],
+                "mark_source": MARK_NAMES[of_source],
+                "mark_target": MARK_NAMES[of_target],
                 "says": note(_SAYS[of_source, of_target], a=names[a], b=names[b]),
                 "bootstrap": {name: count / confidence.draws for name, count in shares.items()} or None,
             }

@@ -51,6 +51,7 @@ def write_graph(
 
 def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:
     variance, columns = state.residual_variance, graph.mask.columns
+    marks, shares = (None, None) if state.confidence is None else state.confidence.pag_with_shares()
     return LearnedGraph(
         columns.names,
         graph.dag,
@@ -64,6 +65,8 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
         if graph.largest is None
         else np.where(graph.withheld, np.copysign(graph.largest, graph.weights), 0.0),
         sizes=sizes(graph.told, to_no_units(graph, state.confidence), unidentified(state.confidence, graph)),
+        pag=marks,
+        pag_shares=shares,
     )
 
 

@@ -10,6 +10,7 @@ strength.csv     these shares of all pairs, as bnlearn's boot.strength; only whe
 regressions.csv  odds ratios, rate ratios and mean differences; only where there are such numbers
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
+pag.csv, pag-tetrad.txt, pag-dagitty.txt    the marks that hold if common causes are hidden; only where they are told
 """
 
 import json

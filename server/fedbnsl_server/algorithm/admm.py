@@ -22,6 +22,7 @@ from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.curves import Curves
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
+from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -82,6 +83,8 @@ class AdmmState:
     squares: Mapping[str, SquaredResiduals] = field(default_factory=dict[str, SquaredResiduals])
     counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none
     regressions: tuple[Regression, ...] = ()  # of children with levels and of counts, once the graph is found
+    # of edges that the class of the last graph leaves open, see `inference.directions`; the graph has these arrows
+    directions: tuple[Direction, ...] = ()
 
     @property
     def units(self) -> Units | None:

@@ -21,10 +21,13 @@ from fedbnsl.plan.settings import GraphClass
 from fedbnsl.protocol.messages import EdgeDraws, Units
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.inference.directions import Directed, Direction, directed
 from fedbnsl_server.inference.draws import undecided
 from fedbnsl_server.inference.relations import functions
 
-DirectedBy = Literal["data", "knowledge", "assumption", "untested", "undecided", "nobody"]
+DirectedBy = Literal[
+    "data", "knowledge", "interventions", "sites", "noise", "assumption", "untested", "undecided", "nobody"
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ class ConsensusGraph:
     unknown: Mask | None = None  # (V, V) pairs that no row has a value of both of; None: no such pair
     is_tested: bool = True  # False: it is cut from W, and the search that tells directions is still to come
     largest: Matrix | None = None  # (d, d) sizes beyond which weights are withheld; None: there are none
+    directions: tuple[Direction, ...] = ()  # of edges that the class leaves open; the DAG has them
 
     @property
     def withheld(self) -> Mask:
@@ -65,14 +69,24 @@ class ConsensusGraph:
         return class_of(self.between_variables, known.allowed, known.required, self.unknown)
 
     @property
+    def _found_class(self) -> Mask:
+        """(V, V) the class as the search and knowledge have it."""
+        return self._class_with_knowledge if self.graph_class == "cpdag" else self.between_variables
+
+    @cached_property
+    def directed(self) -> Directed:
+        """The class with what else tells directions."""
+        return directed(self._found_class, self.mask.columns.variables, self.directions)
+
+    @property
     def class_marks(self) -> Mask:
         """(V, V) the class, closed under Meek's rules: both [i, j] and [j, i] for an edge that it leaves open."""
-        return self._class_with_knowledge if self.graph_class == "cpdag" else self.between_variables
+        return self.directed.marks
 
     @cached_property
     def undecided(self) -> Mask:
         """(V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other."""
-        return undecided(self.between_variables, self.class_marks, self._given, self.drawn, self.functions)
+        return undecided(self.between_variables, self._found_class, self._given, self.drawn, self.functions)
 
     @property
     def withdrawn(self) -> Mask:
@@ -99,9 +113,9 @@ class ConsensusGraph:
         """Who says so for each edge of the DAG between variables.
 
         The data, where all equivalent DAGs agree, with required edges and without them, even if the data show these;
-        knowledge, where all of these that keep it agree; otherwise the assumption of equal variances or, in a CPDAG,
-        nobody. Undecided is an arrow of any of them as `undecided` says. Where a search is still to
-        come, an arrow that knowledge does not fix is untested.
+        knowledge, where all of these that keep it agree; interventions, sites or noise, as `directions` has it;
+        otherwise the assumption of equal variances or, in a CPDAG, nobody. Undecided is an arrow of the class as
+        `undecided` says. Where a search is still to come, an arrow that knowledge does not fix is untested.
         """
         dag, with_knowledge = self.between_variables, self._class_with_knowledge
         last: DirectedBy = "nobody" if self.graph_class == "cpdag" else "assumption"
@@ -115,7 +129,9 @@ class ConsensusGraph:
                 return "undecided"
             if not self.is_tested and not self.marks[j, i]:
                 return "knowledge" if self._given[i, j] else "untested"
-            return "data" if by_data[i, j] else "knowledge" if by_knowledge[i, j] else last
+            if by_data[i, j] or by_knowledge[i, j]:
+                return "data" if by_data[i, j] else "knowledge"
+            return self.directed.by.get((i, j), last)
 
         return {(i, j): who(i, j) for i, j in pairs}
 
@@ -194,4 +210,5 @@ def consensus_graph(state: AdmmState, plan: Plan, mask: EdgeMask) -> ConsensusGr
         return replace(graph, is_tested=state.refitted is not None or not plan.moments_rounds)
     known, used = state.confidence, mask.columns.over(state.unused.kept(mask.columns))
     tied = functions(known.related, known.exact, used) if known.exact.any() else None
-    return replace(graph, drawn=known.of_edges(graph.between_variables), functions=tied)
+    drawn = known.of_edges(graph.between_variables)
+    return replace(graph, drawn=drawn, functions=tied, directions=state.directions)

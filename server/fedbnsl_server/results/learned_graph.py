@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
+from fedbnsl_server.inference.directions import Source
 from fedbnsl_server.results.confidence import sizes, to_no_units, unidentified
 
 _NOISY_VARIANCES = (
@@ -103,6 +104,8 @@ def named_edges(
             "directed_by": directed_by,
             **{key: level for key, level in zip(("source_level", "target_level"), levels, strict=True) if level},
         }
+        if evidence := graph.directed.evidence.get((v, w)):
+            edge["evidence"] = dict(evidence)
         pairs = [(i, j) for i in members[v].tolist() for j in members[w].tolist()]
         if len(pairs) > 1:
             edge["coefficients"] = [coefficient(*pair) for pair in pairs]
@@ -111,9 +114,9 @@ def named_edges(
 
 
 def directions(edges: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many of the named edges are directed by the data, by knowledge or by an assumption, and how many by none."""
+    """How many of the named edges are directed by whom, and how many by none; further sources where they direct any."""
     counted = Counter(edge["directed_by"] for edge in edges)
-    return {who: counted[who] for who in get_args(DirectedBy)}
+    return {who: counted[who] for who in get_args(DirectedBy) if counted[who] or who not in get_args(Source)}
 
 
 def dropped_edges(

@@ -93,11 +93,19 @@ class WithoutASite(_Part):
     of: Count
 
 
+class DirectionEvidence(_Part):
+    """Why sites or noise direct an edge that the class leaves open."""
+
+    log_likelihood: Number = None
+    sites: Texts = []
+
+
 class Edge(Coefficient):
     """Between variables."""
 
     directed: bool = True
     directed_by: str = ""
+    evidence: DirectionEvidence | None = None
     source_level: str = ""
     target_level: str = ""
     coefficients: list[Coefficient] = []

@@ -15,12 +15,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.inference.curvature import LEAST_SHARE
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
+from fedbnsl_server.inference.directions import Source
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.results.result_schema import Link
 
@@ -35,6 +36,9 @@ UNITS: Mapping[str, str] = {
 DIRECTED_BY: Mapping[str, str] = {
     "data": "by the data",
     "knowledge": "by knowledge",
+    "interventions": "by interventions",
+    "sites": "by sites that differ",
+    "noise": "by the shape of noise",
     "assumption": "by equal variances",
     "untested": "not tested",
     "undecided": "too few draws agree",
@@ -497,7 +501,8 @@ def directions_in_words(verdict: Mapping[str, Any]) -> str:
     counts, draws = {**dict.fromkeys(DIRECTED_BY, 0), **verdict["directed_by"]}, verdict["draws"]
     if not any(counts.values()):
         return ""
-    by = [f"{DIRECTED_BY[who]}: {counts[who] or 'none'}" for who in ("data", "knowledge", "assumption")]
+    further = [who for who in get_args(Source) if counts[who]]
+    by = [f"{DIRECTED_BY[who]}: {counts[who] or 'none'}" for who in ("data", "knowledge", *further, "assumption")]
     words = f"Directed {by[0]} of {counted(sum(counts.values()), 'edge')}; {'; '.join(by[1:])}."
     if counts["untested"]:
         words += f" Not tested, as the run ended before its search: {counts['untested']}."

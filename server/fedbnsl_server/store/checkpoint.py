@@ -19,6 +19,7 @@ from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature, Curve
 from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.inference.degenerate_columns import Unused
+from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -70,6 +71,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "counted": None if state.counted is None else list(state.counted.told),
         "given_up": state.counted is not None and state.counted.given_up,
         "regressions": [_head_of_regression(one) for one in state.regressions],
+        "directions": [asdict(one) for one in state.directions],
     }
 
     def write(file: BinaryIO) -> None:
@@ -169,6 +171,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         },
         counted=_counted(head, arrays),  # as above
         regressions=_regressions(head.get("regressions", []), arrays),  # as above
+        directions=tuple(Direction(**one) for one in head.get("directions", [])),  # as above
     )
 
 

@@ -281,7 +281,9 @@ def _why_unfit(completion: Completion | None, columns: Columns) -> Note:
     has = [] if completion is None else [n.diagonal() > 0.0 for n in completion.n_pairs.values()]
     lacked = sorted({columns.variables[columns.variable_of[c]] for own in has for c in np.flatnonzero(~own)})
     reason = "lacked" if why == "columns" and lacked else why
-    return note("unfit", names=lacked, **{one: reason == one for one in ("columns", "lacked", "few", "differ", "unknown")})
+    return note(
+        "unfit", names=lacked, **{one: reason == one for one in ("columns", "lacked", "few", "differ", "unknown")}
+    )
 
 
 def _curves_not_searched(plan: Plan, columns: Columns, confidence: Confidence, completion: Completion | None) -> Note:

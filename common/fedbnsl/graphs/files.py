@@ -57,9 +57,9 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    With marks that hold if common causes are hidden, also the files of `pag_formats`. Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers need them. Where
-    some variables have several columns, all other files hold the graph between variables. Raises ResultError if a file
-    cannot be written.
+    With marks that hold if common causes are hidden, also the files of `pag_formats`. Without residual variances, or
+    with a weight that is not finite, lgbn.json is left out: its readers need them. Where some variables have several
+    columns, all other files hold the graph between variables. Raises ResultError if a file cannot be written.
     """
     for name, as_text in _FORMATS.items():
         if name == LGBN and not graph.is_network:
@@ -94,8 +94,8 @@ def read_edges(path: Path, variables: Sequence[str] | None = None) -> LearnedGra
 
     Without `directed` all edges are directed. Where some edges are undirected, `dag` is one of the graphs that these
     marks stand for: the one with every source and target as the file names them, if that is one. An undecided edge is
-    directed in them. A weight is that of its row, NaN for an empty cell; shares and marks are not read. Without `variables` these
-    are the names that have an edge, as they first appear.
+    directed in them. A weight is that of its row, NaN for an empty cell; shares and marks are not read. Without
+    `variables` these are the names that have an edge, as they first appear.
 
     Raises
     ------

@@ -160,7 +160,8 @@ def edges_csv(graph: LearnedGraph) -> str:
     """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known.
 
     Marks are those at source and target if common causes may be hidden: tail, arrow or circle, or none at both where
-    the two are then not linked; empty where nothing tells them. Levels are there only where a weight is of one; a level is empty where its variable is one column.
+    the two are then not linked; empty where nothing tells them. Levels are there only where a weight is of one; a level
+    is empty where its variable is one column.
     """
     rows: list[list[str]] = []
     place = {name: k for k, name in enumerate(graph.variables)}
@@ -312,6 +313,7 @@ def lgbn_json(graph: LearnedGraph) -> str:
 
 
 def as_csv(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of cells, each ended by a line feed."""
     text = StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -327,10 +329,12 @@ def _dot_quoted(name: str) -> str:
 
 
 def dagitty_quoted(name: str) -> str:
+    """A name in quotation marks; see `dagitty`."""
     return '"' + name.replace('"', '\\"') + ("\\\n" if name.endswith("\\") else "") + '"'
 
 
 def dagitty_ids(variables: Sequence[str]) -> Iterator[str]:
+    """What DAGitty calls the variables, in order; see `dagitty`."""
     taken = set(variables)
     for name in variables:
         unique = name

@@ -29,9 +29,9 @@ def test_the_matrix_has_the_codes_of_pcalg_with_the_mark_at_the_column():
     assert corner == "amat.pag"
     assert names == ["a", "IL 6", "IL_6", "graph", "'=x", "lonely"] == [row[0] for row in rows]
     of = {"none": 0, "circle": 1, "arrowhead": 2, "tail": 3}  # pcalg's manual, amatType
-    assert [row[1:] for row in rows][0] == [str(of[k]) for k in ("none", "arrowhead", *["none"] * 4)]
-    assert [row[1:] for row in rows][1] == [str(of[k]) for k in ("tail", "none", "arrowhead", *["none"] * 3)]
-    assert [row[1:] for row in rows][2][:2] == ["0", str(of["circle"])]
+    assert rows[0][1:] == [str(of[k]) for k in ("none", "arrowhead", *["none"] * 4)]
+    assert rows[1][1:] == [str(of[k]) for k in ("tail", "none", "arrowhead", *["none"] * 3)]
+    assert rows[2][1:3] == ["0", str(of["circle"])]
 
 
 def test_causal_learn_reads_the_text_of_tetrad(tmp_path: Path):

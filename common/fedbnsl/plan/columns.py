@@ -1,7 +1,7 @@
 """Which columns of a run belong to which variable of the graph: all of a nominal variable's to one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -21,6 +21,8 @@ class Columns:
     """(d,) position of each column's variable."""
     slices: tuple[int, ...] = ()
     """V slices of time of the variables, none of which causes an earlier one; empty: all are of one time."""
+    tiers: tuple[int, ...] = ()
+    """V tiers of the variables in the dictionary, see `knowledge.against_tiers`; 0: in none. Empty: all are in none."""
 
     @classmethod
     def of(
@@ -28,6 +30,7 @@ class Columns:
         names: Sequence[str],
         owners: Mapping[str, str] | None = None,
         slice_of: Callable[[str], int] | None = None,
+        tier_of: Callable[[str], int] | None = None,
     ) -> Self:
         """Columns of these names.
 
@@ -39,12 +42,15 @@ class Columns:
             The variables of those that are not one by themselves.
         slice_of
             The slice of time of a variable; None: all are of one time.
+        tier_of
+            The tier of a variable; None: none has one.
         """
         owner = [name if owners is None else owners.get(name, name) for name in names]
         variables = tuple(dict.fromkeys(owner))
         place = {name: k for k, name in enumerate(variables)}
         slices = () if slice_of is None else tuple(map(slice_of, variables))
-        return cls(tuple(names), variables, np.array([place[name] for name in owner], dtype=np.int64), slices)
+        tiers = () if tier_of is None else tuple(map(tier_of, variables))
+        return cls(tuple(names), variables, np.array([place[name] for name in owner], dtype=np.int64), slices, tiers)
 
     @property
     def has_blocks(self) -> bool:
@@ -59,7 +65,7 @@ class Columns:
     def over(self, kept: Index) -> Self:
         """Some of the columns, ascending, of which every variable has at least one."""
         places: list[int] = kept.tolist()
-        return type(self)(tuple(self.names[k] for k in places), self.variables, self.variable_of[kept], self.slices)
+        return replace(self, names=tuple(self.names[k] for k in places), variable_of=self.variable_of[kept])
 
     def levels(self, place: int) -> tuple[str, str]:
         """The levels of a pair of columns, at a place as of `places`; empty: the column is its variable."""

@@ -76,7 +76,7 @@ TRANSFORMS: Mapping[Transform, Formula] = {
 }
 
 # Settings that came later, see `Dictionary.content`.
-_LATER = ("within", "lags", "fixed", "trend", "shape")
+_LATER = ("within", "lags", "fixed", "trend", "shape", "tier")
 
 # Share of a range that a value may lie beyond it and count as its edge: factors between units, and single precision,
 # round.
@@ -128,6 +128,11 @@ class Entry(BaseModel):
     levels: tuple[Level, ...] = Field(
         default=(), description="of binary, ordinal (ascending) and nominal variables; the first is the reference"
     )
+    tier: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="1: nothing in the table acts on it but others of tier 1, such as age, sex, place of birth; 2, 3, "
+        "...: no variable of a later tier acts on it",
+    )
 
     within: Within | None = Field(
         default=None,
@@ -154,12 +159,15 @@ class Entry(BaseModel):
             raise ValueError(f"lags: a {self.kind} column has none; they belong to the one of kind 'time'")
         if self.trend and self.kind != "time":
             raise ValueError(f"trend: a {self.kind} column has none; it belongs to the one of kind 'time'")
-        if self.trend and (self.range or self.transform or self.levels or self.fixed):
-            raise ValueError("a time with a trend has no range, transform, levels or fixed")
+        if self.trend and (self.range or self.transform or self.levels or self.fixed or self.tier):
+            raise ValueError("a time with a trend has no range, transform, levels, fixed or tier")
         if self.is_key and self.shape != "auto":
             raise ValueError(f"shape: a {self.kind} column has none")
-        if not self.is_variable and (self.unit or self.range or self.transform or self.levels or self.fixed):
-            raise ValueError(f"a {self.kind} column is no variable, and has no unit, range, transform, levels or fixed")
+        only = (self.unit, self.range, self.transform, self.levels, self.fixed, self.tier)
+        if not self.is_variable and any(only):
+            raise ValueError(
+                f"a {self.kind} column is no variable, and has no unit, range, transform, levels, fixed or tier"
+            )
         return self
 
     @model_validator(mode="after")
@@ -389,6 +397,15 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         if not self.rows.lags or variable not in self:
             return PRESENT
         return FIXED if self[variable].fixed else PRESENT if variable in self.root else BEFORE
+
+    @cached_property
+    def tiers(self) -> Mapping[str, int]:
+        """Of the variables that have one."""
+        return {name: entry.tier for name, entry in self.items() if entry.tier is not None}
+
+    def tier_of(self, variable: str) -> int:
+        """Its tier; 0: none."""
+        return self.tiers.get(variable, 0)
 
     def read(self, variables: Iterable[str]) -> tuple[str, ...]:
         """What is read of a table for these variables: they, as the table calls them, then keys that are none."""

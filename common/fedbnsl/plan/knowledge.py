@@ -55,8 +55,8 @@ class EdgeMask:
     required: Mask
     """(d, d) edges that every graph of the run has."""
     allowed: Mask
-    """(d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers or
-    back in time, or one that would close a cycle with required edges."""
+    """(d, d) coordinates that may be non-zero: never the diagonal, a forbidden edge, an edge against the tiers of plan
+    or dictionary or back in time, or one that would close a cycle with required edges."""
 
     def __init__(self, knowledge: Knowledge, columns: Sequence[str] | Columns) -> None:
         self.columns = columns if isinstance(columns, Columns) else Columns.of(columns)
@@ -73,7 +73,7 @@ class EdgeMask:
         d = len(variables)
         self.required = self._edges(knowledge.required, "knowledge.required", d)
         forbidden = self._edges(knowledge.forbidden, "knowledge.forbidden", d) | self._against(knowledge.tiers, d)
-        forbidden |= _back_in_time(self.columns.slices, d)
+        forbidden |= _back_in_time(self.columns.slices, d) | against_tiers(self.columns.tiers, d)
         if (self.required & forbidden).any():
             i, j = (int(k) for k in np.argwhere(self.required & forbidden)[0])
             raise PlanError(
@@ -108,6 +108,16 @@ class EdgeMask:
                 tier[k] = level
         placed = tier >= 0
         return placed[:, None] & placed[None, :] & (tier[:, None] > tier[None, :])
+
+
+def against_tiers(tiers: Sequence[int], d: int) -> Mask:
+    """(d, d) edges from a later tier of the dictionary to an earlier one, and into the first from variables in none.
+
+    Tier 1 holds what nothing in the table acts on; otherwise variables in no tier, which are of tier 0, are free.
+    """
+    of = np.array(tiers or [0] * d)
+    later = (of[:, None] > of[None, :]) & (of[None, :] > 0)
+    return np.asarray(later | ((of[:, None] == 0) & (of[None, :] == 1)))
 
 
 def _back_in_time(slices: Sequence[int], d: int) -> Mask:

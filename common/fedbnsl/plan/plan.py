@@ -92,7 +92,8 @@ class Plan(Settings):
         """A run's columns in the order of its matrices, and the variables that they belong to."""
         dictionary = self.dictionary
         owners = {column.name: column.variable for column in dictionary.columns()}
-        return Columns.of(names, owners, dictionary.slice_of if dictionary.has_slices else None)
+        slice_of = dictionary.slice_of if dictionary.has_slices else None
+        return Columns.of(names, owners, slice_of, dictionary.tier_of if dictionary.tiers else None)
 
     def edge_mask(self, names: Sequence[str]) -> EdgeMask:
         """What is known of the edges between a run's columns; raises PlanError for knowledge about other variables."""

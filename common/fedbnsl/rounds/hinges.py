@@ -4,7 +4,7 @@ A hinge of z at s is max(z - s, 0). With its hinges, the effect of a number is a
 1991). The coordinator searches again with the hinges of those numbers alone whose effects bend.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,9 +60,7 @@ def with_hinges(columns: Columns, asked: Index) -> Columns:
     """The d columns and the hinges, which belong to their column's variable."""
     names = [f"{columns.names[c]}>{s:g}" for c in asked.tolist() for s in KNOTS]
     variable_of = np.repeat(columns.variable_of[asked], len(KNOTS))
-    return Columns(
-        (*columns.names, *names), columns.variables, np.append(columns.variable_of, variable_of), columns.slices
-    )
+    return replace(columns, names=(*columns.names, *names), variable_of=np.append(columns.variable_of, variable_of))
 
 
 def n_rounds(plan: Plan) -> int:

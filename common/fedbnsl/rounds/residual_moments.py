@@ -8,7 +8,7 @@ bend. All tasks of a run have the same columns; their number says whether square
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def with_squares(columns: Columns, of: Index) -> Columns:
     """The d columns and then squares of some of them, which belong to their column's variable."""
     names = [f"{columns.names[c]}^2" for c in of.tolist()]
     owner = np.append(columns.variable_of, columns.variable_of[of])
-    return Columns((*columns.names, *names), columns.variables, owner, columns.slices)
+    return replace(columns, names=(*columns.names, *names), variable_of=owner)
 
 
 def most_moments(n_columns: int) -> int:

@@ -187,7 +187,7 @@ def _assumed(
     given = {
         "required edge": len(knowledge.required),
         "forbidden edge": len(knowledge.forbidden),
-        "tier": len(knowledge.tiers),
+        "tier": len(knowledge.tiers) + len(set(plan.dictionary.tiers.values())),
     }
     of_time = ["that nothing causes what was before it"] * bool(rows.lags)
     of_time += [f"that nothing causes {rows.time!r}"] * (rows.time in plan.dictionary)

@@ -392,7 +392,7 @@ def cost_of_knowledge(best: FoundGraph, search: ClassSearch, pooled: Matrix, tas
 
     Nor where knowledge keeps so many pairs apart that they were not asked for.
     """
-    mask, anything = run.mask, EdgeMask(Knowledge(), run.mask.columns)
+    mask, anything = run.mask, EdgeMask(Knowledge(), replace(run.mask.columns, tiers=()))
     progress = run.progress
     between, near = mask.of_variables, mask.columns.joined(task.neighbours.support())
     near = near | near.T | between.required | between.required.T

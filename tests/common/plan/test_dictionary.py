@@ -1,7 +1,7 @@
 """The data dictionary: which columns a variable becomes, and what is refused."""
 
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -229,3 +229,17 @@ def test_curves_need_a_plan_that_looks_for_them():
     with pytest.raises(PlanError, match="no shape = 'curved' where the plan does not look for curves: 'x'"):
         Plan.load("lean").with_settings(dictionary={"x": {"shape": "curved"}, "y": {}})
     assert Plan.load("standard").with_settings(dictionary={"x": {"shape": "curved"}, "y": {}}).searches_curves
+
+
+@pytest.mark.parametrize("entry", [{"kind": "group", "tier": 1}, {"kind": "time", "trend": True, "tier": 2}])
+def test_what_is_no_variable_or_is_time_has_no_tier(entry: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match="tier"):
+        Dictionary.from_plain({"x": entry, "a": {}, "b": {}}, origin="x")
+
+
+def test_a_tier_is_part_of_what_sites_approve_and_dictionaries_without_one_have_the_digest_of_before() -> None:
+    with_tier = Dictionary.from_plain({"age": {"tier": 1}, "crp": {}}, origin="x")
+    without = Dictionary.from_plain({"age": {}, "crp": {}}, origin="x")
+    assert with_tier.digest() != without.digest()
+    assert "tier" not in without.content()["age"]
+    assert with_tier.tiers == {"age": 1}

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import PlanError
+from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan import Plan
 
@@ -53,6 +54,26 @@ def test_edges_within_a_tier_and_over_several_tiers_are_allowed() -> None:
     mask = EdgeMask(Knowledge(tiers=(("a", "b"), ("c",), ("d",))), ["a", "b", "c", "d"])
     allowed = pairs(mask.allowed, ["a", "b", "c", "d"])
     assert allowed == {("a", "b"), ("b", "a"), *((i, j) for i in "ab" for j in "cd"), ("c", "d")}
+
+
+def test_tiers_of_the_dictionary_keep_arrows_away_and_from_the_first_also_those_of_variables_in_none() -> None:
+    names = ["free", "late", "first", "early", "other"]
+    tiers = {"late": 3, "first": 1, "early": 2}
+    mask = EdgeMask(Knowledge(), Columns.of(names, tier_of=lambda name: tiers.get(name, 0)))
+    off_diagonal = {(i, j) for i in names for j in names if i != j}
+    assert off_diagonal - pairs(mask.allowed, names) == {
+        *((name, "first") for name in ("free", "late", "early", "other")),
+        ("late", "early"),
+    }
+
+
+def test_tiers_of_dictionary_and_plan_hold_together_for_all_columns_of_a_variable() -> None:
+    entries = {"sex": {"tier": 1}, "ward": {"kind": "nominal", "levels": ["a", "b", "c"]}, "crp": {}, "died": {}}
+    plan = Plan.load("standard").with_settings(dictionary=entries, knowledge={"tiers": [["crp"], ["died"]]})
+    names = ["sex", "ward=b", "ward=c", "crp", "died"]
+    against = {("ward=b", "sex"), ("ward=c", "sex"), ("crp", "sex"), ("died", "sex"), ("died", "crp")}
+    within = {("ward=b", "ward=c"), ("ward=c", "ward=b")}
+    assert pairs(~plan.edge_mask(names).allowed, names) == against | within | {(name, name) for name in names}
 
 
 @settings(max_examples=200, deadline=None)

@@ -36,6 +36,7 @@ _DATES = (
     "too; of others, make a number of days or years since a public day"
 )
 _RANGE = "range = [lowest, highest]  # possible values, from public knowledge, never from the data"
+_FIRST_TIER = "does nothing in the tables act on it? then say tier = 1, so that no arrow points at it"
 TURNS = "another transform can turn directions, so that both are worth a run"
 _ORDERED = "if the levels have an order, it is ordinal: put them in it, the lowest first"
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii")
@@ -52,6 +53,9 @@ _GRADES = (  # words that are usual for grades; words between bars have one plac
 _NAMES_OF_WEIGHTS = re.compile(r"w(ei)?gh?t(s)?$|wgt|pweight|sampw", re.IGNORECASE)
 _NAMES_OF_CODES = re.compile(r"(^|[^a-z])(post(al|c|leit)|zip|plz|icd)|codes?([^a-z]|$)")
 _FIVE_DIGITS = 10_000
+_NAMES_OF_FIRST_TIER = re.compile(
+    r"(^|[^a-z])(age|sex|gender|birth|born|race|ethnic|ancestr|genotype|blood[ _]?(group|type)|native)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ def guess(name: str, cells: ColumnCells, *, merge_below: int = 0) -> Guess:
     else:
         found = _of_numbers(name, cells)
         found = replace(found, missing={**marks, **found.missing})
+    if found.is_used and _NAMES_OF_FIRST_TIER.search(name):
+        found = replace(found, asks=(*found.asks, _FIRST_TIER))
     return replace(found, missing={**cells.coded, **found.missing})
 
 

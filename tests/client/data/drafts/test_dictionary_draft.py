@@ -689,3 +689,11 @@ def test_levels_that_no_two_tables_share_are_asked_about(tmp_path: Path) -> None
     assert len(asked) == 1
     assert "site-1.csv has 'f', 'm'; site-2.csv, site-3.csv have '1', '2'. If they mean the same" in asked[0]
     assert not any("no table has levels" in ask for ask in found.guesses["ward"].asks)
+
+
+def test_names_of_what_nothing_acts_on_are_asked_for_a_tier(tmp_path: Path) -> None:
+    n = 300
+    names = ("Age", "sex", "age_at_birth", "blood_group", "stage", "dosage", "image_score")
+    found = drafted(tmp_path, {name: list(map(str, DRAWN.normal(50.0, 9.0, n).round(3))) for name in names})
+    asked = [name for name in names if any("tier = 1" in ask for ask in found.guesses[name].asks)]
+    assert asked == ["Age", "sex", "age_at_birth", "blood_group"]

@@ -278,8 +278,10 @@ def _tests_of_lines(plan: Plan, curvature: Curvature | None) -> Iterator[tuple[b
 def _why_unfit(completion: Completion | None, columns: Columns) -> Note:
     """Why rows without a gap do not stand for all, and what some site has no value of."""
     why = "" if completion is None else completion.unfit
-    has = [] if completion is None else [n.diagonal() > 0.0 for n in completion.n_pairs.values()]
-    lacked = sorted({columns.variables[columns.variable_of[c]] for own in has for c in np.flatnonzero(~own)})
+    has: list[Mask] = [] if completion is None else [n.diagonal() > 0.0 for n in completion.n_pairs.values()]
+    lacked = sorted(
+        {columns.variables[int(columns.variable_of[c])] for own in has for c in np.flatnonzero(~own).tolist()}
+    )
     reason = "lacked" if why == "columns" and lacked else why
     return note(
         "unfit", names=lacked, **{one: reason == one for one in ("columns", "lacked", "few", "differ", "unknown")}

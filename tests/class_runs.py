@@ -59,6 +59,7 @@ SMALL = {
         {"source": "a", "target": "b", "adjacent": 0.41, "forward": 0.11, "backward": 0.3},
         {"source": "a", "target": "f", "adjacent": 0.12, "forward": 0.0, "backward": 0.0},
     ],
+    "hidden_causes": None,
     "taken": {},
     "fit": {
         "a": {"r2": 0.0, "intercept": 1.25, "residual_variance": 1.0},

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,24 @@ def test_the_page_has_the_marks(run: Path) -> None:
     assert "<td>&lt;-&gt;</td>" in page
     assert "&#39;weight&#39; and &#39;pressure&#39; have a hidden cause" in page
     assert "Edges above that only hold if no common cause is hidden" in page
+
+
+def test_the_page_draws_the_marks_and_the_class_only_under_the_assumption(run: Path) -> None:
+    page = write_report(run).read_text()
+    switch = page.index('<input type="checkbox" id="none-hidden">')  # not checked
+    marked, plain = page.index('<div class="if-hidden">'), page.index('<div class="wide plot none-hidden"')
+    assert switch < marked < plain, "style sheets reach only what comes after the box"
+    assert "#none-hidden:not(:checked) ~ .none-hidden { display: none; }" in page
+    drawings = re.findall(r'<svg class="dag".*?</svg>', page, re.DOTALL)
+    assert len(drawings) == 2
+    edges = re.findall(r'<g class="edge .*?</g>', drawings[0], re.DOTALL)
+    by_title = {re.search(r"<title>(.*?)\n", one)[1]: one for one in edges}
+    assert set(by_title) == {"diet o-&gt; weight", "salt o-&gt; pressure", "weight &lt;-&gt; pressure"}
+    n_heads = {name: (one.count("<circle"), one.count('z" fill=')) for name, one in by_title.items()}
+    assert n_heads["weight &lt;-&gt; pressure"] == (0, 2)
+    assert n_heads["diet o-&gt; weight"] == (1, 1)
+    assert "hold only if no common cause of two variables is missing" in page
+    assert ">no link</td>" in page, "the table of edges says it of the edge that only a DAG needs"
 
 
 def test_a_plan_can_exclude_hidden_causes_and_the_result_says_that_arrows_rest_on_it(run: Path, tmp_path: Path) -> None:

@@ -139,13 +139,19 @@ class Network:
         return console.export_text()
 
     def _repr_html_(self) -> str:
+        from fedbnsl_workbench.report.hidden_causes import drawing_of_marks
         from fedbnsl_workbench.report.learned import drawing
         from fedbnsl_workbench.report.run_files import read_run
 
         n_red, escaped = len(self._in_red), list(map(html.escape, self.warnings))
         red = "".join(f'<p style="color: #b00020; font-weight: bold">{text}</p>' for text in escaped[:n_red])
         warned = "".join(f"<li>{text}</li>" for text in escaped[n_red:])
-        return red + drawing(read_run(self.folder)) + (f"<ul>{warned}</ul>" if warned else "")
+        run = read_run(self.folder)
+        drawn = drawing(run)
+        if marked := drawing_of_marks(run):
+            assumed = "Assume that no common cause is missing from the tables"
+            drawn = f"{marked}<details><summary>{assumed}</summary>{drawn}</details>"
+        return red + drawn + (f"<ul>{warned}</ul>" if warned else "")
 
 
 def simulate(

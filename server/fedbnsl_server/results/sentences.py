@@ -530,17 +530,20 @@ def taken_in_words(taken: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(parts)
 
 
+OF_MARKS = {
+    "-->": "acts on",
+    "o->": "acts on, or both have a hidden cause",
+    "<->": "a hidden cause",
+    "o-o": "linked; the data do not tell how",
+}
+"""What the marks of two variables say, as people draw them."""
+
+
 def hidden_causes_in_words(told: Mapping[str, Any]) -> list[str]:
     """What holds if common causes may be hidden, by what is said of the pairs."""
-    said = {
-        "-->": "acts on",
-        "o->": "acts on, or both have a hidden cause",
-        "<->": "a hidden cause",
-        "o-o": "linked, the data do not tell how",
-    }
     links = [Link.model_validate(one) for one in told["links"]]
     found: list[str] = []
-    for marks, words in said.items():
+    for marks, words in OF_MARKS.items():
         if pairs := [f"{one.source} {marks} {one.target}" for one in links if one.marks == marks]:
             found.append(f"{words}: {first_few(pairs)}")
     if told["gone"]:

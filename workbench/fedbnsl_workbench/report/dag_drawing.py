@@ -65,6 +65,13 @@ class Arrow:
     words: str  # what the reader is told who points at it, line by line
     directed: bool = True  # undirected edges have no head
     share: float | None = None  # of the bootstrap draws in which the pair is adjacent; None where there is none
+    # What is drawn at source and target: tail, arrow or circle. None: a head where it is directed
+    ends: tuple[str, str] | None = None
+
+    @property
+    def drawn_ends(self) -> tuple[str, str]:
+        """What is drawn at source and target."""
+        return self.ends or ("tail", "arrow" if self.directed else "tail")
 
 
 def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
@@ -131,6 +138,22 @@ def sample(kind: str, *, directed: bool = True, share: float = 1.0) -> str:
     )
 
 
+def sample_of_marks(marks: str) -> str:
+    """A short line for the legend with the marks of two variables, such as `o->`."""
+    arrow = {"<": '<path d="M1 6l9 -4v8z" fill="#1b1f24"/>', ">": '<path d="M45 6l-9 -4v8z" fill="#1b1f24"/>'}
+    at = {"<": 9, "o": 8, "-": 1}[marks[0]], {">": 38, "o": 38, "-": 45}[marks[2]]
+    circles = "".join(
+        f'<circle cx="{x}" cy="6" r="3.5" fill="#fff" stroke="#1b1f24" stroke-width="1.4"/>'
+        for x, mark in ((4.5, marks[0]), (41.5, marks[2]))
+        if mark == "o"
+    )
+    return (
+        '<svg class="sample" width="46" height="12" viewBox="0 0 46 12" aria-hidden="true">'
+        f'<path d="M{at[0]} 6H{at[1]}" stroke="#1b1f24" stroke-width="2" fill="none"/>'
+        f"{arrow.get(marks[0], '')}{arrow.get(marks[2], '')}{circles}</svg>"
+    )
+
+
 def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
     """A name without its middle, if it is too long: both ends tell names apart."""
     if len(name) <= longest:
@@ -174,25 +197,36 @@ def _ports(routes: Mapping[Edge, Sequence[tuple[float, float]]], widths: Sequenc
 
 
 def _line(arrow: Arrow, route: Sequence[tuple[float, float]], leaves: float, arrives: float) -> str:
-    """A curve through the route, vertical at every point of it; directed, with a head at its end."""
+    """A curve through the route, vertical at every point of it, with a mark at each end."""
     style = STYLES[arrow.kind]
     down = 1 if route[-1][1] > route[0][1] else -1
     width = THINNEST + (WIDEST - THINNEST) * min(max(arrow.strength, 0.0), 1.0)
-    head = ARROW + width if arrow.directed else 0.0
     (x0, y0), (x1, y1) = route[0], route[-1]
-    tip = x1 + arrives, y1 - down * (NODE_HEIGHT / 2 + (1 if arrow.directed else 0))
-    points = [(x0 + leaves, y0 + down * NODE_HEIGHT / 2), *route[1:-1], (tip[0], tip[1] - down * head * 0.8)]
+    first, marked = _end(arrow.drawn_ends[0], (x0 + leaves, y0 + down * NODE_HEIGHT / 2), down, width, style.colour)
+    last, headed = _end(arrow.drawn_ends[1], (x1 + arrives, y1 - down * NODE_HEIGHT / 2), -down, width, style.colour)
+    points = [first, *route[1:-1], last]
     d = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (ax, ay), (bx, by) in itertools.pairwise(points):
         middle = (ay + by) / 2
         d.append(f"C{ax:.1f} {middle:.1f} {bx:.1f} {middle:.1f} {bx:.1f} {by:.1f}")
-    half = head * 0.42
     dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
     line = f'<path d="{"".join(d)}" stroke="{style.colour}" stroke-width="{width:.1f}"{dashes}/>'
-    if not arrow.directed:
-        return group(arrow, line)
-    point = f"M{tip[0]:.1f} {tip[1]:.1f}l{-half:.1f} {-down * head:.1f}h{2 * half:.1f}z"
-    return group(arrow, f'{line}<path d="{point}" fill="{style.colour}"/>')
+    return group(arrow, line + marked + headed)
+
+
+def _end(mark: str, at: tuple[float, float], away: int, width: float, colour: str) -> tuple[tuple[float, float], str]:
+    """Where a line ends, and the mark between it and its node at `at`; `away` is 1 where the line comes from below."""
+    x, y = at
+    if mark == "arrow":
+        length, y = ARROW + width, y + away
+        half = length * 0.42
+        point = f"M{x:.1f} {y:.1f}l{-half:.1f} {away * length:.1f}h{2 * half:.1f}z"
+        return (x, y + away * length * 0.8), f'<path d="{point}" fill="{colour}"/>'
+    if mark == "circle":
+        r = 2.6 + width / 2
+        circle = f'<circle cx="{x:.1f}" cy="{y + away * r:.1f}" r="{r:.1f}" fill="#fff" stroke="{colour}" '
+        return (x, y + away * 2 * r), f'{circle}stroke-width="1.4"/>'
+    return at, ""
 
 
 def across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) -> str:

@@ -9,7 +9,7 @@ from fedbnsl.console.wording import counted
 from fedbnsl.graphs.graph import Edge as Pair
 from fedbnsl.plan.row_groups import LAG, PRESENT
 from fedbnsl_server.results.numbers import between, percent, signed
-from fedbnsl_server.results.result_schema import Edge, HiddenCauses, OfSites, Shares, Unsure
+from fedbnsl_server.results.result_schema import Edge, OfSites, Shares, Unsure
 from fedbnsl_server.results.sentences import DIRECTED_BY
 from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
@@ -151,7 +151,7 @@ def drawing(run: ReportedRun) -> str:
         Arrow(
             position[row.source],
             position[row.target],
-            _kind(row),
+            kind_of(row),
             row.strength / strongest,
             _words(row),
             row.directed,
@@ -242,19 +242,13 @@ def unsure_pairs(run: ReportedRun) -> list[Unsure]:
     return [Unsure.model_validate(pair) for pair in run.result["unsure"]]
 
 
-def hidden_causes(run: ReportedRun) -> HiddenCauses | None:
-    """What holds if common causes may be hidden; None: it is not told."""
-    told = run.result["hidden_causes"]
-    return None if told is None else HiddenCauses.model_validate(told)
-
-
 def legend(run: ReportedRun) -> list[dict[str, str]]:
     """The kinds of edges that the drawing tells apart: a sample line and what it means."""
     rows = [*learned_edges(run), *missing_edges(run)]
     counts = Counter(row.verdict for row in rows)
     kinds = ["positive", "negative"] if run.truth is None else ["correct", "reversed", "extra", "missing"]
     kinds += [kind for kind in ("open", "unscored") if kind in counts]
-    kinds += ["curved"] * any(_kind(row) == "curved" for row in rows)
+    kinds += ["curved"] * any(kind_of(row) == "curved" for row in rows)
     found = [
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
@@ -264,7 +258,7 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
         found.append({"sample": pale, "meaning": "paler: fewer bootstrap draws have it (100 % and 50 %)", "count": ""})
     headless = [row for row in rows if not row.directed]
     if headless:
-        drawn = {_kind(row) for row in headless}
+        drawn = {kind_of(row) for row in headless}
         undecided = sum(row.directed_by == "undecided" for row in headless)
         why = "either direction fits the data" if undecided < len(headless) else "too few draws agree on a direction"
         if 0 < undecided < len(headless):
@@ -279,7 +273,7 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
     return found
 
 
-def _kind(row: EdgeRow) -> str:
+def kind_of(row: EdgeRow) -> str:
     """How an edge is drawn, one of STYLES."""
     if row.verdict or row.along_curve is not None:
         return row.verdict or "curved"

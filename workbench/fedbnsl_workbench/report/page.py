@@ -20,6 +20,7 @@ from fedbnsl_workbench.report import cautions as report_cautions
 from fedbnsl_workbench.report import charts as report_charts
 from fedbnsl_workbench.report import effects as report_effects
 from fedbnsl_workbench.report import gaps as report_gaps
+from fedbnsl_workbench.report import hidden_causes as report_marks
 from fedbnsl_workbench.report import history as report_course
 from fedbnsl_workbench.report import learned as report_graph
 from fedbnsl_workbench.report import prepared as report_preparation
@@ -124,7 +125,10 @@ def report_page(run: ReportedRun) -> str:
         estimation=sentences.estimation_words(run),
         unknown=sentences.unknown(run),
         unsure=report_graph.unsure_pairs(run),
-        hidden_causes=report_graph.hidden_causes(run),
+        hidden_causes=report_marks.hidden_causes(run),
+        marks=report_marks.marks_of_edges(run),
+        drawing_of_marks=report_marks.drawing_of_marks(run),
+        legend_of_marks=report_marks.legend_of_marks(report_marks.hidden_causes(run)),
         regressions=report_summary.reported(result),
         in_numbers=report_summary.in_numbers,
         fits=_variables(run),

@@ -112,6 +112,7 @@ def columns(run: ReportedRun) -> dict[str, bool]:
     edges = run.result["edges"]
     return {
         "direction": any(edge["directed_by"] or not edge["directed"] for edge in edges),
+        "marks": run.result["hidden_causes"] is not None,
         "interval": any(edge["interval"] for edge in edges),
         "shares": any(edge["bootstrap"] for edge in edges),
         "sites": any(edge["sites"] for edge in edges),

@@ -195,7 +195,6 @@ function interactive(drawing) {
   }
   oneTabStop(nodes, (node, way) => nearest(nodes, node, way));
   drawing.addEventListener("keydown", event => { if (event.key === "Escape" && chosen) choose(chosen); });
-  bootstrap(edges);
 }
 
 // ---- the slider: fades edges that few draws have, and shows pairs that are not in the graph -------------------------
@@ -209,13 +208,13 @@ function bootstrap(edges) {
     const least = slider.value / 100;
     let faded = 0, more = 0;
     for (const edge of withShare) {
-      const enough = Number(edge.dataset.share) >= least;
+      const enough = Number(edge.dataset.share) >= least, isShown = edge.ownerSVGElement.getClientRects().length > 0;
       if (edge.classList.contains("unsure")) {
         edge.classList.toggle("above", Boolean(box?.checked) && enough);
-        more += edge.classList.contains("above");
+        more += isShown && edge.classList.contains("above");
       } else {
         edge.classList.toggle("faded", !enough);
-        faded += !enough;
+        faded += isShown && !enough;
       }
     }
     document.getElementById("share-shown").textContent = `${slider.value} %`;
@@ -226,10 +225,11 @@ function bootstrap(edges) {
   }
   slider.addEventListener("input", update);
   box?.addEventListener("change", update);
+  document.getElementById("none-hidden")?.addEventListener("change", update);
   controls.hidden = false;
   update();
 }
 
 all("table.sortable").forEach(sortable);
-const drawing = document.querySelector("svg.dag");
-if (drawing) interactive(drawing);
+all("svg.dag").forEach(interactive);
+bootstrap(all("svg.dag .edge"));

@@ -10,7 +10,6 @@ import numpy as np
 from fedbnsl.console.wording import counted
 from fedbnsl.graphs.pag import TAIL
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
@@ -22,6 +21,7 @@ from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
 from fedbnsl_server.results.confidence import inconsistency
 from fedbnsl_server.results.learned_graph import directions
+from fedbnsl_server.results.likely_reasons import likely_reasons
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
 
@@ -81,6 +81,7 @@ def assumption_checks(
         if one["agreement"] and one["child"] not in by_tables
     }
     contradicted: list[Note] = []
+    reasons: list[Note] = []
     tested: list[Note] = []
     not_tested: list[Note] = []
     functions: list[list[str]] = []
@@ -105,11 +106,13 @@ def assumption_checks(
         contradicted += _related(columns, confidence)  # first: what it names makes other alarms, too
         if equal_variances and known:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
-        differing = list(_differing("tables_differ", by_tables))
-        differing += _sites_that_differ(columns, confidence, edges, by_ratios)
-        contradicted += [*differing, *_unexplained(plan, columns, confidence, sites_differ=bool(differing))]
+        contradicted += _differing("tables_differ", by_tables)
+        contradicted += _sites_that_differ(columns, confidence, edges, by_ratios)
+        contradicted += _unexplained(columns, confidence)
         contradicted += _dear_knowledge(columns, confidence)
         contradicted += _curved(curvature, edges, drawn=bool(bent), gaps=completion is not None)
+        codes = [one.code for one in contradicted]
+        reasons += likely_reasons(plan, columns, confidence, codes, lines_tested=curvature is not None)
         functions = [
             [columns.variables[v] for v in np.unique(columns.variable_of[one]).tolist()]
             for one in confidence.related[confidence.exact]
@@ -132,6 +135,7 @@ def assumption_checks(
         "tested": tested,
         "not_tested": not_tested,
         "contradicted": contradicted,
+        "reasons": reasons,
         "not_testable": list(_not_testable(plan, columns, confidence, curvature, by_counts=by_counts)),
         "functions": functions,
         "not_described": [[one.source, one.target] for one in curvature.curves] if curvature is not None else [],
@@ -464,7 +468,7 @@ def _differing(code: str, p_values: Mapping[str, float]) -> Iterator[Note]:
         yield note(code, children=told)
 
 
-def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_differ: bool) -> Iterator[Note]:
+def _unexplained(columns: Columns, confidence: Confidence) -> Iterator[Note]:
     if not confidence.n_unexplained:
         return
     (i, j), r = confidence.unexplained[0].tolist(), float(confidence.unexplained_correlation[0])
@@ -472,19 +476,9 @@ def _unexplained(plan: Plan, columns: Columns, confidence: Confidence, *, sites_
     if abs(r) > 1.0:
         yield note("no_variance_left", **ends)
         return
-    others, mask = confidence.n_unexplained - 1, EdgeMask(plan.knowledge, columns).allowed
-    allowed = bool(mask[i, j] or mask[j, i])
+    others = confidence.n_unexplained - 1
     yield note(
-        "unexplained",
-        **ends,
-        r=r,
-        noisy=confidence.noise_std,
-        others=others,
-        many=others > 1,
-        single=others == 1,
-        sites_differ=sites_differ,
-        allowed=allowed,
-        hidden=allowed and bool(confidence.noise_std),
+        "unexplained", **ends, r=r, noisy=confidence.noise_std, others=others, many=others > 1, single=others == 1
     )
 
 

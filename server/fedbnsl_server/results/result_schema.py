@@ -261,6 +261,7 @@ class Verdict(_Part):
     tested: Texts | None = None
     not_tested: Texts = []
     contradicted: Texts
+    reasons: Texts = []
     functions: list[Texts] = []
     not_described: list[Annotated[Texts, Field(min_length=2, max_length=2)]] = []
     directed_by: dict[str, Count]

@@ -308,10 +308,19 @@ _CHECKS: Mapping[str, str] = {
     "one of them is nearly an exact function of other variables, or too small to be told from noise; what the graph "
     "says about it is arbitrary",
     "unexplained": f"residuals of {{one}} and {{other}}, which have no edge, are correlated by {{r:.2g}}, "
-    f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}: perhaps "
-    "{sites_differ:?the differences between sites, }a common cause that no table has, an effect that is not linear, or "
-    "{allowed:?a faint edge|an edge that the plan forbids}{hidden:?. Fewer variables, narrower ranges in the data "
-    "dictionary, more rows or a larger epsilon would show a faint edge|}",
+    f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}",
+    "reason_sites": "{site:?{site} alone differs: another code, unit, device or way of choosing patients there; look "
+    "at its table, and run again without it|practice, devices or patients differ between sites: each site's own "
+    "coefficients are in the result}",
+    "reason_rows": "rows depend on each other, such as several of one person{widely:?: most coefficients seem to "
+    "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are",
+    "reason_far": 'values far from all others, such as codes of missing values; `outlying = "missing"` leaves them out',
+    "reason_curves": "effects that are no straight lines{seen:?, as the test of lines says|; `look_for_curves` would "
+    "tell}",
+    "reason_edge": "{allowed:?a faint edge{hidden:?, for the noise of privacy hides such: fewer variables, narrower "
+    "ranges in the data dictionary, more rows or a larger epsilon would show it|}|an edge that the plan forbids}",
+    "reason_hidden": "a common cause that no table has{pairs:? (the data tell one of {pairs:few 4})|}; if you can "
+    "think of one that was measured, take it into the tables",
     "knowledge_does_not_fit": "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood,"
     " less what edges cost, would be larger by {cost:.3g} (more than {limit:g} is not by chance)"
     "{instead:?; without it, the data give {instead:few 4}}",

@@ -225,6 +225,7 @@ def _checks(verdict: Mapping[str, Any]) -> dict[str, Any]:
             key: list(map(whole, verdict[key])) for key in ("assumed", "incomplete", "few_rows", "outlying", "withheld")
         },
         "contradicted": contradicted,
+        "reasons": list(map(whole, verdict["reasons"])),
         "not_described": verdict["not_described"],
         "held": checks_in_words(verdict) if verdict["assumed"] else "",
         "in_words": directions_in_words(verdict),

@@ -165,6 +165,8 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
         told = " ".join(map(whole, verdict["contradicted"]))
         console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
     lines = Table.grid(padding=(0, 2))
+    for k, reason in enumerate(verdict["reasons"], start=1):
+        lines.add_row("likely reasons" if k == 1 else "", f"{k}. {whole(reason)}")
     if verdict["assumed"]:
         lines.add_row("assumed", Text(" ".join([*map(whole, verdict["assumed"]), checks_in_words(verdict)])))
     if words := directions_in_words(verdict):

@@ -21,7 +21,7 @@ class Rounds(LocalRounds):
     def begin(self, task: RoundTask, last: object) -> None:
         """Refuse sets of other variables, and tables that are too large."""
         columns = self.problem.mask.columns
-        sets, levels = cast(Task, task.content).sets, levels_of(columns)
+        sets, levels = cast(Task, task.content).sets, levels_of(columns, self.problem.plan.dictionary)
         known = all(one[-1] < len(columns.variables) for one in sets) and len(set(sets)) == len(sets)
         sizes = [cells_of(one, levels) for one in sets] if known else []
         if not known or max(sizes, default=0) > MOST_CELLS or sum(sizes) > MOST_CELLS_A_ROUND:
@@ -37,7 +37,7 @@ class Rounds(LocalRounds):
         a pair of variables, they tell how many rows with a gap have each combination: these, too, must be enough.
         """
         asked, columns = cast(Task, task.content), self.problem.mask.columns
-        levels, members = levels_of(columns), columns.members()
+        levels, members = levels_of(columns, self.problem.plan.dictionary), columns.members()
 
         def sums(block: Matrix) -> Matrix:
             return counted(block[~np.isnan(block).any(axis=1)], asked.sets, members, levels)

@@ -299,14 +299,14 @@ class Settings(BaseModel):
 
     @property
     def uncountable(self) -> tuple[str, ...]:
-        """The variables of a run that are no categories with few enough levels to be counted."""
+        """The variables of a run without levels, or with too many to be counted."""
         dictionary = self.dictionary
         entries = {name: dictionary[name] for name in dictionary.of_run(self.variables) if name in dictionary}
-        return tuple(name for name, one in entries.items() if not one.is_indicator or len(one.levels) > MOST_LEVELS)
+        return tuple(name for name, one in entries.items() if not one.has_levels or len(one.levels) > MOST_LEVELS)
 
     @property
     def counted(self) -> bool:
-        """Whether counts decide about the graph: only where all variables are categories, and rows independent.
+        """Whether records are counted: only where all variables have levels, and rows are independent.
 
         Beside numbers they are not used: what counts know better of two categories would stay in the score where a
         number explains their dependence, and give false edges.
@@ -314,6 +314,12 @@ class Settings(BaseModel):
         searched = self.moments_rounds > 0 and self.graph_class == "cpdag" and self.consensus == "mean"
         described = bool(self.dictionary) and not self.dictionary.rows
         return self.counts_rounds > 0 and searched and described and not self.uncountable
+
+    @property
+    def grades(self) -> tuple[str, ...]:
+        """The ordinal variables of a run."""
+        names = self.dictionary.of_run(self.variables) if self.dictionary else ()
+        return tuple(name for name in names if name in self.dictionary and self.dictionary[name].kind == "ordinal")
 
     @property
     def not_counted(self) -> bool:

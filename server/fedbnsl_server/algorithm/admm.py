@@ -117,11 +117,10 @@ class AdmmState:
         """Whether counts decide about the graph of a run of the plan.
 
         Only where rows without a gap can stand for all; nor where sites withhold tables of the families that moments
-        have given.
+        have given, or straight effects of grades have turned out to describe the tables better.
         """
         fit = self.completion is None or not self.completion.unfit
-        given_up = self.counted is not None and self.counted.given_up
-        return plan.counted and fit and not given_up
+        return plan.counted and fit and (self.counted is None or self.counted.decides)
 
     def without_gaps(self, rows: Mapping[str, int]) -> Mapping[str, int]:
         """Of the rows of each site, those that lack no value; all of one that has not told, as it was away."""

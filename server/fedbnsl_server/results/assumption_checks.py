@@ -24,6 +24,7 @@ from fedbnsl_server.results.learned_graph import directions
 from fedbnsl_server.results.likely_reasons import likely_reasons
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
+from fedbnsl_server.search.counts.tables import Choice
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01
@@ -47,6 +48,7 @@ def assumption_checks(
     regressions: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
     withheld: bool = False,
+    choice: Choice | None = None,
     curves: Mapping[str, Any] | None = None,
     categories: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -71,6 +73,8 @@ def assumption_checks(
         What a test of straight lines says; None: there was none.
     withheld
         Whether categories were not counted since sites keep tables to themselves.
+    choice
+        Between the graphs of counts and of moments, where a variable is ordinal.
     curves, categories
         As result.json has them.
     """
@@ -87,7 +91,7 @@ def assumption_checks(
     functions: list[list[str]] = []
     bent: list[str] = curves["variables"] if curves else []
     unfit = "" if completion is None else completion.unfit
-    by_counts = plan.counted and not unfit and not withheld
+    by_counts = plan.counted and not unfit and not withheld and (choice is None or choice.counts)
     if confidence is not None:
         equal_variances, known = plan.graph_class == "dag-equal-variance", np.isfinite(residual_variance).sum() > 1
         for is_tested, one in (
@@ -128,6 +132,7 @@ def assumption_checks(
                 completion,
                 by_counts=by_counts,
                 withheld=withheld,
+                choice=choice,
                 curves=curves,
             ),
             *[note("missing_at_random")] * (completion is not None or plan.completes_privately),
@@ -153,6 +158,7 @@ def _assumed(
     *,
     by_counts: bool,
     withheld: bool,
+    choice: Choice | None,
     curves: Mapping[str, Any] | None,
 ) -> Iterator[Note]:
     if plan.hidden_causes == "excluded":
@@ -165,7 +171,9 @@ def _assumed(
         yield note("by_counts", rows=sum(completion.complete_rows.values()) if completion else 0)
     else:
         yield note("linear_gaussian")
-    if plan.counted and not by_counts:
+    if choice is not None:
+        yield _chosen(choice)
+    elif plan.counted and not by_counts:
         yield (
             note("withheld_not_counted") if withheld else note("gaps_not_counted", why=_why_unfit(completion, columns))
         )
@@ -197,6 +205,11 @@ def _assumed(
     of_time += [f"that nothing causes {rows.time!r}"] * (rows.time in plan.dictionary)
     if known := [*(counted(n, what) for what, n in given.items() if n), *of_time]:
         yield note("knowledge", given=known)
+
+
+def _chosen(choice: Choice) -> Note:
+    code = "tables_chosen" if choice.counts else "lines_chosen"
+    return note(code, tables=round(choice.by_tables), lines=round(choice.by_lines))
 
 
 def _not_testable(

@@ -29,10 +29,10 @@ def categories_of(state: AdmmState | None, plan: Plan, columns: tuple[str, ...])
     columns
         d names, of all columns of the run.
     """
-    if state is None or state.counted is None or state.counted.given_up or state.confidence is None:
+    if state is None or state.counted is None or not state.counted.decides or state.confidence is None:
         return None
     of_run, counted = plan.columns(columns), state.counted
-    levels, names = levels_of(of_run), of_run.variables
+    levels, names = levels_of(of_run, plan.dictionary), of_run.variables
     tables = PooledTables(counted, levels)
     of_sites = [PooledTables(replace(counted, told={site: told}), levels) for site, told in counted.told.items()]
     entries = [plan.dictionary[name].levels for name in names]

@@ -1,6 +1,8 @@
 """Effects between categories, by the tables of a graph that was found by counts: risk differences, and probabilities.
 
-The effect of a level of A on a level of B is P(B | do(A = level)) less that with A at its reference level. Errors are
+The effect of a level of A on a level of B is P(B | do(A = level)) less that with A at its reference level. Of ordinal
+variables it is the change of the mean grade of B, and that between the first and the last grade of A for each step.
+Errors are
 those of draws of the tables, given the graph.
 """
 
@@ -92,17 +94,41 @@ def _effect(
         return np.where(left_out[:, None] <= LEFT_OUT, p / np.where(rows > 0.0, rows, 1.0), np.nan)
 
     several = np.array([known(after(one)) for one in draws])
-    of_source, of_target = (_level_of_columns(network, v) for v in ends)
-    reference = _reference(network, ends[0])
+    high, low, steps = _compared(network, ends[0])
+    of_target = _told_of(network, ends[1])
 
     def differences(p: Matrix) -> Matrix:
-        return np.asarray((p[..., of_source, :] - p[..., [reference], :])[..., of_target])
+        return np.asarray((p[..., high, :] - p[..., low, :]) / steps[:, None] @ of_target)
 
     value, error = differences(known(told)), differences(several).std(axis=0, ddof=1)
     intervals = np.quantile(several, (0.025, 0.975), axis=0)
     if not reaches:  # nothing is estimated
         value, error, intervals = np.zeros_like(value), np.zeros_like(error), np.full_like(intervals, np.nan)
     return TableEffect(Effect(value, error, (((*parents,),),)), known(told), intervals, left_out)
+
+
+def _compared(network: LearnedNetwork, variable: int) -> tuple[list[int], list[int], Matrix]:
+    """Of each column of a variable that is set, the levels that are compared, and how many grades lie between them."""
+    name = network.columns.variables[variable]
+    last = len(network.table_levels[name]) - 1
+    if has_grades(network, variable):
+        return [last], [0], np.array([float(last)])
+    of_columns = _level_of_columns(network, variable)
+    return of_columns, [_reference(network, variable)] * len(of_columns), np.ones(len(of_columns))
+
+
+def _told_of(network: LearnedNetwork, variable: int) -> Matrix:
+    """(levels, columns) what is told of probabilities: that of each column's level, or the mean grade."""
+    levels = network.table_levels[network.columns.variables[variable]]
+    if has_grades(network, variable):
+        return np.arange(float(len(levels)))[:, None]
+    return np.eye(len(levels))[:, _level_of_columns(network, variable)]
+
+
+def has_grades(network: LearnedNetwork, variable: int) -> bool:
+    """Whether its own column holds more than two levels, in their order."""
+    name = network.columns.variables[variable]
+    return name in network.columns.names and len(network.table_levels[name]) > 2
 
 
 def _level_of_columns(network: LearnedNetwork, variable: int) -> list[int]:

@@ -18,7 +18,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
-from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect, effects_by_tables
+from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect, effects_by_tables, has_grades
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
@@ -406,7 +406,16 @@ class _Question:
             yield note("levels_as_numbers", levels=levels_in_words(levels, references))
         if self._by_tables and not all(absent):
             left_out = max(float(one.left_out[one.left_out <= LEFT_OUT].max(initial=0.0)) for one in self._by_tables)
-            yield note("effect_by_tables", draws=DRAWS, left_out=left_out if left_out > LEFT_OUT / 100 else 0.0)
+            source_grades, target_grades = (
+                names[k] if has_grades(network, k) else "" for k in (self.sources[0], self.target)
+            )
+            yield note(
+                "effect_by_tables",
+                draws=DRAWS,
+                left_out=left_out if left_out > LEFT_OUT / 100 else 0.0,
+                from_grades=source_grades,
+                of_grades=target_grades,
+            )
         elif network.tables and not all(absent):
             yield note("effect_together_by_lines")
         if not network.draws:

@@ -32,7 +32,7 @@ class _Told:
         curves: Mapping[str, Any] = result["curves"] or {"variables": [], "effects": []}
         self._bent: Sequence[str] = curves["variables"]
         self._effects: Sequence[Mapping[str, Any]] = curves["effects"]
-        self._assumed = {one.code for one in result["verdict"]["assumed"]}
+        self._assumed: Mapping[str, Note] = {one.code: one for one in result["verdict"]["assumed"]}
 
     def of(self, name: str) -> dict[str, Any]:
         form = self._form(name)
@@ -65,11 +65,12 @@ class _Told:
         if form == "unused":
             return next(unused_notes([self._unused[name]]))
         if form == "table":
-            return note("taken_as_all_are_categories")
+            return self._chosen("tables_chosen") or note("taken_as_all_are_categories")
         dictionary = self._plan.dictionary
         if form not in ("line", "curve"):
             codes = _NOT_COUNTED if dictionary[name].is_indicator else ()
             why = next((note(f"taken_{code}") for code in codes if code in self._assumed), "")
+            why = self._chosen("lines_chosen") or why
             return note("taken_as_levels", kind=dictionary[name].kind, not_counted=why)
         shape = dictionary[name].shape if name in dictionary else "auto"
         private, may_look = self._plan.privacy is not None, self._plan.searches_curves or self._plan.may_ask_for_squares
@@ -78,6 +79,10 @@ class _Told:
         if self._result["curves"]:
             return note("taken_by_fit", square=private, curve=form == "curve")
         return note("taken_unseen", why=self._no_curves)
+
+    def _chosen(self, code: str) -> Note | None:
+        """Why counts or straight lines were chosen, if they were."""
+        return note(f"taken_{code}", **self._assumed[code].numbers) if code in self._assumed else None
 
     @property
     def _no_curves(self) -> Note:

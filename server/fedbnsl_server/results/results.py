@@ -356,6 +356,7 @@ class RunRecorder:
                     regressions=told.regressions,
                     curvature=None if state is None else state.curvature,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
+                    choice=None if state is None or state.counted is None else state.counted.choice,
                     curves=told.curves,
                     categories=told.categories,
                 ),

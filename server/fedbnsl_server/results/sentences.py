@@ -198,6 +198,11 @@ _CHECKS: Mapping[str, str] = {
     "levels are counted only among rows without a missing value, and {why}",
     "withheld_not_counted": "straight lines describe how categories depend on each other: sites withhold the counts of "
     "some combinations of levels",
+    "tables_chosen": "grades need not act by straight lines: the counts are described in fewer bits by the graph and "
+    "the tables of counts, {tables:,}, than by the graph of straight lines and straight effects of grades, {lines:,}",
+    "lines_chosen": "straight lines describe how levels depend on each other: the graph of straight lines and "
+    "straight effects of grades describe the counts in {lines:,} bits, the graph and the tables of counts in "
+    "{tables:,}",
     "private_not_counted": "straight lines describe how categories depend on each other: a private run counts no "
     "records of combinations of levels",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
@@ -367,6 +372,9 @@ _TAKEN: Mapping[str, str] = {
     "{far:?; {far:counted value} far from all others counted as missing|}",
     "taken_as_all_are_categories": "all variables are categories: records of each combination of levels were counted",
     "taken_as_levels": "{kind} in the data dictionary{not_counted:?; not counted, as {not_counted}|}",
+    "taken_tables_chosen": "all variables have levels, and tables of counts describe them in fewer bits than straight "
+    "effects of grades: {tables:,} against {lines:,}",
+    "taken_lines_chosen": "straight effects of grades describe the counts in {lines:,} bits, tables in {tables:,}",
     "taken_not_counted": "not all variables are categories",
     "taken_gaps_not_counted": "rows with a missing value are too many, or unlike the others",
     "taken_withheld_not_counted": "sites withhold counts",
@@ -400,9 +408,10 @@ _EFFECTS: Mapping[str, str] = {
     "mean over all that lies between {source} and {target}. It holds if effects of {source} and of what was adjusted "
     "for add up{interval:?; the interval takes the scatter about the curve for even|}",
     "effect_beyond_knots": "be careful: beyond {low:.4g} to {high:.4g}, the curve is its last piece drawn on",
-    "effect_by_tables": "by the tables of levels: changes of a level's probability{left_out:?; combinations of levels "
-    "that no record has, {left_out:.2%} of all at most, are left out}. Intervals are those of {draws} draws of these "
-    "tables, given the graph",
+    "effect_by_tables": "by the tables of levels: changes of {of_grades:?the mean grade of {of_grades!r}|a level's "
+    "probability}{from_grades:?, from the first to the last grade of {from_grades!r}, for each step between them|}"
+    "{left_out:?; combinations of levels that no record has, {left_out:.2%} of all at most, are left out}. Intervals "
+    "are those of {draws} draws of these tables, given the graph",
     "effect_together_by_lines": "by straight lines between levels: tables are not used for variables that are set "
     "together",
     "effect_without_records": "more than {share:percent} of what would happen rests on combinations of levels that no "

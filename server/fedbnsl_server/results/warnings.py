@@ -50,7 +50,7 @@ def of_ended_searches(plan: Plan, rounds: Sequence[Mapping[str, Any]], draws: in
 
 def of_sites_not_counted(state: AdmmState | None) -> Iterator[Note]:
     """Sites that are in no table of categories: each of their rows has a gap, or they missed a round of counts."""
-    if state is None or state.counted is None or not state.counted.told or state.counted.given_up:
+    if state is None or state.counted is None or not state.counted.told or not state.counted.decides:
         return
     missed = [site for site in state.sites if site not in state.counted.told]
     whole = state.without_gaps(dict.fromkeys(missed, 1))

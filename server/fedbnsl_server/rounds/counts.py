@@ -18,10 +18,11 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments, found_by_moments
+from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments, found_by_moments, saved_by_lines
 from fedbnsl_server.search.counts.climb import parents_of
 from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
-from fedbnsl_server.search.counts.tables import Counted, PooledTables, SiteTables
+from fedbnsl_server.search.counts.straight import Descriptions
+from fedbnsl_server.search.counts.tables import Choice, Counted, PooledTables, SiteTables
 
 # Passes over all variables without a better graph, after which a search ends: between rounds, and after the last.
 _PASSES, _PASSES_AT_LAST = 1, 3
@@ -33,14 +34,14 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
         return state, Task.of(())
     if state.counted is None:
         near, known = _of_moments(state, run), run.mask.of_variables
-        wanted = first_sets(levels_of(run.mask.columns), near, known.required)
+        wanted = first_sets(levels_of(run.mask.columns, run.plan.dictionary), near, known.required)
         state = replace(state, counted=Counted(near, wanted=wanted))
     return state, Task.of(() if state.counted is None else state.counted.wanted)
 
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report tables that were not asked for, or that no records can have."""
-    levels = levels_of(run.mask.columns)
+    levels = levels_of(run.mask.columns, run.plan.dictionary)
     sizes = np.array([cells_of(one, levels) for one in task.sets], dtype=np.int64)
     if answer.task_digest != task.digest or answer.n_cells.size != sizes.size:
         return f"has {answer.n_cells.size} tables of counts; {sizes.size} others were asked for"
@@ -60,7 +61,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
     Records with a gap are in no table: completed by straight lines between levels they give false edges, and so do
     tables of other records than each other's. Where those without a gap cannot stand for all, the graph of the moments
-    stays. It also stays where sites withhold tables of its families: nothing else could stand for an edge of theirs.
+    stays. It also stays where sites withhold tables of its families: nothing else could stand for an edge of theirs;
+    and where some variables are ordinal, and it describes the tables better, with straight effects (`straight`).
     """
     if not state.counts_follow(run.plan):
         return state
@@ -89,6 +91,11 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
                 "no site has answered all rounds of moments and of counts",
                 remedy="Resume the run when all sites are there.",
             )
+        if run.plan.grades:
+            choice = _choice(search, dag, state, run)
+            before = replace(before, dag=dag, wanted=(), choice=choice)
+            if not choice.counts:
+                return found_by_moments(replace(state, counted=before), run)
         run.progress.begin("searching with arrows reversed")
         dag, rivals = search.rivals(dag, rng, progress=run.progress)
         return _with_confidence(replace(state, counted=replace(before, dag=dag, wanted=())), search, rivals, run)
@@ -102,7 +109,9 @@ def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: R
 
 def tables_of(state: AdmmState, run: Run) -> PooledTables:
     """The tables so far, of all sites together."""
-    return PooledTables(state.counted or Counted(_of_moments(state, run)), levels_of(run.mask.columns))
+    return PooledTables(
+        state.counted or Counted(_of_moments(state, run)), levels_of(run.mask.columns, run.plan.dictionary)
+    )
 
 
 def _of_moments(state: AdmmState, run: Run) -> Mask:
@@ -112,9 +121,18 @@ def _of_moments(state: AdmmState, run: Run) -> Mask:
 
 
 def _search(state: AdmmState, run: Run) -> CountSearch:
-    levels, known = levels_of(run.mask.columns), run.mask.of_variables
+    levels, known = levels_of(run.mask.columns, run.plan.dictionary), run.mask.of_variables
     allowed = known.allowed | known.required
     return CountSearch(tables_of(state, run), levels, _of_moments(state, run), allowed, known.required)
+
+
+def _choice(search: CountSearch, dag: Mask, state: AdmmState, run: Run) -> Choice:
+    """Between the graph of counts and that of moments, which also knows families whose tables are too large."""
+    kinds = [run.plan.dictionary[name].kind for name in run.mask.columns.variables]
+    of, moments = Descriptions(search.source, search.levels, np.array(kinds) == "nominal"), _of_moments(state, run)
+    known = of.known(moments)
+    further = 0.0 if (known == moments).all() else saved_by_lines(state, known, moments, search.source.n_samples, run)
+    return of.choice(dag, known, further)
 
 
 def _families(dag: Mask) -> Iterator[VariableSet]:

@@ -110,23 +110,31 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     needed = _needed(task, run)
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items()}
     after = _advanced(state, answers, task, run, gives_the_result=False)
-    return replace(after, moments=told, neighbours=task.neighbours)
+    every = np.arange(len(run.mask.allowed))
+    squares = _squares(answers, needed, every, task) if last else {}
+    return replace(after, moments=told, neighbours=task.neighbours, squares=squares)
 
 
 def found_by_moments(state: AdmmState, run: Run) -> AdmmState:
     """The state with the graph of the last round of moments and confidence in it, where counts turn out not to follow.
 
-    `state.neighbours` are those that this round had asked for. How squares of residuals go together is not kept.
+    `state.neighbours` are those that this round had asked for, and `state.squares` are between all columns.
     """
     near = state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
     task = Task(near)
     needed = _needed(task, run)
     answers = {site: Answer(S[needed]) for site, S in state.moments.items()}
-    return _advanced(state, answers, task, run, gives_the_result=True)
+    return replace(_advanced(state, answers, task, run, gives_the_result=True, known_squares=state.squares), squares={})
 
 
 def _advanced(
-    state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run, *, gives_the_result: bool
+    state: AdmmState,
+    answers: Mapping[str, Answer],
+    task: Task,
+    run: Run,
+    *,
+    gives_the_result: bool,
+    known_squares: Mapping[str, SquaredResiduals] | None = None,
 ) -> AdmmState:
     """The state after a search with these answers; with confidence in its graph if this one is the result."""
     rows, rule, out = run.rows(answers), run.rule(answers), left_out(state, answers, task, run)
@@ -144,6 +152,8 @@ def _advanced(
     if unknown is not None:
         near &= ~columns.spread(unknown)
     squares = _squares({site: answers[site] for site in told}, needed, used, task)
+    if known_squares is not None:
+        squares = {site: one.over(used) for site, one in known_squares.items() if site in told}
     found = _searched(
         state_used,
         {site: S[np.ix_(used, used)] for site, S in told.items()},
@@ -202,7 +212,24 @@ def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmS
         refitted=None if found.refitted is None else found.refitted.among(used, d),
         residual_variance=variance,
         confidence=None if found.confidence is None else found.confidence.without_tests_of_lines(),
+        squares={},
     )
+
+
+def saved_by_lines(state: AdmmState, fewer: Mask, dag: Mask, n_samples: float, run: Run) -> float:
+    """Nats by which a (V, V) DAG describes so many rows better than one with fewer edges, by lines and the BIC."""
+    used = state.unused.kept(run.mask.columns)
+    columns, sites = run.mask.columns.over(used), list(state.moments)
+    S = np.average([state.moments[site] for site in sites], axis=0, weights=np.array(run.rows(sites)))
+    S = np.nan_to_num(S[np.ix_(used, used)])
+    before, after = (fitted(one, S, columns).residual_covariance for one in (fewer, dag))
+    gain = sum(
+        float(np.linalg.slogdet(before[np.ix_(own, own)])[1] - np.linalg.slogdet(after[np.ix_(own, own)])[1])
+        for own in columns.members()
+        if own.size
+    )
+    edges = float(columns.sizes @ (dag & ~fewer) @ columns.sizes)
+    return 0.5 * (n_samples * gain - edges * math.log(n_samples))
 
 
 def _dependent_rows(

@@ -14,6 +14,7 @@ number all the same: one row that is large in both z and r is in both.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -29,6 +30,11 @@ class SquaredResiduals:
 
     weights: Matrix  # (d, d) W
     products: Matrix  # (d, d) E e_s^2 e_t^2 / (v_s v_t); NaN where a pair was not asked for
+
+    def over(self, kept: Index) -> Self:
+        """Of some of the columns."""
+        both = np.ix_(kept, kept)
+        return type(self)(self.weights[both], self.products[both])
 
     def spread(self, S: Matrix, left: Matrix, right: Matrix, at: tuple[Index, Index]) -> Matrix:
         """(K,) E z^2 r^2 / (E z^2 E r^2) of pairs of a left and a right combination of columns; 0: one does not vary.

@@ -21,7 +21,7 @@ from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.regressions import Regression
-from fedbnsl_server.search.counts.tables import Counted, SiteTables
+from fedbnsl_server.search.counts.tables import Choice, Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
@@ -70,6 +70,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "squares": list(state.squares),
         "counted": None if state.counted is None else list(state.counted.told),
         "given_up": state.counted is not None and state.counted.given_up,
+        "choice": None if state.counted is None else state.counted.choice,
         "regressions": [_head_of_regression(one) for one in state.regressions],
         "directions": [asdict(one) for one in state.directions],
     }
@@ -286,7 +287,9 @@ def _counted(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Counted | No
         site: SiteTables(*(arrays[f"{_COUNTED}{k}_{name}"] for name in SiteTables._fields))
         for k, site in enumerate(sites)
     }
-    return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"), head["given_up"])
+    choice = head.get("choice")  # checkpoints of earlier versions have none
+    choice = None if choice is None else Choice(*choice)
+    return Counted(arrays[_COUNTED + "dag"], sets("sets"), told, sets("wanted"), head["given_up"], choice)
 
 
 def _head_of_regression(one: Regression) -> dict[str, Any]:

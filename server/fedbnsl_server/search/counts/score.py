@@ -93,9 +93,9 @@ class Gains:
         occurring = [_occurring(table, k) for k in range(len(family))]
         r_parents = math.prod(occurring[k] for k in others)
         return (
-            _likelihood(table, total)
-            - _likelihood(table.sum(axis=axis), total)
-            - _likelihood(table.sum(axis=others), total)
+            likelihood(table, total)
+            - likelihood(table.sum(axis=axis), total)
+            - likelihood(table.sum(axis=others), total)
             - log_regret(r_parents * occurring[axis], n)
             + log_regret(r_parents, n)
             + log_regret(occurring[axis], n)
@@ -104,14 +104,14 @@ class Gains:
     def entropy(self, variable: int) -> float:
         """Of a variable alone, in nats; infinite where no table has it."""
         table = self.source.table((variable,))
-        return math.inf if table is None or not table.any() else -_likelihood(table, float(table.sum())) / table.sum()
+        return math.inf if table is None or not table.any() else -likelihood(table, float(table.sum())) / table.sum()
 
 
 def _occurring(table: Matrix, axis: int) -> int:
     return int(np.count_nonzero(table.sum(axis=tuple(k for k in range(table.ndim) if k != axis))))
 
 
-def _likelihood(table: Matrix, total: float) -> float:
+def likelihood(table: Matrix, total: float) -> float:
     """Of counts, maximised, as a logarithm; summed in an order that depends on the counts alone."""
     n = np.sort(table[table > 0.0])
     return float((n * np.log(n / total)).sum())

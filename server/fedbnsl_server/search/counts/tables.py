@@ -33,6 +33,18 @@ class SiteTables(NamedTuple):
         return SiteTables(*(np.concatenate(pair) for pair in zip(self, later, strict=True)))
 
 
+class Choice(NamedTuple):
+    """Bits that describe the tables by the graph of counts, and by that of moments (`straight`)."""
+
+    by_tables: float
+    by_lines: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether the graph is that of counts."""
+        return self.by_tables < self.by_lines
+
+
 NO_TABLES = SiteTables(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
@@ -45,6 +57,12 @@ class Counted:
     told: Mapping[str, SiteTables] = field(default_factory=dict[str, SiteTables])  # of all these sets, by site
     wanted: tuple[VariableSet, ...] = ()  # what the next round asks for
     given_up: bool = False  # as sites withhold tables of the graph of moments, which stays
+    choice: Choice | None = None  # between both graphs, made in the last round where a variable has grades
+
+    @property
+    def decides(self) -> bool:
+        """Whether the graph is that of counts, as far as is known."""
+        return not self.given_up and (self.choice is None or self.choice.counts)
 
     @cached_property
     def withheld(self) -> Mapping[str, frozenset[VariableSet]]:

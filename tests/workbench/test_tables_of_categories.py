@@ -215,7 +215,8 @@ def test_rows_without_a_gap_are_counted_and_the_result_says_how_many(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("trouble", "reason"), [("differ", "differ from the others"), ("few", "too few"), ("columns", "some site lacks 'e'")]
+    ("trouble", "reason"),
+    [("differ", "differ from the others"), ("few", "too few"), ("columns", "some site lacks 'e'")],
 )
 def test_where_rows_without_a_gap_do_not_stand_for_all_the_graph_of_the_moments_stays(
     trouble: str, reason: str, tmp_path: Path

@@ -72,6 +72,7 @@ MATHS = (
     "fedbnsl.families",
     "fedbnsl.graphs.class_members",
     "fedbnsl.graphs.contingency",
+    "fedbnsl.graphs.directed_pair",
     "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.graphs.meek",

@@ -13,6 +13,7 @@ import numpy as np
 from audit import reference
 from audit.reference import LATTICE
 from fedbnsl.errors import BudgetExhaustedError, ProtocolError
+from fedbnsl.graphs.directed_pair import DirectedPair
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy import calibration as pricing
 from fedbnsl.privacy.calibration import Price
@@ -21,6 +22,7 @@ from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds import counts as counts_rounds
 from fedbnsl.rounds import curvature as curvature_rounds
 from fedbnsl.rounds import hinges as hinges_rounds
+from fedbnsl.rounds import noise as noise_rounds
 from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
@@ -302,6 +304,7 @@ def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
         "counts": counts_rounds.Task.of(((0, 1),)),
         "hinges": hinges_rounds.Task(np.array([0])),
         "curvature": curvature_rounds.Task(W, np.empty(0, dtype=np.int64)),
+        "noise": noise_rounds.Task((DirectedPair(0, 1, ()),)),
         "regressions": regressions_rounds.Task((regressions_rounds.Family((0,), (1,)),), np.zeros(1)),
     }
     return others[kind] if kind in others else KINDS[kind].Task(W)

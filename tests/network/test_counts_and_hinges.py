@@ -1,4 +1,4 @@
-"""Runs over gRPC that count categories or look for curves: a coordinator that is killed ends with the same bits."""
+"""Runs over gRPC that count categories, look for curves or at noise: a killed coordinator ends with the same bits."""
 
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ PLANS = {
     "counts": LEAN.with_settings(**STANDARD, dictionary=dict.fromkeys(VARIABLES, LEVELS), counts_rounds=5),
     "grades": LEAN.with_settings(**STANDARD, dictionary=dict.fromkeys(VARIABLES, ORDINAL), counts_rounds=5),
     "hinges": LEAN.with_settings(**STANDARD, look_for_curves=True),
+    "noise": LEAN.with_settings(**STANDARD, look_at_noise=True),
 }
 
 
@@ -43,13 +44,15 @@ def plan(kind: str) -> Plan:
 
 @pytest.fixture
 def tables(kind: str) -> dict[str, Dataset]:
-    """Each variable a curve of the one before; as levels where these are counted."""
+    """Each variable a curve of the one before, or a line with skewed noise; as levels where these are counted."""
     rng, found = np.random.default_rng(3), dict[str, Dataset]()
     for site in SITES:
         X = rng.normal(size=(150, len(VARIABLES)))
+        if kind == "noise":
+            X = rng.exponential(size=X.shape)
         for v in range(1, len(VARIABLES)):
-            X[:, v] += np.square(X[:, v - 1]) - 1.0 if v % 2 else X[:, v - 1]
-        if kind != "hinges":
+            X[:, v] += np.square(X[:, v - 1]) - 1.0 if v % 2 and kind != "noise" else X[:, v - 1]
+        if kind in ("counts", "grades"):
             X = np.digitize(X, [-0.5, 0.8]).astype(np.float64)
             entry = LEVELS if kind == "counts" else ORDINAL
             dictionary = Dictionary.model_validate(dict.fromkeys(VARIABLES, entry))
@@ -80,4 +83,10 @@ def test_a_run_whose_coordinator_is_killed_again_and_again_finds_the_same(
     assert_same_run(out, undisturbed)
     for key in ("edges", "categories", "curves", "verdict"):
         assert result[key] == told[key], key
-    assert result["curves"]["variables"] if kind == "hinges" else result["categories"]
+    found = {
+        "counts": result["categories"],
+        "grades": result["categories"],
+        "hinges": result["curves"] and result["curves"]["variables"],
+        "noise": result["verdict"]["directed_by"].get("noise"),
+    }
+    assert found[kind]

@@ -30,7 +30,7 @@ from report_runs import Page
 
 NAMES = ("a", "b", "c", "d")
 PLAN = Plan.load("standard").with_settings(bootstrap=0, n_participants=3)
-ROUND = 15
+ROUND = 16
 
 
 def tables(curve: Any, n: int = 600, gaps: float = 0.0) -> dict[str, Dataset]:
@@ -368,7 +368,7 @@ def test_hinges_of_levels_are_refused() -> None:
     X[:, 3] = X[:, 3] > 5.0
     site = Participant("x", Dataset(NAMES, X), plan)
     with pytest.raises(RemoteProtocolError, match="hinges of columns that hold levels"):
-        site.handle(RoundTask(14, hinges_rounds.Task(np.array([0, 3])), contributed=False))
+        site.handle(RoundTask(15, hinges_rounds.Task(np.array([0, 3])), contributed=False))
 
 
 @pytest.mark.parametrize(("rows", "least_cell", "sent"), [(300, 0, 300), (300, 5, 300), (300, 150, 0), (19, 0, 0)])
@@ -376,7 +376,7 @@ def test_a_site_keeps_hinges_of_few_rows_to_itself(rows: int, least_cell: int, s
     X = tables(np.square)["x"].X[:rows]
     site = Participant("x", Dataset(NAMES, X), PLAN, least_cell=least_cell)
     units = Units(np.empty(0), X.std(axis=0), np.empty(0))
-    told = site.handle(RoundTask(14, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)).content
+    told = site.handle(RoundTask(15, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)).content
     assert isinstance(told, hinges_rounds.Answer)
     assert told.n_rows == sent
     assert bool(told.moments.any()) == bool(sent)
@@ -394,7 +394,7 @@ def test_a_site_that_keeps_small_counts_sends_no_hinges_of_some_of_its_rows(
     plan = PLAN.with_dictionary(described, origin="here")
     table = Dataset.of_values(described.variables, X, origin="here", dictionary=described, warn=False)
     units = Units(np.empty(0), np.nanstd(X, axis=0), np.empty(0))
-    asked = RoundTask(14, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)
+    asked = RoundTask(15, hinges_rounds.Task(np.array([0, 1])), contributed=False, units=units)
     told = Participant("x", table, plan, least_cell=5).handle(asked).content
     assert isinstance(told, hinges_rounds.Answer)
     assert told.n_rows == sent

@@ -140,6 +140,11 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
             f"combination of levels, of all pairs of variables and of sets of up to {MOST_IN_TABLE}, also where it is "
             "one record"
         )
+    if plan.looks_at_noise:
+        yield (
+            "after the search it sends exact sums over its rows of products of functions of residuals and of a parent, "
+            "for edges that have no direction, along with how many rows these are"
+        )
     if plan.searches_curves:
         yield (
             "after the search it sends exact mean products of all columns and of how far numbers lie above "

@@ -15,7 +15,7 @@ from fedbnsl_client.losses.hinges import with_hinges
 
 # A child of which its parents leave less than this, in units of its variance, is a function of them, or constant: what
 # is left is rounding.
-_LEFT = 1e-8
+LEFT = 1e-8
 # Fewer rows for each regressor tell nothing.
 _ROWS_EACH = 5
 
@@ -59,11 +59,11 @@ def curvature_sums(columns: Hinged, dag: Mask, pairs: Index, steps: Matrix) -> M
     for c in np.unique(pairs[:, 1]).tolist():
         parents, of_child = np.flatnonzero(dag[:, c]), np.flatnonzero(pairs[:, 1] == c)
         whole: Mask = np.asarray(there[:, [*parents.tolist(), c]].all(axis=1))
-        basis = _Residuals(columns, parents, c, whole)
+        regression = _Residuals(columns, parents, c, whole)
         for k in of_child.tolist():
             a = int(pairs[k, 0])
             known = there[whole, a].all()
-            found[k] = (basis if known else _Residuals(columns, parents, c, whole & there[:, a])).sums(a, steps)
+            found[k] = (regression if known else _Residuals(columns, parents, c, whole & there[:, a])).sums(a, steps)
     return found
 
 
@@ -76,9 +76,9 @@ class _Residuals:
         self._n, self._Q = len(y), np.empty((len(y), 0))
         self._usable = self._has_rows_for(X.shape[1] + 2)
         if self._usable:
-            self._Q = _basis(np.column_stack([np.ones(self._n), X]))
+            self._Q = basis(np.column_stack([np.ones(self._n), X]))
             self._e = self._left(y)
-            self._usable = bool(self._e @ self._e > _LEFT * self._n)
+            self._usable = bool(self._e @ self._e > LEFT * self._n)
 
     def _has_rows_for(self, n_regressors: int) -> bool:
         return self._n >= _ROWS_EACH * n_regressors
@@ -93,15 +93,15 @@ class _Residuals:
         own = self._columns.over(self._rows, np.array([other]))
         if not (self._usable and self._has_rows_for(self._Q.shape[1] + own.shape[1])):
             return nothing
-        Q = _basis(self._left(own))  # without columns if it is a parent, a function of the parents, or constant
+        Q = basis(self._left(own))  # without columns if it is a parent, a function of the parents, or constant
         F = self._left((own[:, [0]] > steps).astype(np.float64))
         F -= Q @ (Q.T @ F)
-        F[:, (F**2).sum(axis=0) <= _LEFT * self._n] = 0.0  # a step that lines explain, but for rounding
+        F[:, (F**2).sum(axis=0) <= LEFT * self._n] = 0.0  # a step that lines explain, but for rounding
         weighted = F * self._e[:, None]
         return np.concatenate([[self._n], weighted.sum(axis=0), upper(weighted.T @ weighted)])
 
 
-def _basis(columns: Matrix) -> Matrix:
+def basis(columns: Matrix) -> Matrix:
     """(n, r) orthonormal columns that span these, but for what is rounding."""
     vectors, sizes, _ = np.linalg.svd(columns, full_matrices=False)
-    return np.asarray(vectors[:, sizes**2 > _LEFT * len(columns)])
+    return np.asarray(vectors[:, sizes**2 > LEFT * len(columns)])

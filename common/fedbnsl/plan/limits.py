@@ -19,6 +19,9 @@ MOST_HINGE_NUMBERS = 180_300
 MOST_CURVATURE_NUMBERS = 30_000
 """Of an answer in a round that looks for curves: ten a pair."""
 
+MOST_NOISE_NUMBERS = 30_000
+"""Of an answer in a round that looks at the shape of noise: 21 a pair."""
+
 LARGEST_SQUARE = LARGEST_VALUE**2
 
 LEAST_SQUARE = LEAST_SPREAD**2 / 2.0

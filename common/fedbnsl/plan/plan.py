@@ -143,6 +143,11 @@ class Plan(Settings):
         ]
         return np.array(of_variable, dtype=bool)[columns.variable_of]
 
+    def continuous(self, columns: Columns) -> Mask:
+        """(d,) which columns of a run hold numbers that are no counts."""
+        counts = [name in self.dictionary and self.dictionary[name].kind == "count" for name in columns.variables]
+        return np.asarray(self.numbers(columns) & ~np.array(counts, dtype=bool)[columns.variable_of])
+
     @classmethod
     def parse(cls, settings: Mapping[str, Any], *, origin: str = "plan") -> Self:
         """A plan from plain values; a PlanError names each wrong setting, its value and the rule that it breaks."""

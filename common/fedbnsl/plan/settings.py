@@ -10,7 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.knowledge import Knowledge, VariableName
-from fedbnsl.plan.limits import MOST_CELLS_A_ROUND, MOST_CURVATURE_NUMBERS, MOST_HINGE_NUMBERS, MOST_REGRESSION_NUMBERS
+from fedbnsl.plan.limits import (
+    MOST_CELLS_A_ROUND,
+    MOST_CURVATURE_NUMBERS,
+    MOST_HINGE_NUMBERS,
+    MOST_NOISE_NUMBERS,
+    MOST_REGRESSION_NUMBERS,
+)
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
 
@@ -151,6 +157,13 @@ class Settings(BaseModel):
         description="whether one more round, after the graph is found, tests that straight lines describe how numbers "
         "depend on each other; the result names pairs where they do not. With [privacy] no round is added: moments of "
         "residuals are those of squares of numbers, too, where the noise is small",
+    )
+
+    look_at_noise: bool = Field(
+        default=False,
+        description="cpdag, without [privacy]: whether one more round tells edges that second moments leave without a "
+        "direction by the shape of noise: where noise is not normal, what the parents of a variable leave of it is "
+        "independent of them in one direction alone",
     )
 
     # What the graph says
@@ -373,6 +386,21 @@ class Settings(BaseModel):
         return "groups" if self.dictionary.rows.keeps_rows else ""
 
     @property
+    def looks_at_noise(self) -> bool:
+        """Whether a round asks for the shape of noise."""
+        searches = self.privacy is None and self.preparation is not None and self.moments_rounds > 0
+        searches = searches and self.graph_class == "cpdag"
+        return self.look_at_noise and searches and not self.no_noise_because
+
+    @property
+    def no_noise_because(self) -> Literal["", "levels", "consensus", "groups"]:
+        """Why a run that is to look at the shape of noise does not; empty: it does.
+
+        Also means over the rows of groups have noise that differs, with how many rows these are.
+        """
+        return "groups" if self.dictionary.rows else self.no_curves_because
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
@@ -396,7 +424,7 @@ class Settings(BaseModel):
     def further_bytes(self) -> int:
         """Bytes that an answer may have beside those that follow from the number of variables."""
         numbers = MOST_REGRESSION_NUMBERS * self.has_ratios + MOST_CURVATURE_NUMBERS * self.looks_for_curves
-        numbers += MOST_HINGE_NUMBERS * self.searches_curves
+        numbers += MOST_HINGE_NUMBERS * self.searches_curves + MOST_NOISE_NUMBERS * self.looks_at_noise
         return 32 * self.steps_sent + 9 * numbers + _BYTES_A_CELL * MOST_CELLS_A_ROUND * self.counted
 
     @property

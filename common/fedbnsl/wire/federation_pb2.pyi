@@ -456,6 +456,7 @@ class Task(_message.Message):
     HINGES_FIELD_NUMBER: _builtins.int
     CURVATURE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
     RESIDUALS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
@@ -502,6 +503,8 @@ class Task(_message.Message):
     @_builtins.property
     def counts(self) -> Global___CountsTask: ...
     @_builtins.property
+    def noise(self) -> Global___NoiseTask: ...
+    @_builtins.property
     def regressions(self) -> Global___RegressionsTask:
         """The regressions whose sums are asked for, and at which coefficients."""
 
@@ -542,6 +545,7 @@ class Task(_message.Message):
         hinges: Global___HingesTask | None = ...,
         curvature: Global___CurvatureTask | None = ...,
         counts: Global___CountsTask | None = ...,
+        noise: Global___NoiseTask | None = ...,
         regressions: Global___RegressionsTask | None = ...,
         residuals: _values_pb2.SparseMatrix | None = ...,
         completed_by: Global___Covariances | None = ...,
@@ -549,11 +553,11 @@ class Task(_message.Message):
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "hinges", "curvature", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "hinges", "curvature", "counts", "noise", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -604,6 +608,56 @@ class CurvatureTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CurvatureTask: _TypeAlias = CurvatureTask  # noqa: Y015
+
+@_typing.final
+class NoiseTask(_message.Message):
+    """Directions of edges, of which each is looked at beside other parents that the target may have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAIR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pair(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoisePair]: ...
+    def __init__(
+        self,
+        *,
+        pair: _abc.Iterable[Global___NoisePair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pair", b"pair"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoiseTask: _TypeAlias = NoiseTask  # noqa: Y015
+
+@_typing.final
+class NoisePair(_message.Message):
+    """Columns of the run; the other ones ascending."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    source: _builtins.int
+    target: _builtins.int
+    @_builtins.property
+    def other(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        source: _builtins.int = ...,
+        target: _builtins.int = ...,
+        other: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["other", b"other", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoisePair: _TypeAlias = NoisePair  # noqa: Y015
 
 @_typing.final
 class Loss(_message.Message):
@@ -1019,6 +1073,7 @@ class Update(_message.Message):
     COMPLETION_FIELD_NUMBER: _builtins.int
     HINGES_FIELD_NUMBER: _builtins.int
     CURVATURE_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
@@ -1067,6 +1122,10 @@ class Update(_message.Message):
         """Sums that show curves, pair by pair."""
 
     @_builtins.property
+    def noise(self) -> _values_pb2.Numbers:
+        """Sums that show the shape of noise, pair by pair."""
+
+    @_builtins.property
     def counts(self) -> Global___Counts: ...
     @_builtins.property
     def regressions(self) -> Global___Regressions: ...
@@ -1098,16 +1157,17 @@ class Update(_message.Message):
         completion: Global___Completed | None = ...,
         hinges: Global___Hinges | None = ...,
         curvature: _values_pb2.Numbers | None = ...,
+        noise: _values_pb2.Numbers | None = ...,
         counts: Global___Counts | None = ...,
         regressions: Global___Regressions | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "hinges", "curvature", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "hinges", "curvature", "noise", "counts", "regressions"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 

@@ -23,6 +23,7 @@ from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.curves import Curves
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.inference.directions import Direction
+from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -77,12 +78,15 @@ class AdmmState:
     completion: Completion | None = None  # of rows with gaps; None: no row has one, or the plan does not use them
     curves: Curves | None = None  # which numbers have effects that bend; None: not looked for
     curvature: Curvature | None = None  # whether lines and hinges describe the graph; None: not tested
-    # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow
+    # (d, d) second moments by site, as it sent them in the last round of moments; only where rounds of counts follow,
+    # or one that looks at noise
     moments: Mapping[str, Matrix] = field(default_factory=dict[str, Matrix])
-    # by site, between used columns, as it told in the last round of moments; only where a round of hinges follows
+    # by site, between used columns, as it told in the last round of moments; only where a round of hinges follows,
+    # or one that looks at noise
     squares: Mapping[str, SquaredResiduals] = field(default_factory=dict[str, SquaredResiduals])
     counted: Counted | None = None  # where the rounds of counts stand; None: before the first, or there are none
     regressions: tuple[Regression, ...] = ()  # of children with levels and of counts, once the graph is found
+    noise: Noise | None = None  # what the shape of noise says of edges that the class leaves open; None: not asked
     # of edges that the class of the last graph leaves open, see `inference.directions`; the graph has these arrows
     directions: tuple[Direction, ...] = ()
 

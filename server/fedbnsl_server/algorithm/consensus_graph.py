@@ -69,14 +69,14 @@ class ConsensusGraph:
         return class_of(self.between_variables, known.allowed, known.required, self.unknown)
 
     @property
-    def _found_class(self) -> Mask:
+    def found_class(self) -> Mask:
         """(V, V) the class as the search and knowledge have it."""
         return self._class_with_knowledge if self.graph_class == "cpdag" else self.between_variables
 
     @cached_property
     def directed(self) -> Directed:
         """The class with what else tells directions."""
-        return directed(self._found_class, self.mask.columns.variables, self.directions)
+        return directed(self.found_class, self.mask.columns.variables, self.directions)
 
     @property
     def class_marks(self) -> Mask:
@@ -86,7 +86,7 @@ class ConsensusGraph:
     @cached_property
     def undecided(self) -> Mask:
         """(V, V) arrows of the class that too few bootstrap draws agree with, or between functions of each other."""
-        return undecided(self.between_variables, self._found_class, self._given, self.drawn, self.functions)
+        return undecided(self.between_variables, self.found_class, self._given, self.drawn, self.functions)
 
     @property
     def withdrawn(self) -> Mask:

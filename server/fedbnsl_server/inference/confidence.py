@@ -202,6 +202,12 @@ class Confidence:
         odd = ("odd_site", "odd_in", "odd_lost", "odd_gained")
         return replace(self, **{name: getattr(other, name) for name in (*same, *odd)})
 
+    def along_edges_of(self, other: "Confidence") -> "Confidence":
+        """With the coefficients of another graph of the same class, their errors, and what it leaves of the columns."""
+        of_edges = ("edges", "sites", "standard_error", "site_estimate", "site_error", "q", "degrees")
+        left = ("residual_variance", "residual_correlation", "log_variance_error")
+        return replace(self, **{name: getattr(other, name) for name in (*of_edges, *left)})
+
     def without_edges_at(self, apart: Mask) -> "Confidence":
         """Without errors of coefficients at some of the (d,) columns, of which nothing is known."""
         told = ~apart[self.edges].any(axis=1)

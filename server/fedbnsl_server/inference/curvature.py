@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of
-from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, statistic_of_sums
 
 # Chance of a false alarm in a run.
 _LEVEL = 0.01
 LEAST_SHARE = 0.01
 """Of a child's residual variance; curves that explain less change no graph."""
-# Steps that are functions of each other, such as those of a column of few values.
-_RANK = 1e-6
 
 
 class Curve(NamedTuple):
@@ -54,7 +52,7 @@ def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...], n_possible:
     n_possible
         Pairs that there are, if more than these.
     """
-    tests = list(map(_statistic, sums))
+    tests = list(map(statistic_of_sums, sums))
     told = np.array([degrees > 0 for _, degrees in tests], dtype=bool)
     statistic, degrees = (np.array([one[k] for one in tests])[told] for k in (0, 1))
     p = holm(chi_square_tails(statistic, degrees)) if told.any() else np.empty(0)
@@ -69,17 +67,3 @@ def curvature_of(sums: Matrix, pairs: Index, names: tuple[str, ...], n_possible:
 def _curves(pairs: Index, share: Matrix, names: tuple[str, ...]) -> Iterator[Curve]:
     for (a, c), one in zip(pairs.tolist(), share.tolist(), strict=True):
         yield Curve(names[a], names[c], min(one, 1.0))
-
-
-def _statistic(sums: Matrix) -> tuple[float, int]:
-    """The statistic g' M^-1 g, and its degrees of freedom: 0 where nothing was told."""
-    q = round((np.sqrt(8 * sums.size + 1) - 3) / 2)
-    g, M = sums[1 : 1 + q], symmetric_of(sums[1 + q :], q)
-    size = np.sqrt(M.diagonal())
-    varies: Mask = size > 0.0
-    if not varies.any():
-        return 0.0, 0
-    values, vectors = np.linalg.eigh(M[np.ix_(varies, varies)] / size[varies] / size[varies, None])
-    large = values > _RANK
-    parts = vectors[:, large].T @ (g[varies] / size[varies])
-    return float(parts**2 @ (1.0 / values[large])), int(large.sum())

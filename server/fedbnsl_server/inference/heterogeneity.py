@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of
 from fedbnsl_server.inference.bootstrap import Search, best_of
 from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 MOST_LEFT_OUT = 20
 """Beyond so many sites none decides alone, and as many searches take long."""
+
+# Sums that are functions of each other, such as those of steps of a column of few values.
+_RANK = 1e-6
 
 
 def cochran(estimates: Matrix, errors: Matrix) -> tuple[Matrix, Index]:
@@ -86,3 +89,20 @@ def chi_square_tails(q: Matrix, degrees: Index) -> Matrix:
 def tails(z: Matrix) -> Matrix:
     """Chance that a standard normal number is farther from zero than z."""
     return np.array([math.erfc(abs(value) / math.sqrt(2.0)) for value in z.tolist()])
+
+
+def statistic_of_sums(sums: Matrix) -> tuple[float, int]:
+    """The statistic g' M^-1 g, and its degrees of freedom: 0 where nothing was told.
+
+    `sums`: rows; q sums g; and their covariance M, i <= j. Where the sums have mean 0, the statistic is chi-square.
+    """
+    q = round((np.sqrt(8 * sums.size + 1) - 3) / 2)
+    g, M = sums[1 : 1 + q], symmetric_of(sums[1 + q :], q)
+    size = np.sqrt(M.diagonal())
+    varies: Mask = size > 0.0
+    if not varies.any():
+        return 0.0, 0
+    values, vectors = np.linalg.eigh(M[np.ix_(varies, varies)] / size[varies] / size[varies, None])
+    large = values > _RANK
+    parts = vectors[:, large].T @ (g[varies] / size[varies])
+    return float(parts**2 @ (1.0 / values[large])), int(large.sum())

@@ -19,9 +19,11 @@ from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
+from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.results.confidence import inconsistency
 from fedbnsl_server.results.learned_graph import directions
 from fedbnsl_server.results.likely_reasons import likely_reasons
+from fedbnsl_server.results.noise import noise_contradictions, noise_tests
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_server.search.counts.tables import Choice
@@ -47,6 +49,7 @@ def assumption_checks(
     completion: Completion | None = None,
     regressions: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
+    noise: Noise | None = None,
     withheld: bool = False,
     choice: Choice | None = None,
     curves: Mapping[str, Any] | None = None,
@@ -71,6 +74,8 @@ def assumption_checks(
         linear coefficients: straight lines for probabilities differ where shares of levels do.
     curvature
         What a test of straight lines says; None: there was none.
+    noise
+        What tests of the shape of noise say; None: there were none.
     withheld
         Whether categories were not counted since sites keep tables to themselves.
     choice
@@ -102,6 +107,7 @@ def assumption_checks(
             *[(known, note("tests_variances"))] * equal_variances,
             *[(True, note("tests_knowledge"))] * (not math.isnan(confidence.cost_of_knowledge)),
             *_tests_of_lines(plan, curvature),
+            *noise_tests(plan, noise),
             *[(False, note("inherited_bends", names=bent))] * bool(bent),
             *[(False, _curves_not_searched(plan, columns, confidence, completion))]
             * (plan.searches_curves and curves is None),
@@ -115,6 +121,7 @@ def assumption_checks(
         contradicted += _unexplained(columns, confidence)
         contradicted += _dear_knowledge(columns, confidence)
         contradicted += _curved(curvature, edges, drawn=bool(bent), gaps=completion is not None)
+        contradicted += noise_contradictions(noise, edges, bent)
         codes = [one.code for one in contradicted]
         reasons += likely_reasons(plan, columns, confidence, codes, lines_tested=curvature is not None)
         functions = [

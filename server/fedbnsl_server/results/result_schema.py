@@ -100,12 +100,20 @@ class DirectionEvidence(_Part):
     sites: Texts = []
 
 
+class NoiseOfEdge(_Part):
+    """How likely what noise shows is, if the edge has the direction as named, and if it has the other one."""
+
+    p: Share
+    p_reversed: Share
+
+
 class Edge(Coefficient):
     """Between variables."""
 
     directed: bool = True
     directed_by: str = ""
     evidence: DirectionEvidence | None = None
+    noise: NoiseOfEdge | None = None
     source_level: str = ""
     target_level: str = ""
     coefficients: list[Coefficient] = []

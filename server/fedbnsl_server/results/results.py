@@ -51,6 +51,7 @@ from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.hidden_causes import hidden_causes_of
 from fedbnsl_server.results.how_taken import how_taken
 from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
+from fedbnsl_server.results.noise import with_noise
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.outlying import outlying_notes, outlying_of
 from fedbnsl_server.results.preparation import preparation_of
@@ -355,6 +356,7 @@ class RunRecorder:
                     completion=None if state is None else state.completion,
                     regressions=told.regressions,
                     curvature=None if state is None else state.curvature,
+                    noise=None if state is None else state.noise,
                     withheld=state is not None and state.counted is not None and state.counted.given_up,
                     choice=None if state is None or state.counted is None else state.counted.choice,
                     curves=told.curves,
@@ -426,6 +428,7 @@ class RunRecorder:
         named = named_edges(graph, columns, to_no_units(graph, confidence), unidentified(confidence, graph))
         ratios = ratios_of(graph, self._state, self._plan, self._variables, self._rows())
         edges = without_linear_tests(with_confidence(named, confidence, graph, columns), ratios)
+        edges = with_noise(edges, state.noise)
         if confidence is not None:
             ratios = with_differences(ratios, edges, curves, columns, self._plan, self._rows())
         return _Told(edges, ratios, categories, curves)

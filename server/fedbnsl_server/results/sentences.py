@@ -260,6 +260,15 @@ _CHECKS: Mapping[str, str] = {
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
+    "tests_noise": "whether noise has a shape that fits one direction alone of {edges:counted edge} that second "
+    "moments leave open",
+    "noise_untested": "the shape of noise at {edges:counted edge|edges} that second moments leave open: an end holds "
+    "levels, counts or few different values, rows without a gap do not stand for all, or there are too many graphs",
+    "noise_not_asked": "which directions the shape of noise tells: {groups:?rows of a group are not independent|sums "
+    "over all sites have no robust rule, which the plan's consensus asks for}",
+    "noise_fits_neither": "no straight line with independent noise describes {edges:few 4}, in either direction: a "
+    "common cause is hidden, the effect bends, rows depend on each other, or an edge nearby is missing; no direction "
+    "there is to be trusted",
     "curves_not_searched": "whether a graph with curved effects is better: {why}",
     "inherited_bends": "which of {names:quoted 8} bend by themselves: what a curve has made skewed may bend, too, and "
     "edges at such a variable may be false",

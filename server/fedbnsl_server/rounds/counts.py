@@ -18,7 +18,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import FoundByCounts, fitted_by_moments, found_by_moments, saved_by_lines
+from fedbnsl_server.rounds.moments import FoundElsewhere, fitted_by_moments, found_by_moments, saved_by_lines
 from fedbnsl_server.search.counts.climb import parents_of
 from fedbnsl_server.search.counts.search import CountSearch, Rivals, first_sets
 from fedbnsl_server.search.counts.straight import Descriptions
@@ -169,4 +169,4 @@ def _with_confidence(state: AdmmState, search: CountSearch, rivals: Rivals, run:
         return None if run.progress.is_enough else (found, None)
 
     shares = shares_of(run.progress.each(marks, range(draws)), len(dag), [dag])
-    return fitted_by_moments(state, FoundByCounts(dag, shares), run)
+    return fitted_by_moments(state, FoundElsewhere(dag, shares), run)

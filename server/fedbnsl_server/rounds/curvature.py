@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbnsl.protocol.sparse import Index, SparseMatrix
+from fedbnsl.protocol.sparse import Index, Matrix, SparseMatrix
 from fedbnsl.rounds.curvature import NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_server.algorithm.admm import AdmmState
@@ -30,14 +30,20 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     expected = (len(_pairs(task, run)), NUMBERS_A_PAIR)
     if answer.sums.shape != expected:
         return f"has sums of {len(answer.sums)} pairs; {expected[0]} were asked for"
-    n, g, M = answer.sums[:, 0], answer.sums[:, 1:4], answer.sums[:, 4:]
-    squares = M[:, [0, 3, 5]]
-    possible = (np.abs(answer.sums) <= LARGEST).all() and (n >= 0.0).all() and (squares >= 0.0).all()
+    return "" if are_sums(answer.sums, most_rows=run.plan.max_rows) else "has sums that no records have"
+
+
+def are_sums(sums: Matrix, *, most_rows: float) -> bool:
+    """Whether each row can be: rows of records, q sums over them, and q (q + 1) / 2 covariances of these, i <= j."""
+    q = round((np.sqrt(8 * sums.shape[1] + 1) - 3) / 2)
+    n, g, M = sums[:, 0], sums[:, 1 : 1 + q], sums[:, 1 + q :]
+    i, j = np.triu_indices(q)
+    squares = M[:, i == j]
+    possible = (np.abs(sums) <= LARGEST).all() and (n >= 0.0).all() and (squares >= 0.0).all()
     # Cauchy and Schwarz, of sums over n rows.
     possible = possible and (g**2 <= _ROUNDED_UP * n[:, None] * squares).all()
-    products = squares[:, [0, 0, 1]] * squares[:, [1, 2, 2]]
-    possible = possible and (M[:, [1, 2, 4]] ** 2 <= _ROUNDED_UP * products).all()
-    return "" if possible and (n <= run.plan.max_rows).all() else "has sums that no records have"
+    possible = possible and (_ROUNDED_UP * squares[:, i] * squares[:, j] >= M**2).all()
+    return bool(possible and (n <= most_rows).all())
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import consistent_extension
 from fedbnsl.graphs.pag import Known
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
@@ -22,6 +23,7 @@ from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
 from fedbnsl_server.inference.curves import Curves, Points, effects_of, totals_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
+from fedbnsl_server.inference.directions import directed
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import (
     among_rivals,
@@ -159,7 +161,19 @@ class _Search:
             known=Known.of(self.here.mask) if plan.tells_hidden_causes else None,
             progress=self.run.progress,
         )
-        return best, replace(found, **cost_of_knowledge(best, self.again, S, self.pairs, self.here))
+        found = replace(found, **cost_of_knowledge(best, self.again, S, self.pairs, self.here))
+        marks = self.marks_of(best.dag, of_used)
+        if not (best.dag & ~marks).any():
+            return best, found
+        dag = consistent_extension(marks)
+        network = fitted(dag, S, self.moments.columns)
+        along = confidence_of(dag, self.evidence(of_used), self.moments.columns, None)
+        other = FoundGraph(dag, network.weights, network.residual_variance, best.score)
+        return other, found.along_edges_of(along)
+
+    def marks_of(self, dag: Mask, of_used: AdmmState) -> Mask:
+        """(V, V) the class of a DAG, with the directions that something else has told."""
+        return directed(self.here.class_of(dag), self.moments.columns.variables, of_used.directions).marks
 
     def evidence(self, of_used: AdmmState) -> Evidence:
         """What the graph was found in."""
@@ -202,7 +216,7 @@ def _with_graph(
     run, columns = search.run, np.arange(len(used))
     best, tests = search.confident(of_used)
     scales = np.ones(len(used)) if of_used.units is None else of_used.units.scales
-    marks = search.here.class_of(best.dag)
+    marks = search.marks_of(best.dag, of_used)
     left = np.zeros(len(run.mask.allowed))
     left[used] = best.residual_variance[columns] * scales**2
     points = search.accuracy.n_samples, scales, Points.of_hinges(np.array(KNOTS))

@@ -105,11 +105,14 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     of families, it would prefer one direction by chance where the moments leave both open.
     """
     last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds
-    if not state.counts_follow(run.plan):
-        return _advanced(state, answers, task, run, gives_the_result=last)
+    counts_follow = state.counts_follow(run.plan)
+    after = _advanced(state, answers, task, run, gives_the_result=last and not counts_follow)
+    if not (counts_follow or (last and run.plan.looks_at_noise)):
+        return after
     needed = _needed(task, run)
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items()}
-    after = _advanced(state, answers, task, run, gives_the_result=False)
+    if not counts_follow:
+        return replace(after, moments=told, neighbours=task.neighbours)
     every = np.arange(len(run.mask.allowed))
     squares = _squares(answers, needed, every, task) if last else {}
     return replace(after, moments=told, neighbours=task.neighbours, squares=squares)
@@ -118,13 +121,28 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 def found_by_moments(state: AdmmState, run: Run) -> AdmmState:
     """The state with the graph of the last round of moments and confidence in it, where counts turn out not to follow.
 
-    `state.neighbours` are those that this round had asked for, and `state.squares` are between all columns.
+    `state.squares` are between all columns.
     """
-    near = state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables)
-    task = Task(near)
+    after = _advanced(state, *_kept(state, run), run, gives_the_result=True, known_squares=state.squares)
+    return replace(after, squares={})
+
+
+def along_another_dag(state: AdmmState, dag: Mask, run: Run) -> AdmmState:
+    """The state with a (V, V) DAG of the same class, between used variables: weights along it, and errors of these.
+
+    What else the last round of moments and its draws have told holds for all DAGs of the class.
+    """
+    after = _advanced(state, *_kept(state, run), run, gives_the_result=True, given=FoundElsewhere(dag, None))
+    if state.confidence is None or after.confidence is None:
+        return after
+    return replace(after, confidence=state.confidence.along_edges_of(after.confidence))
+
+
+def _kept(state: AdmmState, run: Run) -> tuple[dict[str, Answer], Task]:
+    """The answers to the last round of moments, and its task: `state.neighbours` are those that it had asked for."""
+    task = Task(state.neighbours or SparseMatrix.zeros(state.global_weights.n_variables))
     needed = _needed(task, run)
-    answers = {site: Answer(S[needed]) for site, S in state.moments.items()}
-    return replace(_advanced(state, answers, task, run, gives_the_result=True, known_squares=state.squares), squares={})
+    return {site: Answer(S[needed]) for site, S in state.moments.items()}, task
 
 
 def _advanced(
@@ -135,6 +153,7 @@ def _advanced(
     *,
     gives_the_result: bool,
     known_squares: Mapping[str, SquaredResiduals] | None = None,
+    given: "FoundElsewhere | None" = None,
 ) -> AdmmState:
     """The state after a search with these answers; with confidence in its graph if this one is the result."""
     rows, rule, out = run.rows(answers), run.rule(answers), left_out(state, answers, task, run)
@@ -151,7 +170,8 @@ def _advanced(
     unknown = never_together(state_used, columns)
     if unknown is not None:
         near &= ~columns.spread(unknown)
-    squares = _squares({site: answers[site] for site in told}, needed, used, task)
+    asked = {site: answers[site] for site in told}
+    squares = _squares(asked, needed, used, task) if given is None else state.squares
     if known_squares is not None:
         squares = {site: one.over(used) for site, one in known_squares.items() if site in told}
     found = _searched(
@@ -160,8 +180,9 @@ def _advanced(
         weights,
         Task(SparseMatrix.on_support(near.astype(np.float64), near)),
         replace(run, mask=EdgeMask(run.plan.knowledge, columns), unknown=unknown),
-        _dependent_rows({site: answers[site] for site in told}, needed, used, run, state_used.completion),
+        _dependent_rows(asked, needed, used, run, state_used.completion),
         squares,
+        given,
         gives_the_result=gives_the_result,
     )
     d, variance = len(run.mask.allowed), np.zeros(len(run.mask.allowed))
@@ -172,7 +193,8 @@ def _advanced(
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
     state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
-    return replace(state, squares=squares) if gives_the_result and run.plan.searches_curves else state
+    follows = run.plan.searches_curves or run.plan.looks_at_noise
+    return replace(state, squares=squares) if gives_the_result and follows else state
 
 
 def _squares(answers: Mapping[str, Answer], needed: Mask, used: Index, task: Task) -> dict[str, SquaredResiduals]:
@@ -187,14 +209,14 @@ def _squares(answers: Mapping[str, Answer], needed: Mask, used: Index, task: Tas
     return {site: SquaredResiduals(W, symmetric(answer.squares, needed)[both]) for site, answer in told.items()}
 
 
-class FoundByCounts(NamedTuple):
-    """What rounds of counts have given: a (V, V) DAG, and what its draws have."""
+class FoundElsewhere(NamedTuple):
+    """What other rounds have given, such as those of counts: a (V, V) DAG, and what its draws have."""
 
     dag: Mask
-    shares: Shares
+    shares: Shares | None
 
 
-def fitted_by_moments(state: AdmmState, given: FoundByCounts, run: Run) -> AdmmState:
+def fitted_by_moments(state: AdmmState, given: FoundElsewhere, run: Run) -> AdmmState:
     """The state with a graph that counts have given: its weights, and confidence in them, by the moments of before.
 
     What straight lines between categories leave unexplained, or how sites differ in it, is no sign against the graph.
@@ -268,13 +290,14 @@ def _searched(
     run: Run,
     dependent: Mapping[str, DependentRows],
     squares: Mapping[str, SquaredResiduals],
-    given: FoundByCounts | None = None,
+    given: FoundElsewhere | None = None,
     *,
     gives_the_result: bool = True,
 ) -> AdmmState:
     """The state between used columns after a search, and the numbers of confidence in its graph if it is the result.
 
-    `given`: the graph that counts have given; None: it is searched. Other rounds only tell the next what to ask for.
+    `given`: the graph that other rounds have given; None: it is searched. Other rounds than the last only tell the
+    next what to ask for.
     """
     plan = run.plan
     pooling = weights if plan.weighs_rows else np.ones(len(weights))

@@ -20,6 +20,7 @@ from fedbnsl_server.inference.curvature import Curvature, Curve
 from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.directions import Direction
+from fedbnsl_server.inference.noise import Noise, NoiseTest
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Choice, Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -72,6 +73,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "given_up": state.counted is not None and state.counted.given_up,
         "choice": None if state.counted is None else state.counted.choice,
         "regressions": [_head_of_regression(one) for one in state.regressions],
+        "noise": None if state.noise is None else [state.noise.n_open, *state.noise.tests],
         "directions": [asdict(one) for one in state.directions],
     }
 
@@ -172,6 +174,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         },
         counted=_counted(head, arrays),  # as above
         regressions=_regressions(head.get("regressions", []), arrays),  # as above
+        noise=_noise(head.get("noise")),  # as above
         directions=tuple(Direction(**one) for one in head.get("directions", [])),  # as above
     )
 
@@ -213,6 +216,10 @@ def _total(source: str, given: list[str], at: list[float], covariance: list[list
 
 def _curvature(told: list[Any] | None) -> Curvature | None:
     return None if told is None else Curvature(told[0], told[1], tuple(Curve(*one) for one in told[2:]))
+
+
+def _noise(told: list[Any] | None) -> Noise | None:
+    return None if told is None else Noise(told[0], tuple(NoiseTest(*one) for one in told[1:]))
 
 
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:

@@ -157,6 +157,7 @@ def test_every_kind_of_round_of_a_run_without_privacy_is_said_and_no_other(ledge
         "moments": "exact second moments",
         "counts": "in 5 rounds it sends exact contingency tables: how many records have each combination of levels",
         "hinges": "how far numbers lie above 5 fixed values",
+        "noise": "exact sums over its rows of products of functions of residuals",
         "curvature": "exact sums over its rows of residuals times steps of other columns",
         "regressions": "in regressions on the variables that edges lead from",
     }

@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "counts_rounds": 0,
     "regressions_rounds": 0,
     "look_for_curves": False,
+    "look_at_noise": False,
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -151,6 +152,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "counts_rounds": 5,
             "regressions_rounds": 12,
             "look_for_curves": True,
+            "look_at_noise": True,
             "graph_class": "cpdag",
             "threshold": 0.0,
         }

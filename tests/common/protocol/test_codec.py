@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from any_matrices import MEMBERSHIPS, QUICK, assert_same_bits, full_matrices, matrices, off_diagonal, parsed
 from fedbnsl.errors import MalformedMessageError
+from fedbnsl.graphs.directed_pair import DirectedPair
 from fedbnsl.protocol import codec, matrix_codec, rice
 from fedbnsl.protocol.messages import (
     Content,
@@ -27,6 +28,7 @@ from fedbnsl.rounds import curvature as curvature_rounds
 from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds import keys as keys_rounds
 from fedbnsl.rounds import moments as moments_rounds
+from fedbnsl.rounds import noise as noise_rounds
 from fedbnsl.rounds import refit as refit_rounds
 from fedbnsl.rounds import regressions as regression_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
@@ -158,6 +160,8 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         completion_rounds.Task(Covariances(np.diag(scales), scales)),
         hinges_rounds.Task(np.arange(5 * (5 < matrix.n_variables < 500))),
         curvature_rounds.Task(replace(matrix, value=np.ones(matrix.nnz)), np.arange(1, matrix.n_variables)),
+        noise_rounds.Task(()),
+        noise_rounds.Task((DirectedPair(1, 0, tuple(range(2, matrix.n_variables))),)),
         counts_rounds.Task.of(((0, 1), (1,))),
         counts_rounds.Task.of(()),
         regression_rounds.Task((regression_rounds.Family((0,), (1,)),), scales[:1]),
@@ -180,6 +184,8 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         completion_rounds.Answer(np.sqrt(whole), np.empty(0, dtype=np.int64), numbers, -3.5),
         hinges_rounds.Answer(7, numbers),
         curvature_rounds.Answer(np.tile(np.abs(numbers), 10).reshape(-1, 10)),
+        noise_rounds.Answer(np.empty((0, 21))),
+        noise_rounds.Answer(np.tile(np.abs(numbers), 21).reshape(-1, 21)),
         counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), b"8 digits"),
         counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), b"8 digits"),
         regression_rounds.Answer(whole, np.sqrt(whole), -numbers, numbers, numbers),

@@ -1,0 +1,33 @@
+"""A round that looks at the shape of noise at a site: how residuals go together with one of the parents."""
+
+from typing import cast
+
+import numpy as np
+
+from fedbnsl.errors import RemoteProtocolError
+from fedbnsl.protocol.matrix_codec import as_sent
+from fedbnsl.protocol.messages import LocalUpdate, RoundTask
+from fedbnsl.rounds.noise import NUMBERS_A_PAIR, Answer, Task
+from fedbnsl_client.data.outlying import some_values
+from fedbnsl_client.losses.noise import noise_sums
+from fedbnsl_client.rounds.kinds import LocalRounds, check_edges
+
+
+class Rounds(LocalRounds):
+    """Sums over the rows, of a large table over 100,000 to 200,000 of them, evenly spread."""
+
+    def begin(self, task: RoundTask, last: LocalUpdate | None) -> None:
+        """Refuse levels, and edges that the plan forbids."""
+        problem = self.problem
+        numbers, edges = problem.plan.numbers(problem.mask.columns), np.zeros_like(problem.mask.allowed)
+        for pair in cast(Task, task.content).pairs:
+            if not (numbers[pair.source] and numbers[pair.target]):
+                raise RemoteProtocolError(f"the task of round {task.round} asks for the noise of columns with levels")
+            edges[[pair.source, *pair.others], pair.target] = True
+        check_edges(task, edges, problem.mask)
+
+    def answer(self, task: RoundTask) -> Answer:
+        """Those of all pairs that the task names."""
+        pairs, problem = cast(Task, task.content).pairs, self.problem
+        sums = noise_sums(some_values(problem.X), pairs) if pairs else np.empty((0, NUMBERS_A_PAIR))
+        return Answer(as_sent(sums.ravel(), problem.plan.value_type).reshape(sums.shape))

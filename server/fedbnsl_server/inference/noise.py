@@ -1,0 +1,118 @@
+"""Directions of edges by the shape of noise, which second moments cannot tell (Shimizu et al. 2006, Hyvarinen 2013).
+
+If x -> y is right, what the parents of y leave of it is independent of x; if y -> x is right, it is not, unless noise
+is normal (Darmois and Skitovich). Which parents y has the class may leave open: a direction is possible if one of these
+sets makes the residual independent. An edge gets a direction only where the test rejects the other one alone. Where it
+rejects both, no straight line with independent noise describes the edge: an effect bends, or both have a hidden cause.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.graphs.class_members import parent_sets
+from fedbnsl.graphs.directed_pair import DirectedPair
+from fedbnsl.graphs.graph import Edge
+from fedbnsl.graphs.meek import PartlyDirected
+from fedbnsl.plan.columns import Columns
+from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_server.inference.directions import Direction
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, statistic_of_sums
+
+REJECTED, POSSIBLE = 0.001, 0.05
+"""A direction is rejected with a smaller p value than the first, and possible with a larger one than the second."""
+# Sets of parents that are tried for a direction; an edge with more is not looked at.
+_MOST_SETS = 16
+
+
+class NoiseTest(NamedTuple):
+    """An edge without a direction, and how likely its sums are if it has one or the other."""
+
+    source: str
+    target: str
+    p: float  # of source -> target: the largest of all sets of parents that the target may have
+    p_reversed: float  # of target -> source, likewise
+
+    @property
+    def direction(self) -> Direction | None:
+        """The one that alone is possible; None: nothing is told."""
+        ways = (
+            (self.source, self.target, self.p, self.p_reversed),
+            (self.target, self.source, self.p_reversed, self.p),
+        )
+        for source, target, p, p_reversed in ways:
+            if p > POSSIBLE and p_reversed < REJECTED:
+                return Direction(source, target, "noise")
+        return None
+
+    @property
+    def is_neither(self) -> bool:
+        """Whether both directions are rejected."""
+        return max(self.p, self.p_reversed) < REJECTED
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What was looked at, and what it says."""
+
+    n_open: int  # edges that the class leaves without a direction
+    tests: tuple[NoiseTest, ...]  # of those of which sites tell something, in the order of the variables
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """What it says of edges."""
+        return tuple(one.direction for one in self.tests if one.direction is not None)
+
+
+def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tuple[DirectedPair, ...]:
+    """Both directions of edges of a class that have none, each with all sets of other parents that its target may have.
+
+    Parameters
+    ----------
+    marks
+        (V, V) the class, closed under Meek's rules.
+    columns
+        Of these variables.
+    numbers
+        (d,) columns whose edges are looked at, each a variable by itself.
+    most
+        Pairs, counted with each set: the first edges that have no more.
+    """
+    members = columns.members()
+    of_variable = numbers[np.array([own[0] for own in members])]
+    found: list[DirectedPair] = []
+    for i, j in np.argwhere(np.triu(marks & marks.T)).tolist():
+        if not (of_variable[i] and of_variable[j]):
+            continue
+        of_edge = [*_pairs(marks, i, j, columns), *_pairs(marks, j, i, columns)]
+        if len({pair.target for pair in of_edge}) == 2 and len(found) + len(of_edge) <= most:
+            found += of_edge
+    return tuple(found)
+
+
+def _pairs(marks: Mask, source: int, target: int, columns: Columns) -> Iterator[DirectedPair]:
+    members, graph = columns.members(), PartlyDirected(marks)
+    graph.direct([(source, target)])
+    for parents in parent_sets(graph.marks(), target, most=_MOST_SETS) or ():
+        others = sorted(c for v in parents if v != source for c in members[v].tolist())
+        yield DirectedPair(int(members[source][0]), int(members[target][0]), tuple(others))
+
+
+def noise_of(sums: Matrix, pairs: Sequence[DirectedPair], marks: Mask, columns: Columns) -> Noise:
+    """Test the edges of a class by the (k, 21) sums of these pairs over all sites."""
+    p: dict[Edge, float] = {}
+    for pair, one in zip(pairs, sums, strict=True):
+        statistic, degrees = statistic_of_sums(one)
+        edge = int(columns.variable_of[pair.source]), int(columns.variable_of[pair.target])
+        # Of a set of parents that nothing is told of, nothing can be rejected, nor shown to be possible.
+        own = float(chi_square_tails(np.array([statistic]), np.array([degrees]))[0]) if degrees else np.nan
+        p[edge] = float(np.maximum(p.get(edge, 0.0), own))
+    names = columns.variables
+    tests = tuple(
+        NoiseTest(names[i], names[j], one, p[j, i])
+        for (i, j), one in p.items()
+        if i < j and not np.isnan(one + p[j, i])
+    )
+    return Noise(int(np.triu(marks & marks.T).sum()), tests)

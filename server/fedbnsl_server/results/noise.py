@@ -1,0 +1,56 @@
+"""What result.json says of the shape of noise: p values beside edges, and notes of the assumption checks."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.plan.plan import Plan
+from fedbnsl_server.inference.heterogeneity import holm
+from fedbnsl_server.inference.noise import Noise
+from fedbnsl_server.results.sentences import Note, note
+
+# Chance of a false alarm in a run.
+_LEVEL = 0.01
+
+
+def with_noise(edges: Sequence[Mapping[str, Any]], noise: Noise | None) -> list[dict[str, Any]]:
+    """The edges, each that was looked at with the p values of its direction as named and of the other one."""
+    told = {(one.source, one.target): (one.p, one.p_reversed) for one in (noise.tests if noise else ())}
+    told |= {(target, source): (back, p) for (source, target), (p, back) in told.items()}
+    return [
+        {**edge, "noise": dict(zip(("p", "p_reversed"), told[ends], strict=True))}
+        if (ends := (edge["source"], edge["target"])) in told
+        else dict(edge)
+        for edge in edges
+    ]
+
+
+def noise_tests(plan: Plan, noise: Noise | None) -> Iterator[tuple[bool, Note]]:
+    """Which edges were looked at, and which were not."""
+    if noise is None:
+        searches = plan.look_at_noise and plan.privacy is None and plan.graph_class == "cpdag"
+        if searches and plan.no_noise_because in ("consensus", "groups"):
+            yield False, note("noise_not_asked", groups=plan.no_noise_because == "groups")
+        return
+    if noise.tests:
+        yield True, note("tests_noise", edges=len(noise.tests))
+    if left := noise.n_open - len(noise.tests):
+        yield False, note("noise_untested", edges=left)
+
+
+def noise_contradictions(
+    noise: Noise | None, edges: Sequence[Mapping[str, Any]], bent: Collection[str]
+) -> Iterator[Note]:
+    """Edges that noise fits in neither direction, by Holm; not those at variables whose effects the graph has bent."""
+    pairs = {frozenset((edge["source"], edge["target"])) for edge in edges}
+    tests = noise.tests if noise is not None else ()
+    p = holm(np.array([max(one.p, one.p_reversed) for one in tests]))
+    found = [one for one, chance in zip(tests, p.tolist(), strict=True) if chance < _LEVEL and one.is_neither]
+    named = [
+        f"{one.source} -- {one.target}"
+        for one in found
+        if frozenset((one.source, one.target)) in pairs and not {one.source, one.target} & set(bent)
+    ]
+    if named:
+        yield note("noise_fits_neither", edges=named)

@@ -22,6 +22,12 @@ def for_sites(plan: Plan, n_sites: int, names: Collection[str] = ()) -> Plan:
             f"absent: no site is called {first_few(unknown)}; the sites are {first_few(names)}",
             remedy="Call the sites in [absent] as the tables are called.",
         )
+    unknown = [repr(site) for site in plan.set_at if names and site not in names]
+    if unknown:
+        raise PlanError(
+            f"interventions: no site is called {first_few(unknown)}; the sites are {first_few(names)}",
+            remedy="Call the sites in [[interventions]] as the tables are called.",
+        )
     quorum = plan.quorum if plan.quorum <= n_sites else 0
     return plan.with_settings(n_participants=n_sites, quorum=quorum)
 

@@ -21,6 +21,7 @@ from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Column, Dictionary, Entry
 from fedbnsl.plan.earlier_versions import GONE, as_first_digested, in_present_names
+from fedbnsl.plan.interventions import Intervention
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl.plan.plan_file import read_settings, read_toml
 from fedbnsl.plan.preparation import Preparation
@@ -32,6 +33,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 
 _TABLES: dict[str, type[BaseModel]] = {
     "dictionary": Entry,
+    "interventions": Intervention,
     "knowledge": Knowledge,
     "preparation": Preparation,
     "privacy": Privacy,
@@ -86,6 +88,7 @@ class Plan(Settings):
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             lines.append(f"data dictionary {self.dictionary.digest()[:8]}: {counted}")
             lines += [self.dictionary.rows.in_words()] if self.dictionary.rows else []
+        lines += [f"{first_few(map(repr, one.variables), most=20)} set at {one.site}" for one in self.interventions]
         return [*lines, *self.absent.lines(self.n_participants)]
 
     def columns(self, names: Sequence[str]) -> Columns:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from fedbnsl.console.shown import steers_terminal
 from fedbnsl.console.wording import first_few
+from fedbnsl.plan.interventions import faults
 from fedbnsl.plan.limits import LARGEST_SQUARE, MOST_CELLS, MOST_IN_TABLE
 from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.plan.settings import PRIVATE_SOLVERS, Settings
@@ -15,6 +16,15 @@ _MOST_PRIVATE_STEPS = 10_000
 
 # Of two sites that differ, neither is in a majority.
 FEWEST_FOR_ROBUST = 3
+
+_NO_EXPERIMENTS = {
+    "class": "without moments_rounds and graph_class = 'cpdag'",
+    "privacy": "with [privacy]",
+    "consensus": "with a consensus other than mean",
+    "preparation": "without [preparation] of intercept 'site' and weighting 'rows'",
+    "groups": "with rows of groups or times",
+    "levels": "with variables that are no continuous ones",
+}
 
 _FEWEST_HONEST = 2
 """Sites that share the noise of secure aggregation, at least: of one alone, the sum would be its own release."""
@@ -75,6 +85,7 @@ def broken_rules(plan: Settings) -> Iterator[tuple[str, str]]:
         yield "variables", f"names that the data dictionary has; it lacks {first_few(unknown)}"
     if fault := next(plan.absent.faults(plan.n_participants, plan.sites, plan.in_tables), None):
         yield "absent", fault
+    yield from _broken_interventions(plan)
     if plan.absent and not plan.uses_gaps:
         yield "absent", "empty unless rows with gaps are completed: [preparation] missing = 'em', or private moments"
     if plan.privacy and (pairs := plan.absent.never_together(plan.n_participants)):
@@ -116,6 +127,16 @@ def broken_rules(plan: Settings) -> Iterator[tuple[str, str]]:
     for choice, setting, value, why in _FIXED:
         if getattr(plan, setting) != value and _CHOICES[choice](plan):
             yield setting, f"{'absent' if value is None else value} {choice}: {why}"
+
+
+def _broken_interventions(plan: Settings) -> Iterator[tuple[str, str]]:
+    """The part of `broken_rules` that concerns interventions."""
+    if not plan.interventions:
+        return
+    if fault := next(faults(plan.interventions, plan.n_participants, plan.sites, plan.in_tables), None):
+        yield "interventions", fault
+    if because := plan.no_experiments_because:
+        yield "interventions", f"absent {_NO_EXPERIMENTS[because]}: sites are not compared there one by one"
 
 
 def _uncountable_families(plan: Settings) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.plan.interventions import Intervention
 from fedbnsl.plan.knowledge import Knowledge, VariableName
 from fedbnsl.plan.limits import (
     MOST_CELLS_A_ROUND,
@@ -234,6 +235,11 @@ class Settings(BaseModel):
     )
 
     # What is known before
+    interventions: tuple[Intervention, ...] = Field(
+        default=(),
+        description="cpdag, without [privacy]: which variables were set at which site, as in an arm of a trial; a list "
+        "of {site, variables}, or tables [[interventions]] at the end of the file",
+    )
     knowledge: Knowledge = Field(default=Knowledge(), description="required and forbidden edges, tiers of variables")
 
     # What may be learned about one record
@@ -289,6 +295,31 @@ class Settings(BaseModel):
     def tells_hidden_causes(self) -> bool:
         """Whether the result has marks that hold if common causes are hidden, where its moments give them."""
         return self.hidden_causes == "allowed" and self.graph_class == "cpdag"
+
+    @property
+    def no_experiments_because(self) -> Literal["", "class", "privacy", "consensus", "preparation", "groups", "levels"]:
+        """Why a run does not take sites that differ for experiments; empty: it does.
+
+        It compares moments of each site about the site's own means, of independent rows and numbers.
+        """
+        by, dictionary = self.preparation, self.dictionary
+        if self.graph_class != "cpdag" or not self.moments_rounds:
+            return "class"
+        if self.privacy is not None:
+            return "privacy"
+        if self.consensus != "mean":
+            return "consensus"
+        if by is None or (by.intercept, by.weighting) != ("site", "rows"):
+            return "preparation"
+        if dictionary.rows:
+            return "groups"
+        entries = (dictionary[name] for name in dictionary.of_run(self.variables) if name in dictionary)
+        return "levels" if any(entry.kind != "continuous" for entry in entries) else ""
+
+    @property
+    def set_at(self) -> dict[str, frozenset[str]]:
+        """By site, variables that were set there."""
+        return {one.site: frozenset(one.variables) for one in self.interventions}
 
     @property
     def completes(self) -> bool:

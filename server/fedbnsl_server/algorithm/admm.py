@@ -23,6 +23,7 @@ from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.curves import Curves
 from fedbnsl_server.inference.degenerate_columns import NO_UNUSED, Unused
 from fedbnsl_server.inference.directions import Direction
+from fedbnsl_server.inference.experiments import Experiments
 from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Counted
@@ -89,6 +90,7 @@ class AdmmState:
     noise: Noise | None = None  # what the shape of noise says of edges that the class leaves open; None: not asked
     # of edges that the class of the last graph leaves open, see `inference.directions`; the graph has these arrows
     directions: tuple[Direction, ...] = ()
+    experiments: Experiments | None = None  # what sites tell as experiments; None: they were not taken for any
 
     @property
     def units(self) -> Units | None:

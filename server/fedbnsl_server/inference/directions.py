@@ -55,7 +55,7 @@ def directed(marks: Mask, variables: Sequence[str], told: Sequence[Direction]) -
         What is said of edges that are not open there, or between variables that are not there, counts for nothing.
     """
     place = {name: k for k, name in enumerate(variables)}
-    component = _components(marks & marks.T)
+    component = components(marks & marks.T)
     by_component: dict[int, list[tuple[Edge, Direction]]] = {}
     for source in get_args(Source):
         for one in told:
@@ -85,8 +85,8 @@ def directed(marks: Mask, variables: Sequence[str], told: Sequence[Direction]) -
     return Directed(graph.marks(), by, evidence, tuple(contradicted))
 
 
-def _components(undirected: Mask) -> list[int]:
-    """The number of each node's component."""
+def components(undirected: Mask) -> list[int]:
+    """By node, the first of those that undirected paths join it to."""
     near, found = PartlyDirected(undirected).undirected, [-1] * len(undirected)
     for start in range(len(undirected)):
         waiting = [start] if found[start] < 0 else []

@@ -54,6 +54,7 @@ def assumption_checks(
     choice: Choice | None = None,
     curves: Mapping[str, Any] | None = None,
     categories: Mapping[str, Any] | None = None,
+    experiments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What result.json has under `verdict`, with notes in place of its sentences.
 
@@ -80,8 +81,8 @@ def assumption_checks(
         Whether categories were not counted since sites keep tables to themselves.
     choice
         Between the graphs of counts and of moments, where a variable is ordinal.
-    curves, categories
-        As result.json has them.
+    curves, categories, experiments
+        As result.json has them; but for notes in place of sentences.
     """
     by_tables = {name: float(one["agreement"]["p"]) for name, one in (categories or {}).items() if one["agreement"]}
     by_ratios = {
@@ -117,7 +118,11 @@ def assumption_checks(
         if equal_variances and known:
             contradicted += _unequal_variances(plan, columns, confidence, residual_variance)
         contradicted += _differing("tables_differ", by_tables)
-        contradicted += _sites_that_differ(columns, confidence, edges, by_ratios)
+        mechanisms: list[Mapping[str, Any]] = experiments["mechanisms"] if experiments else []
+        contradicted += [note("mechanisms_differ", mechanisms=[one["says"] for one in mechanisms])] * bool(mechanisms)
+        contradicted += _sites_that_differ(
+            columns, confidence, edges, by_ratios, {one["variable"] for one in mechanisms}
+        )
         contradicted += _unexplained(columns, confidence)
         contradicted += _dear_knowledge(columns, confidence)
         contradicted += _curved(curvature, edges, drawn=bool(bent), gaps=completion is not None)
@@ -454,9 +459,16 @@ def _into(columns: Columns, confidence: Confidence, children: Iterable[str]) -> 
 
 
 def _sites_that_differ(
-    columns: Columns, confidence: Confidence, edges: Sequence[Mapping[str, Any]], by_ratios: Mapping[str, float]
+    columns: Columns,
+    confidence: Confidence,
+    edges: Sequence[Mapping[str, Any]],
+    by_ratios: Mapping[str, float],
+    named: Collection[str],
 ) -> Iterator[Note]:
-    """Ratios that differ between sites, and edges whose coefficients do, by Cochran's Q; with Holm's correction."""
+    """Ratios that differ between sites, and edges whose coefficients do, by Cochran's Q; with Holm's correction.
+
+    Edges into the variables that are `named` already are left out.
+    """
     yield from _differing("ratios_differ", by_ratios)
     linear = (confidence.degrees > 0) & ~_arbitrary(confidence, confidence.edges)
     tested = np.flatnonzero(linear & ~_into(columns, confidence, by_ratios))
@@ -469,6 +481,8 @@ def _sites_that_differ(
         i, j = confidence.edges[tested[k]].tolist()
         ends = _variable(columns, i), _variable(columns, j)
         mark = "--" if ends in undirected else "->"
+        if mark == "->" and ends[1] in named:
+            continue
         found.setdefault(f"{ends[0]} {mark} {ends[1]}", inconsistency(float(q[k]), int(degrees[k])))
     if found:
         named = [f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()]

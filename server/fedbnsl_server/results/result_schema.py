@@ -107,6 +107,32 @@ class NoiseOfEdge(_Part):
     p_reversed: Share
 
 
+class Change(_Part):
+    """A number of a mechanism at a site and elsewhere: the coefficient of a parent, or the residual variance."""
+
+    of: str
+    here: Number
+    elsewhere: Number
+
+
+class DifferentMechanism(_Part):
+    """How a variable follows from its parents differently at a site."""
+
+    site: str
+    variable: str
+    log_likelihood: Number
+    changes: list[Change]
+    says: str
+
+
+class Experiments(_Part):
+    """Sites as experiments: edges that the class leaves open, how many were compared, and mechanisms that differ."""
+
+    open_edges: Count
+    compared: Count
+    mechanisms: list[DifferentMechanism]
+
+
 class Edge(Coefficient):
     """Between variables."""
 
@@ -531,6 +557,7 @@ class Result(_Part):
     unsure: list[Unsure] = []
     paths: dict[str, dict[str, float]] | None = None
     hidden_causes: HiddenCauses | None = None
+    experiments: Experiments | None = None
     fit: dict[str, Fit] = {}
     taken: dict[str, Taken] = {}
     estimation: Estimation | None = None

@@ -47,6 +47,7 @@ from fedbnsl_server.results.confidence import (
 )
 from fedbnsl_server.results.curves import curves_of
 from fedbnsl_server.results.data_quality import data_quality
+from fedbnsl_server.results.experiments import experiments_of, with_tests_of_directions
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.hidden_causes import hidden_causes_of
 from fedbnsl_server.results.how_taken import how_taken
@@ -328,7 +329,7 @@ class RunRecorder:
         variance = np.empty(0) if state is None else state.residual_variance
         left = state.curves.residual_variance if state is not None and state.curves is not None else variance
         influence = self._influence(told.regressions)
-        warned = self._warnings(told, influence, graph)
+        warned, sites = self._warnings(told, influence, graph), experiments_of(state)
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "state": outcome,
@@ -346,21 +347,27 @@ class RunRecorder:
             },
             "graph_class": self._plan.graph_class,
             "verdict": {
-                **assumption_checks(
+                **with_tests_of_directions(
+                    assumption_checks(
+                        self._plan,
+                        columns,
+                        told.edges,
+                        confidence,
+                        variance,
+                        unused=self._unused,
+                        completion=None if state is None else state.completion,
+                        regressions=told.regressions,
+                        curvature=None if state is None else state.curvature,
+                        noise=None if state is None else state.noise,
+                        withheld=state is not None and state.counted is not None and state.counted.given_up,
+                        choice=None if state is None or state.counted is None else state.counted.choice,
+                        curves=told.curves,
+                        categories=told.categories,
+                        experiments=sites,
+                    ),
                     self._plan,
-                    columns,
-                    told.edges,
-                    confidence,
-                    variance,
-                    unused=self._unused,
-                    completion=None if state is None else state.completion,
-                    regressions=told.regressions,
-                    curvature=None if state is None else state.curvature,
-                    noise=None if state is None else state.noise,
-                    withheld=state is not None and state.counted is not None and state.counted.given_up,
-                    choice=None if state is None or state.counted is None else state.counted.choice,
-                    curves=told.curves,
-                    categories=told.categories,
+                    state,
+                    graph,
                 ),
                 "incomplete": self._ended_searches(),
                 "few_rows": self._few_rows(),
@@ -374,6 +381,7 @@ class RunRecorder:
             "unsure": [] if graph is None else unsure(confidence, graph, columns),
             "paths": paths(confidence, columns),
             "hidden_causes": hidden_causes_of(confidence, graph, columns),
+            "experiments": sites,
             "fit": {} if graph is None else fit_of(confidence, graph, columns, left if left.size else variance),
             "estimation": estimation_of(confidence, columns),
             "unused": self._unused,

@@ -310,6 +310,23 @@ _CHECKS: Mapping[str, str] = {
     f"{{high}}{{units:?; {{units:units}}}}; {{chance}}): {_LEFT_OPEN}their being equal",
     "sites_differ": f"sites differ {_BEYOND_CHANCE} in the coefficients of {{edges:few 4}}: there the graph tells a "
     "mean of what differs",
+    "mechanisms_differ": "sites differ more than chance gives in how variables follow from their parents: "
+    "{mechanisms:few 4}; there the graph tells a mean of what differs",
+    "mechanism_differs": "{site}: the mechanism of {variable} differs ({changes:few 4})",
+    "mechanism_change": "{of:?slope of {of}|residual variance} {here:.3g} against {elsewhere:.3g} elsewhere",
+    "directions_contradict": "directions contradict each other ({says:few 6}): neither is told, as a hidden common "
+    "cause or an effect that is not linear is as likely",
+    "tests_directions": "whether sites that differ tell the direction of {n:counted edge|edges} that the class leaves "
+    "open",
+    "directions_too_many": "whether sites that differ tell the direction of {n:counted more edge|more edges}: there "
+    "are too many graphs to compare",
+    "directions_untested": "whether sites that differ tell directions that the class leaves open: this "
+    "{privacy:?needs exact moments of each site, and the run is private|}"
+    "{consensus:?needs moments of all sites, and the plan has a robust consensus|}"
+    "{preparation:?needs columns about each site's own means, and weights by rows|}"
+    "{groups:?needs independent rows|}{levels:?takes continuous variables alone|}{gaps:?takes rows without a gap|}"
+    "{curves:?takes straight lines for effects, and some bend|}"
+    "{few:?takes two sites or more that tell fourth moments, and at most 200 variables|}",
     "tables_differ": "sites differ more than chance gives in how often levels of {children:few 4} occur, given the "
     "parents: the tables are of all records together, and an edge there may stand for nothing but a difference between "
     "sites",

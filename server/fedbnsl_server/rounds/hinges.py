@@ -238,6 +238,8 @@ def _with_graph(
         residual_variance=variance,
         confidence=tests.over(columns).with_lines_of(_uneven(errors, search.rows)),
         squares={},
+        directions=(),  # of another class, by straight lines
+        experiments=None,
         curves=replace(curves, residual_variance=left, effects=effects, total=total),
     )
 

@@ -29,6 +29,8 @@ from fedbnsl_server.algorithm.influence import Compared, distances, pairs, varia
 from fedbnsl_server.inference.bootstrap import Draws, Shares
 from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
 from fedbnsl_server.inference.degenerate_columns import unused_columns
+from fedbnsl_server.inference.experiments import MOST_VARIABLES, experiments
+from fedbnsl_server.inference.hidden_causes import Pags
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.dependent_rows import DependentRows, of_sites
@@ -193,6 +195,7 @@ def _advanced(
         far = _farthest(RobustRule.of("median", rows), state, answers, task, run)
         confidence = replace(confidence, odd_left_out=confidence.odd_site in far)
     state = replace(state, refitted=refitted, residual_variance=variance, confidence=confidence, unused=unused)
+    state = replace(state, directions=found.directions, experiments=found.experiments)
     follows = run.plan.searches_curves or run.plan.looks_at_noise
     return replace(state, squares=squares) if gives_the_result and follows else state
 
@@ -346,6 +349,9 @@ def _searched(
     if again is not None:
         if gives_the_result and plan.bootstrap:
             best, rivals = among_rivals(best, again, pooled, accuracy, run)
+        state = replace(state, directions=(), experiments=None)
+        if gives_the_result and not run.plan.no_experiments_because and gaps is None:
+            state, best, rivals = _with_experiments(state, best, rivals, (pooled, accuracy), several, run)
         found = in_units(best, state)
     if given is not None:
         found = in_units(found, state)
@@ -370,6 +376,33 @@ def _searched(
     if again is not None:
         confidence = replace(confidence, **cost_of_knowledge(best, again, pooled, task, run))
     return replace(with_graph(state, found, run), confidence=confidence)
+
+
+def _with_experiments(
+    state: AdmmState,
+    best: FoundGraph,
+    rivals: list[Mask] | None,
+    of_pooled: tuple[Matrix, Accuracy],
+    sites: Mapping[str, SiteMoments],
+    run: Run,
+) -> tuple[AdmmState, FoundGraph, list[Mask] | None]:
+    """The state with directions that sites tell, and the best graph with these, which stands before its rivals."""
+    S, accuracy = of_pooled
+    columns, names = run.mask.columns, run.mask.columns.variables
+    if not 1 < len(names) <= MOST_VARIABLES or len(sites) < 2 or any(one.squares is None for one in sites.values()):
+        return state, best, rivals
+    marks = run.class_of(best.dag)
+    known = Known.of(run.mask) if run.plan.tells_hidden_causes else None
+    pag = np.zeros((0, 0), dtype=np.int8) if known is None else Pags(accuracy, columns, known)(best.dag, S)
+    units = np.ones(len(names)) if state.units is None else state.units.scales
+    dag, directions, found = experiments(
+        best.dag, marks, pag, S, sites, variables=names, units=units, set_at=run.plan.set_at
+    )
+    state = replace(state, directions=directions, experiments=found)
+    if (dag == best.dag).all():
+        return state, best, rivals
+    other = replace(_without_search(dag, S, run), score=best.score)
+    return state, other, None if rivals is None else [dag, *(one for one in rivals if (one != best.dag).any())]
 
 
 def _own_part(S: Matrix, pooled: Matrix, share: float) -> Matrix:

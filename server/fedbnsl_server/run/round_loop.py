@@ -13,6 +13,7 @@ import numpy as np
 
 from fedbnsl.errors import DivergenceError, RemoteProtocolError, StaleRoundError
 from fedbnsl.graphs.graph import threshold
+from fedbnsl.plan.interventions import refuse_other_names
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask, Units
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
@@ -80,10 +81,12 @@ def run(
     """Play all rounds of a run from `state`, or from zero; the d variables are in the order of the matrices.
 
     `on_round` gets the new state after each round, before the next one is handed out: the place to save it. Raises
-    QuorumLostError or InterruptedRunError from the exchange, and DivergenceError if an iterate is not finite.
+    QuorumLostError or InterruptedRunError from the exchange, DivergenceError if an iterate is not finite, and PlanError
+    for interventions at other sites or in other variables.
     """
     context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
     if state is None:
+        refuse_other_names(plan.interventions, n_samples, context.mask.columns.variables)
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan, state.iterations_with_next):
         started = time.perf_counter()

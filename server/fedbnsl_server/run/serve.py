@@ -113,6 +113,11 @@ def check_plan(plan: Plan) -> None:
         )
     if plan.privacy is not None and plan.preparation is not None:
         plan.require_ranges(len(plan.column_names))
+    if plan.interventions and not plan.sites:
+        raise SetupError(
+            "the plan says what was set at which site (interventions), and not which sites take part",
+            remedy="Name all sites in the plan's `sites`, so that a slip in a name is found before the run.",
+        )
     plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
 
 

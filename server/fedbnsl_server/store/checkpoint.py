@@ -20,6 +20,7 @@ from fedbnsl_server.inference.curvature import Curvature, Curve
 from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
 from fedbnsl_server.inference.degenerate_columns import Unused
 from fedbnsl_server.inference.directions import Direction
+from fedbnsl_server.inference.experiments import Change, Difference, Experiments
 from fedbnsl_server.inference.noise import Noise, NoiseTest
 from fedbnsl_server.inference.regressions import Regression
 from fedbnsl_server.search.counts.tables import Choice, Counted, SiteTables
@@ -75,6 +76,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "regressions": [_head_of_regression(one) for one in state.regressions],
         "noise": None if state.noise is None else [state.noise.n_open, *state.noise.tests],
         "directions": [asdict(one) for one in state.directions],
+        "experiments": None if state.experiments is None else asdict(state.experiments),
     }
 
     def write(file: BinaryIO) -> None:
@@ -176,6 +178,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         regressions=_regressions(head.get("regressions", []), arrays),  # as above
         noise=_noise(head.get("noise")),  # as above
         directions=tuple(Direction(**one) for one in head.get("directions", [])),  # as above
+        experiments=_experiments(head.get("experiments")),  # as above
     )
 
 
@@ -220,6 +223,16 @@ def _curvature(told: list[Any] | None) -> Curvature | None:
 
 def _noise(told: list[Any] | None) -> Noise | None:
     return None if told is None else Noise(told[0], tuple(NoiseTest(*one) for one in told[1:]))
+
+
+def _experiments(told: dict[str, Any] | None) -> Experiments | None:
+    if told is None:
+        return None
+    differences = tuple(
+        Difference(one["site"], one["variable"], one["log_likelihood"], tuple(Change(**c) for c in one["changes"]))
+        for one in told["differences"]
+    )
+    return Experiments(told["n_open"], told["n_compared"], differences)
 
 
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedbnsl.console.wording import counted
+from fedbnsl.console.wording import counted, first_few
 from fedbnsl.graphs.graph import Edge as Pair
 from fedbnsl.plan.row_groups import LAG, PRESENT
 from fedbnsl_server.results.numbers import between, percent, signed
@@ -61,6 +61,14 @@ class EdgeRow(Edge):
     def mark(self) -> str:
         """An arrow or a dash."""
         return "\u2192" if self.directed else "\u2014"
+
+    @property
+    def why_directed(self) -> str:
+        """What a source other than the class has for the direction, in words; empty where it has none of its own."""
+        told = self.evidence
+        if told is None or not told.sites or told.log_likelihood is None:
+            return ""
+        return f" ({first_few(told.sites, 3)}; log-likelihood {told.log_likelihood:+.1f})"
 
     @property
     def said_of_verdict(self) -> str:
@@ -209,7 +217,7 @@ def _words(row: EdgeRow) -> str:
     if row.directed_by:
         who = DIRECTED_BY.get(row.directed_by, row.directed_by)
         how = "direction" if row.directed_by == "untested" else "directed"
-        lines.append(f"{how} {who}" if row.directed else f"no direction: {who}")
+        lines.append(f"{how} {who}{row.why_directed}" if row.directed else f"no direction: {who}")
     if row.bootstrap is not None:
         lines.append(f"in {percent(row.bootstrap.adjacent)} of the draws: {ways(row.bootstrap)}")
     if row.sites is not None:

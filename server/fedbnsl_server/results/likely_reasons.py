@@ -15,7 +15,7 @@ from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
 from fedbnsl_server.results.sentences import Note, note
 
-_OF_SITES = {"sites_differ", "sites_differ_apart", "ratios_differ", "tables_differ"}
+_OF_SITES = {"mechanisms_differ", "sites_differ", "sites_differ_apart", "ratios_differ", "tables_differ"}
 _OF_CURVES = {"curved", "curved_or_open"}
 # Coefficients differ widely between sites where at least half of them do by a test of 5 %, of at least so many.
 _LEVEL, _WIDELY, _FEWEST = 0.05, 0.5, 6

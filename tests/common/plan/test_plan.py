@@ -96,6 +96,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
         {"x": {"kind": "nominal", "levels": ["a", "b", "c"]}, "y": {"kind": "count", "unit": "days"}},
     ],
     "absent": [],
+    "interventions": [],
     "knowledge": [
         {"required": [["x", "y"]]},
         {"forbidden": [["x", "y"]]},
@@ -174,6 +175,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("preparation", 3, "should be a table"),
     ("dictionary", 3, "should be a table"),
     ("absent", 3, "should be a table"),
+    ("interventions", 3, "valid array"),
     ("knowledge", 3, "should be a table"),
 ]
 IMPOSSIBLE_KNOWLEDGE: list[tuple[str, Any, str]] = [
@@ -387,6 +389,7 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
                     "look_for_curves": True,
                     "look_at_noise": True,
                     "hidden_causes": True,
+                    "interventions": True,
                     "preparation": {"outlying"},
                 },
             ),

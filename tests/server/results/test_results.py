@@ -114,6 +114,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
         "schema", "state", "reason", "orientation", "variables", "columns", "units", "levels", "references",
         "graph_class", "verdict", "edges", "unsure", "paths", "fit", "estimation", "unused", "dropped_edges",
         "hidden_causes",
+        "experiments",
         "preparation", "gaps", "warnings", "not_known", "privacy", "not_written", "influence", "acyclicity", "sites",
         "ejected", "bytes", "seconds", "rounds", "manifest", "rarely_drawn", "warning_codes", "outlying", "regressions",
             "categories",

@@ -17,7 +17,9 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import LocalUpdate, RoundTask, SiteState
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.losses.contingency import counted
 from fedbnsl_client.participant import Participant
+from fedbnsl_client.rounds import counts as counts_at_site
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.results.categories import FEW_RECORDS, categories_of
 from fedbnsl_server.results.effect_report import effect_of
@@ -477,6 +479,26 @@ def test_a_site_that_misses_a_round_of_counts_is_in_no_table(tmp_path: Path) -> 
         assert told is not None
         for name in NAMES:
             assert sum(row["records"] for row in told[name]["rows"]) == 1200
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.02])
+def test_a_site_cannot_count_fewer_records_than_it_has_without_a_gap(
+    gaps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, X = dictionary(LEVELS), [table(700, seed) for seed in range(2)]
+    for k, one in enumerate(X):
+        one[np.random.default_rng(k).random(one.shape) < gaps] = np.nan
+    whole = (~np.isnan(X[0])).all(axis=1).sum()
+    plan = Plan.load("standard").with_dictionary(described, origin="here").with_settings(n_participants=2, bootstrap=0)
+    tables = {
+        f"site-{k}": Dataset.of_values(NAMES, one, origin="here", dictionary=described, warn=False)
+        for k, one in enumerate(X, start=1)
+    }
+    rows, columns = dict.fromkeys(tables, 700), tables["site-1"].variables
+    sites = FreshSites(plan, tables, {})
+    monkeypatch.setattr(counts_at_site, "counted", lambda X, *of: counted(X[10:], *of))
+    with pytest.raises(RemoteProtocolError, match=f"site-1: .* tables of {whole - 10} records; .* that {whole} rows"):
+        round_loop.run(plan, columns, rows, sites, on_round=lambda state, record: None)
 
 
 def test_a_site_cannot_count_more_records_than_its_own_rows() -> None:

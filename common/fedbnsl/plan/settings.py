@@ -135,9 +135,10 @@ class Settings(BaseModel):
         default=0,
         ge=0,
         le=20,
-        description="cpdag, after moments_rounds, where every variable is binary or nominal with at most 70 levels: "
-        "rounds in which the sites count the records in each combination of levels of a few variables, by which the "
-        "coordinator improves the graph; other tables have no such rounds; 0: none; always 0 with [privacy]",
+        description="cpdag, after moments_rounds, where every variable has levels, at most 70: rounds in which the "
+        "sites count the records in each combination of levels of a few variables, by which the coordinator improves "
+        "the graph, or finds that straight effects of ordinal variables describe them better; other tables have no "
+        "such rounds; 0: none; always 0 with [privacy]",
     )
     final_search: FinalSearch = Field(
         default="none",

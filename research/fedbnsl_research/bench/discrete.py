@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,15 @@ from fedbnsl_research.bench.missing import lacking_cells
 from fedbnsl_research.comparators.causal_learn_adapter import boss_of_categories, causal_learn_installed
 from fedbnsl_research.comparators.pgmpy_adapter import hill_climbing, pgmpy_installed
 from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
+from fedbnsl_research.tables.grades import graded_network
 from fedbnsl_research.trials.harness import Row, timed
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.simulate import simulate
 
 _NETWORKS = ("child", "sachs", "alarm", "hailfinder")
 _SIZES = {"8x5000": (8, 5000), "8x1000": (8, 1000), "5x100": (5, 100)}
+_SHARES = {"grades-straight": 0.0, "grades-quarter": 0.25, "grades-half": 0.5, "grades-tables": 1.0}
+"""Of children that follow tables, in generated networks; the effects on all others are straight."""
 _GAPS = {"": 0.0, "-gaps2": 0.02, "-gaps10": 0.1}
 _USUAL = ("child-8x5000", "child-5x100", "sachs-8x5000", "sachs-5x100")
 _SEEDS = range(3)
@@ -39,6 +42,8 @@ _PLANS = {
     "private, epsilon 5": Plan.load("private", epsilon=5.0),
 }
 _OF_GAPS = ("standard", "standard without counts")
+_AS_NOMINAL = "standard, as nominal"
+_GRADED = {label: _PLANS[label] for label in _OF_GAPS} | {_AS_NOMINAL: _PLANS["standard"]}
 # Of the noise of privacy.
 _NOISE_SEED = 0
 
@@ -50,6 +55,7 @@ _PEERS = {
 }
 """Searches on pooled rows, and the packages that they need."""
 
+_Kind = Literal["nominal", "ordinal"]
 Follow = Callable[[int, int, str], None]
 """Takes how many cells are done, of how many, and what is measured now."""
 
@@ -59,6 +65,13 @@ class _Case(NamedTuple):
     sites: int
     rows: int  # of each site
     gaps: float = 0.0  # share of the cells, missing completely at random
+    ordinal: bool = False  # whether all variables of more than two levels are called so
+
+    def drawn_from(self, seed: int) -> DiscreteNetwork:
+        """The published network, or a generated one."""
+        if self.network in _SHARES:
+            return graded_network(_SHARES[self.network], np.random.default_rng((seed, 2)))
+        return read_discrete(self.network)
 
 
 CASES = {
@@ -67,6 +80,14 @@ CASES = {
     for label, size in _SIZES.items()
     for words, share in _GAPS.items()
 }
+CASES |= {
+    f"{name}-{label}-ordinal": _Case(name, *size, ordinal=True) for name in _NETWORKS for label, size in _SIZES.items()
+}
+CASES |= {
+    f"{name}-{label}": _Case(name, *size, ordinal=True)
+    for name in _SHARES
+    for label, size in {"8x1000": (8, 1000), "4x500": (4, 500)}.items()
+}
 """By name."""
 
 
@@ -74,6 +95,8 @@ def discrete(
     cases: Sequence[str] = (), seeds: Sequence[int] | None = None, follow: Follow = lambda done, total, what: None
 ) -> Iterator[Row]:
     """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, `private`, and peers.
+
+    Of ordinal variables `standard` alone: as it is, without counts, and called nominal.
 
     Parameters
     ----------
@@ -98,10 +121,14 @@ def _of_case(follow: Follow, done: int, total: int, case: str, method: str) -> N
 
 
 def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
-    network, gaps = read_discrete(case.network), case.gaps
-    drawn = [network.tables([case.rows] * case.sites, np.random.default_rng(seed)) for seed in seeds]
+    networks, gaps = [case.drawn_from(seed) for seed in seeds], case.gaps
+    drawn = [
+        network.tables([case.rows] * case.sites, np.random.default_rng(seed))
+        for seed, network in zip(seeds, networks, strict=True)
+    ]
     listed = " ".join(map(str, seeds))
     row: Row = {"figure": f"{case.network}, P={case.sites}, {case.rows} rows a site, seeds {listed}"}
+    row["figure"] += ", ordinal" * case.ordinal
     if gaps:
         row["figure"] += f", {gaps:.0%} of cells missing"
         drawn = [
@@ -110,18 +137,22 @@ def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
         ]
         whole = [sum((~np.isnan(X)).all(axis=1).sum() for X in tables) for tables in drawn]
         row["rows without a gap"] = " ".join(map(str, whole))
-    for label in _OF_GAPS if gaps else _PLANS:
+    chosen = {label: _PLANS[label] for label in _OF_GAPS} if gaps else _GRADED if case.ordinal else _PLANS
+    for label, plan in chosen.items():
         now(label)
-        kilobytes: list[float] = []
+        kind: _Kind = "ordinal" if case.ordinal and label != _AS_NOMINAL else "nominal"
+        results: list[dict[str, Any]] = []
 
-        def found(tables: list[Matrix], label: str = label, sent: list[float] = kilobytes) -> Mask:
-            marks, up = _run(network, tables, _PLANS[label])
-            sent.append(up)
-            return marks
+        def found(k: int, plan: Plan = plan, kind: _Kind = kind, ended: list[dict[str, Any]] = results) -> Mask:
+            ended.append(_run(networks[k], kind, drawn[k], plan))
+            return learned_class(ended[-1])
 
-        row |= _scores(label, network, [timed(partial(found, tables)) for tables in drawn])
-        row[f"kB up a site, {label}"] = round(statistics.mean(kilobytes), 1)
-    if gaps:  # of which the other searches know nothing
+        row |= _scores(label, networks, [timed(partial(found, k)) for k in range(len(seeds))])
+        kilobytes = statistics.mean(result["bytes"]["up"]["serialised"] for result in results) / case.sites / 1e3
+        row[f"kB up a site, {label}"] = round(kilobytes, 1)
+        if case.ordinal and label == "standard":
+            row["counts taken"] = " ".join("yes" if result["categories"] else "no" for result in results)
+    if gaps or case.ordinal:  # of which the other searches know nothing
         return row
     there = {"pgmpy": pgmpy_installed(), "causal-learn": causal_learn_installed()}
     for label, (package, search) in _PEERS.items():
@@ -130,7 +161,7 @@ def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
             continue
         now(label)
         ended = [_within(_LIMIT_S, partial(search, np.concatenate(tables))) for tables in drawn]
-        row |= _scores(label, network, [one for one in ended if one is not None])
+        row |= _scores(label, networks, [one for one in ended if one is not None])
         if None in ended:
             row[f"not ended in {_LIMIT_S:.0f} s, {label}"] = ended.count(None)
     return row
@@ -145,14 +176,15 @@ def _within(limit_s: float, search: Callable[[], Mask]) -> tuple[float, Mask] | 
             return None
 
 
-def _scores(label: str, network: DiscreteNetwork, timings: Sequence[tuple[float, Mask]]) -> Row:
-    """What searches found, and in how many seconds."""
-    truth = cpdag(network.graph)
+def _scores(label: str, networks: Sequence[DiscreteNetwork], timings: Sequence[tuple[float, Mask]]) -> Row:
+    """What searches found in tables of these networks, and in how many seconds."""
     if not timings:
         return {}
+    # Where some searches did not end, all tables are of one published network.
+    pairs = [(found, cpdag(one.graph)) for (_, found), one in zip(timings, networks, strict=False)]
     return {
-        f"class SHD, {label}": " ".join(str(class_distance(found, truth)) for _, found in timings),
-        f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(found, truth) for _, found in timings), 3),
+        f"class SHD, {label}": " ".join(str(class_distance(*pair)) for pair in pairs),
+        f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(*pair) for pair in pairs), 3),
         f"seconds, {label}": round(statistics.mean(seconds for seconds, _ in timings), 1),
     }
 
@@ -163,9 +195,9 @@ def _skeleton_f1(found: Mask, truth: Mask) -> float:
     return 2.0 * float((pairs & true).sum()) / max(float(pairs.sum() + true.sum()), 1.0)
 
 
-def _run(network: DiscreteNetwork, tables: Sequence[Matrix], plan: Plan) -> tuple[Mask, float]:
-    """The class that a plan finds, and kilobytes that a site sends."""
-    described = network.dictionary
+def _run(network: DiscreteNetwork, kind: _Kind, tables: Sequence[Matrix], plan: Plan) -> dict[str, Any]:
+    """What result.json holds."""
+    described = network.dictionary(kind)
     plan = plan.with_dictionary(described, origin="the network").with_settings(n_participants=len(tables))
     noise_seed = None if plan.privacy is None else _NOISE_SEED
     sites = {
@@ -173,5 +205,4 @@ def _run(network: DiscreteNetwork, tables: Sequence[Matrix], plan: Plan) -> tupl
         for k, X in enumerate(tables, start=1)
     }
     with tempfile.TemporaryDirectory() as scratch:
-        result = simulate(plan, sites, Path(scratch, "run"), noise_seed=noise_seed)
-    return learned_class(result), result["bytes"]["up"]["serialised"] / len(tables) / 1e3
+        return simulate(plan, sites, Path(scratch, "run"), noise_seed=noise_seed)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -48,13 +49,10 @@ class DiscreteNetwork:
             found[list(parents), x] = True
         return found
 
-    @property
-    def dictionary(self) -> Dictionary:
-        """The data dictionary of its tables."""
+    def dictionary(self, kind: Literal["nominal", "ordinal"] = "nominal") -> Dictionary:
+        """The data dictionary of its tables, with a kind for variables of more than two levels."""
         named = zip(self.variables, self.levels, strict=True)
-        entries = {
-            name: {"kind": "binary" if len(levels) == 2 else "nominal", "levels": levels} for name, levels in named
-        }
+        entries = {name: {"kind": "binary" if len(levels) == 2 else kind, "levels": levels} for name, levels in named}
         return Dictionary.from_plain(entries, origin="the network")
 
     def tables(self, rows: Sequence[int], rng: np.random.Generator) -> list[Matrix]:

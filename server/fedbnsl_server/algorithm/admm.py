@@ -134,6 +134,11 @@ class AdmmState:
         return {site: told.get(site, n) for site, n in rows.items()}
 
     @property
+    def whole_rows(self) -> Mapping[str, int]:
+        """Rows that lack no value, of the sites that have told; none in a private run."""
+        return self.complete_rows if self.completion is None else self.completion.complete_rows
+
+    @property
     def completed_by(self) -> Covariances | None:
         """What completes rows with gaps in all later rounds; None: not yet known, or no row has one."""
         return next((one.completed_by for one in self.sites.values()), None)

@@ -53,7 +53,12 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     told = totals[answer.n_cells > 0]
     if (told != told[:1]).any():
         return "has tables of different numbers of records"
-    return "has tables of more records than the site has" if (told > max(run.n_samples.values())).any() else ""
+    if (told > max(run.n_samples.values())).any():
+        return "has tables of more records than the site has"
+    whole = next(iter(run.whole_rows.values()), None)
+    if told.size and whole is not None and told[0] != whole:
+        return f"has tables of {told[0]:.0f} records; the site has told that {whole} rows lack no value"
+    return ""
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

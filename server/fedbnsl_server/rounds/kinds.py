@@ -36,6 +36,7 @@ class Run:
     unknown: Mask | None = None  # (V, V) pairs of variables that no row has both of; None: no such pair
     # where a search says how far it is, and hears that it should end; of each round another one
     progress: Progress = UNWATCHED
+    whole_rows: Mapping[str, int] = field(default_factory=dict[str, int])  # without a gap, of sites that have told
     n_squares: int = 0  # columns of the mask, the last ones, that are squares of numbers
 
     def as_one(self, name: str) -> Self:
@@ -44,7 +45,8 @@ class Run:
 
     def of_site(self, name: str) -> Self:
         """The run as the answer of one site is checked: with this site's rows alone."""
-        return replace(self, n_samples={name: self.n_samples[name]})
+        whole = {site: n for site, n in self.whole_rows.items() if site == name}
+        return replace(self, n_samples={name: self.n_samples[name]}, whole_rows=whole)
 
     def class_of(self, dag: Mask) -> Mask:
         """(V, V) marks of the class of a DAG, with what is known; the DAG itself where the plan asks for a DAG."""

@@ -90,7 +90,7 @@ def run(
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
     while state.round < n_rounds(plan, state.iterations_with_next):
         started = time.perf_counter()
-        context = replace(context, n_samples={**n_samples, **state.complete_rows})
+        context = replace(context, n_samples={**n_samples, **state.complete_rows}, whole_rows=state.whole_rows)
         kind = stage(plan, state.round + 1, state.iterations_with_next).kind
         state, content = kind_of(kind).ask(state, context)
         new = KINDS[stage(plan, state.round, state.iterations).kind].Task.passes_on if state.round else ()

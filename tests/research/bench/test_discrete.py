@@ -12,6 +12,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl_research.bench import discrete as bench
 from fedbnsl_research.tables.discrete import read_discrete
+from fedbnsl_research.tables.grades import graded_network
 
 NETWORK = {
     "network": "small",
@@ -95,3 +96,29 @@ def test_an_unknown_case_or_network_is_said(small: Path) -> None:
         next(bench.discrete(["nothing"]))
     with pytest.raises(ResultError, match="there is no"):
         read_discrete("alarm")
+
+
+def test_a_row_of_grades_says_whether_counts_were_taken(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.CASES, "child-ordinal", bench._Case("child", 3, 2000, ordinal=True))
+    (row,) = bench.discrete(["child-ordinal"], [4, 5])
+    assert row["figure"] == "child, P=3, 2000 rows a site, seeds 4 5, ordinal"
+    assert row["counts taken"] == "yes yes"
+    assert row["class SHD, standard"] == row["class SHD, standard, as nominal"] == "0 0"
+    assert not any("private" in key or "hill" in key for key in row)
+
+
+def test_generated_grades_follow_straight_effects_or_tables() -> None:
+    """The mean grade of a straight child rises or falls all along the grades of its first parent; not by tables."""
+
+    def is_straight(share: float) -> list[bool]:
+        network, found = graded_network(share, np.random.default_rng(3)), list[bool]()
+        for parents, p in zip(network.parents, network.probabilities, strict=True):
+            assert p.sum(axis=1) == pytest.approx(1.0)
+            if parents:
+                first = (p @ np.arange(p.shape[1])).reshape(len(network.levels[parents[0]]), -1)
+                steps = np.diff(first, axis=0)
+                found.append(bool((steps > 0).all() or (steps < 0).all()))
+        return found
+
+    assert all(is_straight(0.0))
+    assert sum(is_straight(1.0)) < len(is_straight(1.0)) / 2

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
 @click.option("--case", "cases", multiple=True, help="Of the figures `networks` and `discrete`: a case, or a pattern.")
 @click.option(
-    "--seeds", type=Seeds(), help="Of `networks`, `missing`, `curved`, `hidden` and `discrete`: seeds, such as 0..9."
+    "--seeds",
+    type=Seeds(),
+    help="Of `networks`, `missing`, `curved`, `hidden`, `directions` and `discrete`: seeds, such as 0..9.",
 )
 @click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
@@ -36,9 +38,10 @@ def bench(
 
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
     private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites, growth,
-    startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden, regressions,
-    discrete; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables and of
-    missing, a part of networks, secure-aggregation, confidence, private-tables and discrete need FEDBNSL_DATA.
+    startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden, directions,
+    regressions, discrete; without one, all of them (about an hour on two cores). The Sachs figures, the end of tables,
+    of missing and of directions, a part of networks, secure-aggregation, confidence, private-tables and discrete need
+    FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -48,7 +51,10 @@ def bench(
     unknown = sorted(set(figures) - set(FIGURES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
-    takers_of = {"--case": ("networks", "discrete"), "--seeds": ("networks", "missing", "curved", "hidden", "discrete")}
+    takers_of = {
+        "--case": ("networks", "discrete"),
+        "--seeds": ("networks", "missing", "curved", "hidden", "directions", "discrete"),
+    }
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
         takers = takers_of.get(option, ("networks",))
         if value and not set(takers) & set(figures):
@@ -62,7 +68,7 @@ def bench(
                 of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 of_discrete = {"cases": cases, "seeds": seeds, "follow": follow}
                 chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "discrete": of_discrete}
-                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "curved", "hidden")}
+                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "curved", "hidden", "directions")}
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:

@@ -9,6 +9,7 @@ from fedbnsl_research.bench.accuracy import accuracy, sachs
 from fedbnsl_research.bench.attacks import attacks
 from fedbnsl_research.bench.confidence import confidence
 from fedbnsl_research.bench.curved import curved
+from fedbnsl_research.bench.directions import directions
 from fedbnsl_research.bench.discrete import discrete
 from fedbnsl_research.bench.groups import groups
 from fedbnsl_research.bench.growth import growth
@@ -64,6 +65,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "robust-tails": robust_tails,
     "curved": curved,
     "hidden": hidden,
+    "directions": directions,
     "regressions": regressions,
     "discrete": discrete,
 }

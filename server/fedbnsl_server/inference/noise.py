@@ -7,7 +7,7 @@ rejects both, no straight line with independent noise describes the edge: an eff
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,11 +59,18 @@ class Noise:
 
     n_open: int  # edges that the class leaves without a direction
     tests: tuple[NoiseTest, ...]  # of those of which sites tell something, in the order of the variables
+    # what other sources said of edges that it fits in neither direction: it counts for nothing there
+    denied: tuple[Direction, ...] = ()
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """What it says of edges."""
         return tuple(one.direction for one in self.tests if one.direction is not None)
+
+    def denying(self, told: Sequence[Direction]) -> "Noise":
+        """With what of this it denies."""
+        neither = {frozenset((one.source, one.target)) for one in self.tests if one.is_neither}
+        return replace(self, denied=tuple(one for one in told if frozenset((one.source, one.target)) in neither))
 
 
 def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tuple[DirectedPair, ...]:

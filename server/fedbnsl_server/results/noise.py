@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.heterogeneity import holm
 from fedbnsl_server.inference.noise import Noise
-from fedbnsl_server.results.sentences import Note, note
+from fedbnsl_server.results.sentences import DIRECTED_BY, Note, note
 
 # Chance of a false alarm in a run.
 _LEVEL = 0.01
@@ -39,6 +40,13 @@ def noise_tests(plan: Plan, noise: Noise | None) -> Iterator[tuple[bool, Note]]:
         yield False, note("noise_untested", edges=left)
 
 
+def _said(denied: Direction | None) -> dict[str, Any]:
+    """What another source said of an edge, if any did."""
+    if denied is None:
+        return {"by": ""}
+    return {"by": DIRECTED_BY[denied.by], "source": denied.source, "target": denied.target}
+
+
 def noise_contradictions(
     noise: Noise | None, edges: Sequence[Mapping[str, Any]], bent: Collection[str]
 ) -> Iterator[Note]:
@@ -47,8 +55,9 @@ def noise_contradictions(
     tests = noise.tests if noise is not None else ()
     p = holm(np.array([max(one.p, one.p_reversed) for one in tests]))
     found = [one for one, chance in zip(tests, p.tolist(), strict=True) if chance < _LEVEL and one.is_neither]
+    denied = {frozenset((one.source, one.target)): one for one in (noise.denied if noise else ())}
     named = [
-        f"{one.source} -- {one.target}"
+        note("fits_neither", one=one.source, other=one.target, **_said(denied.get(frozenset((one.source, one.target)))))
         for one in found
         if frozenset((one.source, one.target)) in pairs and not {one.source, one.target} & set(bent)
     ]

@@ -266,6 +266,7 @@ _CHECKS: Mapping[str, str] = {
     "levels, counts or few different values, rows without a gap do not stand for all, or there are too many graphs",
     "noise_not_asked": "which directions the shape of noise tells: {groups:?rows of a group are not independent|sums "
     "over all sites have no robust rule, which the plan's consensus asks for}",
+    "fits_neither": "{one} -- {other}{by:? ({by} it would be {source} -> {target})}",
     "noise_fits_neither": "no straight line with independent noise describes {edges:few 4}, in either direction: a "
     "common cause is hidden, the effect bends, rows depend on each other, or an edge nearby is missing; no direction "
     "there is to be trusted",

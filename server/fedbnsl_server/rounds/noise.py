@@ -41,13 +41,18 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:
-    """The state with what the tests say, and a graph that has the directions."""
+    """The state with what the tests say, and a graph that has the directions.
+
+    What sites say of an edge that noise fits in neither direction counts for nothing: a hidden cause, or a curve whose
+    ends sites see different parts of, looks like a mechanism that differs.
+    """
     graph, kept = _graph(state, run)
     columns, place = graph.mask.columns, {c: k for k, c in enumerate(kept)}
     total = np.sum([answer.sums for answer in answers.values()], axis=0)
     pairs = [pair.at(place) for pair in task.pairs]
-    noise = noise_of(total, pairs, graph.found_class, columns)
-    after = replace(state, noise=noise, directions=(*state.directions, *noise.directions))
+    noise = noise_of(total, pairs, graph.found_class, columns).denying(state.directions)
+    others = tuple(one for one in state.directions if one not in noise.denied)
+    after = replace(state, noise=noise, directions=(*others, *noise.directions))
     told = _graph(after, run)[0]
     if (told.between_variables & ~told.class_marks).any():
         after = along_another_dag(after, consistent_extension(told.class_marks), run)

@@ -74,7 +74,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "given_up": state.counted is not None and state.counted.given_up,
         "choice": None if state.counted is None else state.counted.choice,
         "regressions": [_head_of_regression(one) for one in state.regressions],
-        "noise": None if state.noise is None else [state.noise.n_open, *state.noise.tests],
+        "noise": None if state.noise is None else asdict(state.noise),
         "directions": [asdict(one) for one in state.directions],
         "experiments": None if state.experiments is None else asdict(state.experiments),
     }
@@ -221,8 +221,11 @@ def _curvature(told: list[Any] | None) -> Curvature | None:
     return None if told is None else Curvature(told[0], told[1], tuple(Curve(*one) for one in told[2:]))
 
 
-def _noise(told: list[Any] | None) -> Noise | None:
-    return None if told is None else Noise(told[0], tuple(NoiseTest(*one) for one in told[1:]))
+def _noise(told: dict[str, Any] | None) -> Noise | None:
+    if told is None:
+        return None
+    tests = (NoiseTest(*one) for one in told["tests"])
+    return Noise(told["n_open"], tuple(tests), tuple(Direction(**one) for one in told["denied"]))
 
 
 def _experiments(told: dict[str, Any] | None) -> Experiments | None:

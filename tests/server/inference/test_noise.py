@@ -11,6 +11,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.noise import MOST_PAIRS, NUMBERS_A_PAIR
 from fedbnsl_client.losses.noise import noise_sums
+from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, statistic_of_sums
 from fedbnsl_server.inference.noise import Noise, noise_of, pairs_of
 
@@ -73,6 +74,15 @@ def test_a_curve_and_a_hidden_cause_fit_neither_direction(*, hidden: bool) -> No
         assert not told.directions
         neither += told.tests[0].is_neither
     assert neither >= 29
+
+
+def test_what_sites_say_of_an_edge_counts_for_nothing_where_noise_fits_neither_direction() -> None:
+    rng = np.random.default_rng(7)
+    a, e, cause = rng.laplace(size=(3, 2000))
+    sites = Direction("b", "a", "sites", {"log_likelihood": 9.0}), Direction("b", "c", "sites")
+    told = looked_at(np.column_stack([a + cause, e + cause])).denying(sites)
+    assert told.denied == sites[:1]
+    assert looked_at(np.column_stack([a, a + e])).denying(sites).denied == ()
 
 
 def chain_with_a_triangle() -> Mask:

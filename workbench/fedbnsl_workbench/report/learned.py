@@ -218,6 +218,8 @@ def _words(row: EdgeRow) -> str:
         who = DIRECTED_BY.get(row.directed_by, row.directed_by)
         how = "direction" if row.directed_by == "untested" else "directed"
         lines.append(f"{how} {who}{row.why_directed}" if row.directed else f"no direction: {who}")
+    if row.noise is not None:
+        lines.append(f"by the shape of noise {chance(row.noise.p)} as named, {chance(row.noise.p_reversed)} reversed")
     if row.bootstrap is not None:
         lines.append(f"in {percent(row.bootstrap.adjacent)} of the draws: {ways(row.bootstrap)}")
     if row.sites is not None:
@@ -235,8 +237,12 @@ def heterogeneity(sites: OfSites) -> str:
     """I^2 and p of an edge, in short."""
     if sites.i2 is None or sites.p is None:
         return "not known"
-    p = "p\u00a0<\u00a00.001" if sites.p < 0.001 else f"p\u00a0=\u00a0{sites.p:.2g}"
-    return f"I\u00b2\u00a0{percent(sites.i2)}, {p}"
+    return f"I\u00b2\u00a0{percent(sites.i2)}, {chance(sites.p)}"
+
+
+def chance(p: float) -> str:
+    """A p value, in short."""
+    return "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.2g}"
 
 
 def ways(of: Shares) -> str:

@@ -21,6 +21,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.noise_directions import noise_directions
 from fedbnsl_research.tables.sachs import read_sachs, sachs_folder
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.store.result_file import learned_class
@@ -77,6 +78,7 @@ def directions(seeds: Sequence[int] | None = None) -> Iterator[Row]:
         _Case(1, hidden=4, of_hidden=True),
     ):
         yield _row(case, seeds or _SEEDS)
+    yield from noise_directions(seeds)
     yield from _sachs()
 
 

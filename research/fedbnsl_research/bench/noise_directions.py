@@ -96,7 +96,7 @@ def _truth(case: _Case, seed: int) -> _Truth:
     later = np.argwhere(np.triu(np.ones((d, d), dtype=bool), k=1))
     for i, j in order[later[rng.choice(len(later), d, replace=False)]].tolist():
         W[i, j] = rng.uniform(0.3, 0.9) * rng.choice([-1.0, 1.0])
-    X = np.column_stack([_SHAPES[case.shape](rng, n) for _ in range(d)]) * np.sqrt(rng.uniform(0.5, 1.5, d))
+    X: Matrix = np.column_stack([_SHAPES[case.shape](rng, n) for _ in range(d)]) * np.sqrt(rng.uniform(0.5, 1.5, d))
     for _ in range(case.hidden):
         pair = rng.choice(d, 2, replace=False)
         X[:, pair] += _SHAPES[case.shape](rng, n)[:, None]
@@ -105,7 +105,7 @@ def _truth(case: _Case, seed: int) -> _Truth:
             z = (X[:, i] - X[:, i].mean()) / X[:, i].std()
             X[:, j] += W[i, j] * (z + 0.5 * z**2 if case.bends else X[:, i])
     if case.changed.startswith("rounded"):
-        X = np.round(2.0 * X / X.std(axis=0))
+        X = np.rint(2.0 * X / np.sqrt(np.var(X, axis=0)))
     elif case.changed:
         X = np.maximum(X, np.quantile(X, 0.1, axis=0))
     return _Truth(arrows_lead(W != 0.0), X)

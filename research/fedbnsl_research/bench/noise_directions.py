@@ -4,6 +4,7 @@ Noise: generated graphs of 15 variables and as many edges, linear effects and in
 and curved effects or hidden causes. `standard` learns the class, so that its errors count, too.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,11 +79,13 @@ def _counted(case: _Case, seed: int) -> dict[str, int]:
     truth = _truth(case, seed)
     edges = _run(truth.X)["edges"]
     place = {f"X{k + 1}": k for k in range(_VARIABLES)}
-    of_noise = [edge for edge in edges if edge["directed_by"] == "noise"]
-    told = [bool(truth.leads[place[edge["source"]], place[edge["target"]]]) for edge in of_noise]
+    by: defaultdict[str, list[Any]] = defaultdict(list)
+    for edge in edges:
+        by[edge["directed_by"]].append(edge)
+    told = [bool(truth.leads[place[edge["source"]], place[edge["target"]]]) for edge in by["noise"]]
     tested = [e["noise"] for e in edges if "noise" in e]
     return {
-        "edges that the class leaves open": len(told) + sum(e["directed_by"] == "nobody" for e in edges),
+        "edges that the class leaves open": len(told) + len(by["nobody"]),
         "looked at": len(tested),
         "directed rightly": sum(told),
         "directed wrongly": len(told) - sum(told),

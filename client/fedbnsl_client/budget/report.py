@@ -83,6 +83,8 @@ def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
             "a knot, or where rows have gaps, and that they are not is told"
         ]
         * plan.searches_curves,
+        *[f"rule `least_cell` = {policy.least_cell}: where rows have gaps, nothing is told of the shape of noise"]
+        * plan.looks_at_noise,
     ]
 
 

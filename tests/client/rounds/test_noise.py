@@ -1,0 +1,36 @@
+"""What a site tells of the shape of noise, and what the rule `least_cell` keeps at the site."""
+
+import numpy as np
+import pytest
+
+from fedbnsl.graphs.directed_pair import DirectedPair
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import RoundTask, SiteState
+from fedbnsl.protocol.sparse import SparseMatrix
+from fedbnsl.rounds.noise import Task
+from fedbnsl_client.losses.noise import noise_sums
+from fedbnsl_client.participant import Unaccounted
+from fedbnsl_client.rounds.kinds import LocalProblem
+from fedbnsl_client.rounds.noise import Rounds
+
+PLAN = Plan.load("standard").with_settings(value_type="float64")
+PAIRS = (DirectedPair(0, 1, ()), DirectedPair(0, 1, (2,)))
+X = np.random.default_rng(0).exponential(1.0, (200, 3)) @ np.array([[1.0, 0.7, 0.2], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])
+
+
+def told(X: np.ndarray, least_cell: int) -> np.ndarray:
+    zero, mask = SparseMatrix.zeros(3), PLAN.edge_mask(("a", "b", "c"))
+    rounds = Rounds(
+        LocalProblem(PLAN, X, mask, Unaccounted(), lambda n: 0, least_cell=least_cell), SiteState(zero, zero)
+    )
+    return rounds.answer(RoundTask(14, Task(PAIRS), contributed=True)).sums
+
+
+@pytest.mark.parametrize(("least_cell", "is_told"), [(0, True), (1, True), (2, False), (5, False)])
+def test_where_rows_have_gaps_a_site_with_a_least_cell_tells_nothing_of_noise(least_cell: int, is_told: bool) -> None:
+    """Sums with column c and without it differ by the one row that lacks it."""
+    gap = X.copy()
+    gap[3, 2] = np.nan
+    assert np.array_equal(told(gap, least_cell), noise_sums(gap, PAIRS) * is_told)
+    assert np.array_equal(told(X, least_cell), noise_sums(X, PAIRS))
+    assert told(X, least_cell).any()

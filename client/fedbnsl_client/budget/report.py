@@ -16,6 +16,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import price_lines, price_summary
 from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
+from fedbnsl.rounds.noise import MOST_PAIRS
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
@@ -145,7 +146,8 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
     if plan.looks_at_noise:
         yield (
             "after the search it sends exact sums over its rows of products of functions of residuals and of a parent, "
-            "for edges that have no direction, along with how many rows these are"
+            f"along with how many rows these are, for up to {MOST_PAIRS:,} pairs of numbers and other parents that the "
+            "coordinator names, which should be those that the graph leaves open"
         )
     if plan.searches_curves:
         yield (

@@ -22,8 +22,9 @@ from fedbnsl_client.losses.curvature import LEFT, basis
 
 _OF_PARENT, _OF_RESIDUAL = [0, 0, 1, 2, 2], [1, 2, 0, 0, 2]  # the functions of the five products: 1, tanh, log cosh
 _NUMBERS = 1 + 5 + 15
-# Fewer rows in all, or for each regressor, tell nothing.
-_FEWEST_ROWS, _ROWS_EACH = 20, 10
+# Fewer rows in all, or for each column, tell nothing: a site regresses by itself, and what this leaves in the sums does
+# not become smaller beside their errors with the number of sites.
+_FEWEST_ROWS, _ROWS_EACH = 100, 30
 # Of a column that is no continuous number: shares of rows with one value anywhere, and with the least or the largest
 # one, and rows that may have it.
 _MOST_EQUAL, _MOST_AT_END, _FEW = 0.2, 0.02, 3

@@ -213,6 +213,9 @@ def _with_graph(
     `searches`: with the hinges of all numbers, and with those of the numbers that bend.
     """
     everything, search = searches
+    # Those of sites are of another class, by straight lines.
+    directions = () if state.noise is None else state.noise.directions
+    of_used = replace(of_used, directions=directions)
     run, columns = search.run, np.arange(len(used))
     best, tests = search.confident(of_used)
     scales = np.ones(len(used)) if of_used.units is None else of_used.units.scales
@@ -238,7 +241,7 @@ def _with_graph(
         residual_variance=variance,
         confidence=tests.over(columns).with_lines_of(_uneven(errors, search.rows)),
         squares={},
-        directions=(),  # of another class, by straight lines
+        directions=directions,
         experiments=None,
         curves=replace(curves, residual_variance=left, effects=effects, total=total),
     )

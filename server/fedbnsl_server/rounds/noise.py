@@ -14,7 +14,7 @@ from fedbnsl.rounds.noise import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, never_together
 from fedbnsl_server.algorithm.influence import Compared
-from fedbnsl_server.inference.noise import noise_of, pairs_of
+from fedbnsl_server.inference.noise import are_of_noise, noise_of, pairs_of
 from fedbnsl_server.rounds.curvature import are_sums
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import along_another_dag
@@ -37,7 +37,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report sums that were not asked for, or that no records have."""
     if answer.sums.shape != (len(task.pairs), NUMBERS_A_PAIR):
         return f"has sums of {len(answer.sums)} pairs; {len(task.pairs)} were asked for"
-    return "" if are_sums(answer.sums, most_rows=run.plan.max_rows) else "has sums that no records have"
+    possible = are_sums(answer.sums, most_rows=max(run.n_samples.values()))
+    return "" if possible and are_of_noise(answer.sums) else "has sums that no records have"
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

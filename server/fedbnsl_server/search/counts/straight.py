@@ -135,7 +135,7 @@ class Descriptions:
         ]
         k = sum(one.shape[1] * other.shape[1] for one, other in combinations(values, 2))
         if k + sum(table.shape) - V > _MOST_NUMBERS:
-            return _Forms(by_cells, -math.inf if V > 2 else by_cells)
+            return _Forms(by_cells, by_cells)
         regrets = sum(log_regret(len(there), round(n)) for there in occurring)
         by_lines = log_likelihood(table, values) - regrets - 0.5 * k * math.log(n)
         return _Forms(by_cells, by_lines)

@@ -132,3 +132,14 @@ def test_a_family_without_a_table_counts_without_its_weakest_parents(monkeypatch
     assert (of.known(families) == families).all()
     monkeypatch.setattr(straight, "is_too_large", lambda variables, levels: len(variables) > 3)
     assert (of.known(families) == weaker).all()
+
+
+def test_sets_with_too_many_numbers_for_lines_have_their_cells_in_both_lengths() -> None:
+    """Three nominal variables of 9 levels: of one class, lines and cells are still compared by finite numbers."""
+    levels, rng = np.array([9, 9, 9, 4]), np.random.default_rng(4)
+    codes = rng.integers(0, levels[:, None], (4, 3000))
+    of = Descriptions(Records(list(codes), levels), levels, np.array([True, True, True, False]))
+    complete = np.triu(np.ones((4, 4), dtype=bool), k=1)
+    for dag in (complete, TRUE):
+        choice = of.choice(dag, dag)
+        assert np.isfinite([choice.by_tables, choice.by_lines]).all()

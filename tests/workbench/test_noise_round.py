@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.noise import noise_tests
 from fedbnsl_server.results.sentences import in_words
+from fedbnsl_server.store.result_file import read_result
+from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -159,3 +162,14 @@ def test_directions_hold_in_a_graph_that_is_searched_again_with_curves(tmp_path:
     assert result["curves"]["variables"]
     assert {"dc", "cb", "ba"} <= arrows(result)
     assert (tmp_path / "run" / "lgbn.json").exists()
+
+
+def test_the_summary_says_that_draws_tell_nothing_of_what_noise_directs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "they tell nothing of directions by interventions, sites or noise"
+    for normal in (False, True):
+        folder = tmp_path / str(normal)
+        simulate(PLAN, tables(normal=normal), folder)
+        print_summary(read_result(folder), folder, Console(width=400), seconds=1.0)
+        assert (said in capsys.readouterr().out) == (not normal)

@@ -483,7 +483,10 @@ class Dictionary(RootModel[dict[VariableName, Entry]]):
         try:
             found = cls.model_validate(content)
         except ValidationError as error:
-            raise PlanError("\n".join([f"{origin} cannot be used:", *explain(error, Entry)])) from None
+            raise PlanError(
+                "\n".join([f"{origin} cannot be used:", *explain(error, Entry)]),
+                remedy="Correct the named entry of the data dictionary and start again.",
+            ) from None
         if len(found) < 2:
             raise PlanError(f"{origin}: {len(found)} variable(s); a network needs at least two, each with a [table]")
         return found

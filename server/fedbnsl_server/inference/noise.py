@@ -18,14 +18,11 @@ from fedbnsl.graphs.graph import Edge
 from fedbnsl.graphs.meek import PartlyDirected
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl.rounds.noise import N_STATISTICS
 from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, statistic_of_sums
 
 REJECTED, POSSIBLE = 0.001, 0.05
 """A direction is rejected with a smaller p value than the first, and possible with a larger one than the second."""
-# Of a mean product of two of these functions, and rounding.
-_LARGEST = 4.0 + 1e-3
 # Sets of parents that are tried for a direction; an edge with more is not looked at.
 _MOST_SETS = 16
 
@@ -74,16 +71,6 @@ class Noise:
         """With what of this it denies."""
         neither = {frozenset((one.source, one.target)) for one in self.tests if one.is_neither}
         return replace(self, denied=tuple(one for one in told if frozenset((one.source, one.target)) in neither))
-
-
-def are_of_noise(sums: Matrix) -> bool:
-    """Whether variances of (k, 21) sums can be: mean squares of functions of scaled residuals are at most 1, or 4.
-
-    Otherwise a site of few rows could outweigh all others.
-    """
-    i, j = np.triu_indices(N_STATISTICS)
-    squares = sums[:, 1 + N_STATISTICS :][:, i == j]
-    return bool((squares <= _LARGEST * sums[:, :1]).all())
 
 
 def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tuple[DirectedPair, ...]:

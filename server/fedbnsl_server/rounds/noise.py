@@ -10,14 +10,19 @@ from dataclasses import replace
 import numpy as np
 
 from fedbnsl.graphs.class_members import consistent_extension
-from fedbnsl.rounds.noise import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.rounds.noise import MOST_PAIRS, N_STATISTICS, NUMBERS_A_PAIR, Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, never_together
 from fedbnsl_server.algorithm.influence import Compared
-from fedbnsl_server.inference.noise import are_of_noise, noise_of, pairs_of
+from fedbnsl_server.inference.noise import noise_of, pairs_of
 from fedbnsl_server.rounds.curvature import are_sums
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import along_another_dag
+
+
+# Of a mean product of two functions that sums are of, and rounding.
+_LARGEST = 4.0 + 1e-3
 
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
@@ -38,7 +43,17 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     if answer.sums.shape != (len(task.pairs), NUMBERS_A_PAIR):
         return f"has sums of {len(answer.sums)} pairs; {len(task.pairs)} were asked for"
     possible = are_sums(answer.sums, most_rows=max(run.n_samples.values()))
-    return "" if possible and are_of_noise(answer.sums) else "has sums that no records have"
+    return "" if possible and _are_of_noise(answer.sums) else "has sums that no records have"
+
+
+def _are_of_noise(sums: Matrix) -> bool:
+    """Whether variances of (k, 21) sums can be: mean squares of functions of scaled residuals are at most 1, or 4.
+
+    Otherwise a site of few rows could outweigh all others.
+    """
+    i, j = np.triu_indices(N_STATISTICS)
+    squares = sums[:, 1 + N_STATISTICS :][:, i == j]
+    return bool((squares <= _LARGEST * sums[:, :1]).all())
 
 
 def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> AdmmState:

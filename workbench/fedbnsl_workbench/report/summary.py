@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fedbnsl.console.whole_words import keep_words
 from fedbnsl.console.wording import edges_in_words, first_few, levels_in_words
+from fedbnsl_server.inference.directions import Source
 from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
@@ -33,6 +34,7 @@ _EDGES_SHOWN = 40
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_LINES = "weights are of straight lines through curves, which the page draws"
 _ALONG = "; the strength along a curve is the standard deviation of the change, in scales of the target"
+_BESIDE_DRAWS = "; they tell nothing of directions by interventions, sites or noise"
 _OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
 
@@ -109,7 +111,8 @@ def print_summary(
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
     if any(edge.bootstrap for edge in edges):
-        lines.add_row("draws", _OF_DRAWS)
+        beside = any(edge["directed_by"] in get_args(Source) for edge in result["edges"])
+        lines.add_row("draws", _OF_DRAWS + _BESIDE_DRAWS * beside)
     for text, children in remarks_on(regressions).items():
         lines.add_row("regressions", Text(f"{', '.join(children)}: {text}"))
     if of_classes is not None and result["graph_class"] == "cpdag":

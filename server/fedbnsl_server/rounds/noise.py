@@ -20,7 +20,6 @@ from fedbnsl_server.rounds.curvature import are_sums
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import along_another_dag
 
-
 # Of a mean product of two functions that sums are of, and rounding.
 _LARGEST = 4.0 + 1e-3
 

@@ -12,15 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.pag import MARK_NAMES, NONE, Known, Marks
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row
+from fedbnsl_server.inference.ancestral_graphs import is_legal
+from fedbnsl_server.inference.hidden_adjustment import adjustment
 from fedbnsl_workbench.simulate import simulate
 
-_SITES, _SEEDS, _SURE = 8, range(10), 0.9
+_SITES, _SEEDS, _SURE, _ERRORS = 8, range(10), 0.9, 4.0
+_MARKS = {name: mark for mark, name in MARK_NAMES.items()}
 
 
 class _Case(NamedTuple):
@@ -32,6 +36,7 @@ class _Case(NamedTuple):
 class _Truth(NamedTuple):
     linked: Mask
     acts: Mask  # [i, j]: a directed path leads from i to j
+    effects: Matrix  # (d, d) total
     X: Matrix
 
 
@@ -56,7 +61,7 @@ def _row(case: _Case, seeds: Sequence[int]) -> Row:
 
 def _scores(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> Row:
     by_class = [class_found(one) for one in results]
-    marks = [_marks(one) for one in results]
+    marks, as_matrix = [_marks(one) for one in results], [_matrix(one) for one in results]
     arrows = _share([(found & ~found.T, truth.acts) for found, truth in zip(by_class, truths, strict=True)])
     tails = _share([(found["acts"], truth.acts) for found, truth in zip(marks, truths, strict=True)])
     heads = _share([(found["heads"], ~truth.acts.T) for found, truth in zip(marks, truths, strict=True)])
@@ -70,7 +75,43 @@ def _scores(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> R
         "'acts on' right": tails,
         "arrowheads right": heads,
         f"'hidden cause' in {_SURE:.0%} of the draws right": both,
+        "runs whose marks are those of a graph": sum(is_legal(one, _nothing_known(one)) for one in as_matrix),
+        "effects identified right": _effects(truths, results),
     }
+
+
+def _effects(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> str:
+    """Of total effects that the marks identify, those whose interval of four errors has the true one."""
+    right = told = 0
+    for truth, result in zip(truths, results, strict=True):
+        marks = _matrix(result)
+        S, n = np.cov(truth.X.T, bias=True), len(truth.X)
+        for a, b in np.argwhere(~np.eye(len(marks), dtype=bool)).tolist():
+            found = adjustment(marks, [a], b)
+            if found.verdict != "identified":
+                continue
+            given = [a, *found.given]
+            inverted = np.linalg.inv(S[np.ix_(given, given)])
+            slope = inverted @ S[given, b]
+            error = np.sqrt((S[b, b] - slope @ S[given, b]) * inverted[0, 0] / n)
+            told += 1
+            right += abs(slope[0] - truth.effects[a, b]) < _ERRORS * error
+    return f"{right} of {told}"
+
+
+def _nothing_known(marks: Marks) -> Known:
+    nothing = np.zeros(marks.shape, dtype=bool)
+    return Known(nothing, nothing)
+
+
+def _matrix(result: Mapping[str, Any]) -> Marks:
+    """(V, V) marks of a result."""
+    names = result["variables"]
+    marks = np.full((len(names), len(names)), NONE, dtype=np.int8)
+    for one in result["hidden_causes"]["links"]:
+        a, b = names.index(one["source"]), names.index(one["target"])
+        marks[b, a], marks[a, b] = _MARKS[one["mark_source"]], _MARKS[one["mark_target"]]
+    return marks
 
 
 def _share(told: Sequence[tuple[Mask, Mask]]) -> str:
@@ -110,7 +151,8 @@ def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     X = E @ np.linalg.inv(np.eye(n) - W)
     dag = W != 0.0
     leads = arrows_lead(dag)
-    return _Truth(_linked(dag, leads, d), leads[:d, :d], X[:, :d])
+    effects: Matrix = np.asarray(np.linalg.inv(np.eye(n) - W)[:d, :d], dtype=np.float64)
+    return _Truth(_linked(dag, leads, d), leads[:d, :d], effects, X[:, :d])
 
 
 def _linked(dag: Mask, leads: Mask, d: int) -> Mask:

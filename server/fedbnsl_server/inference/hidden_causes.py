@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.meek import bits, numbers_of
-from fedbnsl.graphs.pag import ARROW, TAIL, Known, Marks, PartialAncestralGraph, Triple
+from fedbnsl.graphs.pag import ARROW, NONE, TAIL, Known, Marks, PartialAncestralGraph, Triple
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
@@ -146,6 +146,11 @@ class Mixed:
         self.children, self.parents = numbers_of(dag & ~both), numbers_of((dag & ~both).T)
         self.spouses = numbers_of(both | both.T)
 
+    @classmethod
+    def of_marks(cls, marks: Marks) -> "Mixed":
+        """That of (V, V) marks without circles."""
+        return cls((marks == ARROW) & (marks.T != NONE), marks)
+
     def separators(self, x: int, y: int, shut: Sequence[int]) -> Iterator[int]:
         """Sets that block all paths but the edge between x and y, if neither these nodes nor x and y act on the other.
 
@@ -155,9 +160,9 @@ class Mixed:
         other = self._with_colliders(x, y, shut)
         ends = 1 << x | 1 << y
         closed = sum(1 << c for c in shut)
-        within = other._ancestors(ends) & ~ends & ~closed
+        within = other.ancestors(ends) & ~ends & ~closed
         for one, far in ((x, y), (y, x)):
-            seen = other._reached(one, within)
+            seen = other.reached(one, within)
             if seen >> far & 1:
                 return
             yield within & seen
@@ -178,7 +183,8 @@ class Mixed:
                     other.spouses[c] |= 1 << a
         return other
 
-    def _ancestors(self, nodes: int) -> int:
+    def ancestors(self, nodes: int) -> int:
+        """Nodes with a directed path to some of these, and these."""
         found, waiting = nodes, nodes
         while waiting:
             further = 0
@@ -188,9 +194,9 @@ class Mixed:
             found |= further
         return found
 
-    def _reached(self, x: int, given: int) -> int:
+    def reached(self, x: int, given: int) -> int:
         """Nodes that a path leads to from x which a set does not block before, those of the set among them."""
-        opens = self._ancestors(given)
+        opens = self.ancestors(given)
         by_head, by_tail = self.children[x] | self.spouses[x], self.parents[x]
         heads = tails = 1 << x
         while (new := (by_head & ~heads)) | (others := by_tail & ~tails):

@@ -111,7 +111,7 @@ def print_summary(
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
     if any(edge.bootstrap for edge in edges):
-        beside = any(edge["directed_by"] in get_args(Source) for edge in result["edges"])
+        beside = any(edge.directed_by in get_args(Source) for edge in edges)
         lines.add_row("draws", _OF_DRAWS + _BESIDE_DRAWS * beside)
     for text, children in remarks_on(regressions).items():
         lines.add_row("regressions", Text(f"{', '.join(children)}: {text}"))

@@ -21,6 +21,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.noise_directions import noise_directions
 from fedbnsl_research.tables.sachs import read_sachs, sachs_folder
 from fedbnsl_research.trials.harness import Row
@@ -107,12 +108,7 @@ def _counts(truth: _Truth) -> tuple[int, int, int, int]:
 
 def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     d, n = case.variables, case.variables + case.hidden
-    order, W = rng.permutation(d), np.zeros((n, n))
-    later = np.argwhere(np.triu(np.ones((d, d), dtype=bool), k=1))
-    chosen = order[later[rng.choice(len(later), int(1.5 * d), replace=False)]].tolist()
-    chosen += [[k, c] for k in range(d, n) for c in rng.choice(d, rng.integers(2, 4), replace=False).tolist()]
-    for i, j in chosen:
-        W[i, j] = rng.uniform(0.3, 0.9) * rng.choice([-1.0, 1.0])
+    W = weights_with_hidden(d, case.hidden, rng)
     spread = np.sqrt(rng.uniform(0.5, 1.5, n))
     among = np.arange(d, n) if case.of_hidden else np.arange(d)
     tables: list[Matrix] = []

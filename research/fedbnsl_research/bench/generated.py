@@ -2,9 +2,27 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_research.trials.harness import N_SAMPLES, Row, run_plan, run_row
 from fedbnsl_workbench.tables.synthetic import SyntheticFederation, synthesise
+
+
+def weights_with_hidden(d: int, hidden: int, rng: np.random.Generator) -> Matrix:
+    """(d + hidden, d + hidden) weights of a DAG with 1.5 edges an observed variable, the first d.
+
+    Each hidden variable acts on two or three of these, and nothing on it.
+    """
+    n = d + hidden
+    order, W = rng.permutation(d), np.zeros((n, n))
+    later = np.argwhere(np.triu(np.ones((d, d), dtype=bool), k=1))
+    chosen = order[later[rng.choice(len(later), int(1.5 * d), replace=False)]].tolist()
+    chosen += [[k, c] for k in range(d, n) for c in rng.choice(d, rng.integers(2, 4), replace=False).tolist()]
+    for i, j in chosen:
+        W[i, j] = rng.uniform(0.3, 0.9) * rng.choice([-1.0, 1.0])
+    return W
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.inference.ancestral_graphs import is_legal
@@ -141,12 +142,7 @@ def _marks(result: Mapping[str, Any]) -> dict[str, Mask]:
 
 def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     d, n = case.variables, case.variables + case.hidden
-    order, W = rng.permutation(d), np.zeros((n, n))
-    later = np.argwhere(np.triu(np.ones((d, d), dtype=bool), k=1))
-    chosen = order[later[rng.choice(len(later), int(1.5 * d), replace=False)]].tolist()
-    chosen += [[k, c] for k in range(d, n) for c in rng.choice(d, rng.integers(2, 4), replace=False).tolist()]
-    for i, j in chosen:
-        W[i, j] = rng.uniform(0.3, 0.9) * rng.choice([-1.0, 1.0])
+    W = weights_with_hidden(d, case.hidden, rng)
     E = rng.standard_normal((_SITES * case.rows, n)) * np.sqrt(rng.uniform(0.5, 1.5, n))
     X = E @ np.linalg.inv(np.eye(n) - W)
     dag = W != 0.0

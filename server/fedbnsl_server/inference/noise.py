@@ -19,10 +19,12 @@ from fedbnsl.graphs.meek import PartlyDirected
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.directions import Direction
-from fedbnsl_server.inference.heterogeneity import chi_square_tails, statistic_of_sums
+from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm, statistic_of_sums
 
 REJECTED, POSSIBLE = 0.001, 0.05
 """A direction is rejected with a smaller p value than the first, and possible with a larger one than the second."""
+# Chance that a run rejects both directions of any edge that has one.
+_LEVEL = 0.01
 # Sets of parents that are tried for a direction; an edge with more is not looked at.
 _MOST_SETS = 16
 
@@ -47,11 +49,6 @@ class NoiseTest(NamedTuple):
                 return Direction(source, target, "noise")
         return None
 
-    @property
-    def is_neither(self) -> bool:
-        """Whether both directions are rejected."""
-        return max(self.p, self.p_reversed) < REJECTED
-
 
 @dataclass(frozen=True)
 class Noise:
@@ -67,9 +64,16 @@ class Noise:
         """What it says of edges."""
         return tuple(one.direction for one in self.tests if one.direction is not None)
 
+    @property
+    def neither(self) -> tuple[NoiseTest, ...]:
+        """Those that reject both directions, by Holm."""
+        p = np.array([max(one.p, one.p_reversed) for one in self.tests])
+        rejected = (p < REJECTED) & (holm(p) < _LEVEL)
+        return tuple(one for one, is_rejected in zip(self.tests, rejected.tolist(), strict=True) if is_rejected)
+
     def denying(self, told: Sequence[Direction]) -> "Noise":
         """With what of this it denies."""
-        neither = {frozenset((one.source, one.target)) for one in self.tests if one.is_neither}
+        neither = {frozenset((one.source, one.target)) for one in self.neither}
         return replace(self, denied=tuple(one for one in told if frozenset((one.source, one.target)) in neither))
 
 

@@ -3,16 +3,10 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.inference.directions import Direction
-from fedbnsl_server.inference.heterogeneity import holm
 from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.results.sentences import DIRECTED_BY, Note, note
-
-# Chance of a false alarm in a run.
-_LEVEL = 0.01
 
 
 def with_noise(edges: Sequence[Mapping[str, Any]], noise: Noise | None) -> list[dict[str, Any]]:
@@ -52,9 +46,7 @@ def noise_contradictions(
 ) -> Iterator[Note]:
     """Edges that noise fits in neither direction, by Holm; not those at variables whose effects the graph has bent."""
     pairs = {frozenset((edge["source"], edge["target"])) for edge in edges}
-    tests = noise.tests if noise is not None else ()
-    p = holm(np.array([max(one.p, one.p_reversed) for one in tests]))
-    found = [one for one, chance in zip(tests, p.tolist(), strict=True) if chance < _LEVEL and one.is_neither]
+    found = noise.neither if noise is not None else ()
     denied = {frozenset((one.source, one.target)): one for one in (noise.denied if noise else ())}
     named = [
         note("fits_neither", one=one.source, other=one.target, **_said(denied.get(frozenset((one.source, one.target)))))

@@ -45,7 +45,7 @@ def likely_reasons(
     if not plan.dictionary.rows.group:
         widely = bool(codes & _OF_SITES) and _widely(confidence)
         (shown if widely else unseen).insert(0, note("reason_rows", widely=widely))
-    if plan.privacy is None and (plan.preparation is None or plan.preparation.outlying == "keep"):
+    if plan.privacy is None and plan.preparation is not None and plan.preparation.outlying == "keep":
         unseen.append(note("reason_far"))
     if codes & _OF_CURVES:
         shown.append(note("reason_curves", seen=True))

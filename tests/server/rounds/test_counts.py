@@ -99,3 +99,9 @@ def test_a_malformed_task_is_refused_at_the_door(sizes: list[int], variables: li
     wire = federation.Task(counts=federation.CountsTask(size=sizes, variable=variables))
     with pytest.raises(MalformedMessageError):
         counts.decode_task(wire, 4, codec.Encoding("float32", dense=False))
+
+
+@pytest.mark.parametrize(("whole", "reason"), [(10, ""), (9, "10 records"), (11, "10 records")])
+def test_tables_have_the_records_that_the_site_has_told_without_a_gap(whole: int, reason: str) -> None:
+    found = fault(ANSWER, TASK, replace(RUN, whole_rows={"north": whole}))
+    assert (reason in found) if reason else found == ""

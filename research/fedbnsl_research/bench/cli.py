@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("figures", nargs=-1, metavar="[FIGURE]...")
-@click.option("--case", "cases", multiple=True, help="Of the figures `networks` and `discrete`: a case, or a pattern.")
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    help="Of `networks`, `curved` and `discrete`: a case, or a pattern of their names.",
+)
 @click.option(
     "--seeds",
     type=Seeds(),
     help="Of `networks`, `missing`, `curved`, `hidden`, `directions` and `discrete`: seeds, such as 0..9.",
 )
-@click.option("--method", "methods", multiple=True, help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone.")
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone; of `discrete`: methods, or a pattern of their names.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(
     figures: tuple[str, ...],
@@ -52,23 +62,24 @@ def bench(
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     takers_of = {
-        "--case": ("networks", "discrete"),
+        "--case": ("networks", "curved", "discrete"),
         "--seeds": ("networks", "missing", "curved", "hidden", "directions", "discrete"),
+        "--method": ("networks", "discrete"),
     }
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
-        takers = takers_of.get(option, ("networks",))
+        takers = takers_of[option]
         if value and not set(takers) & set(figures):
             raise click.BadParameter(f"it goes with the figure {' or '.join(takers)}", param_hint=option)
-    if wrong := sorted(set(methods) - set(METHODS)):
+    if "networks" in figures and (wrong := sorted(set(methods) - set(METHODS))):
         raise click.BadParameter(f"{', '.join(wrong)}: choose from {', '.join(METHODS)}", param_hint="--method")
     console, progress = Console(), Console(stderr=True)
     for name in figures or FIGURES:
         try:
             with _watched(name, progress) as follow:
-                of_networks = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
-                of_discrete = {"cases": cases, "seeds": seeds, "follow": follow}
-                chosen: dict[str, dict[str, Any]] = {"networks": of_networks, "discrete": of_discrete}
-                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "curved", "hidden", "directions")}
+                followed = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
+                chosen: dict[str, dict[str, Any]] = {"networks": followed, "discrete": followed}
+                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "hidden", "directions")}
+                chosen["curved"] = {"cases": cases, "seeds": seeds}
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:

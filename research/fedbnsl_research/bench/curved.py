@@ -1,12 +1,14 @@
 """Curved effects: graphs by straight lines alone, with curves and under privacy, and what results say of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.dictionary import Dictionary
@@ -22,6 +24,8 @@ from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights
 
 _SITES, _SEEDS, _EPSILONS = 8, range(10), (1.0, 5.0)
+# Curves of the rows in which tables differ otherwise.
+_FEW = ("straight lines", "squares", "thresholds")
 
 Curve = Callable[[Matrix], Matrix]
 _CURVES: Mapping[str, Curve] = {
@@ -50,25 +54,39 @@ class _Case(NamedTuple):
     incomplete: float = 0.0  # of the rows, with cells missing completely at random
 
 
-def curved(seeds: Sequence[int] | None = None) -> Iterator[Row]:
+_ROWS = (
+    *(_Case("straight lines", noise=noise) for noise in _NOISES),
+    *(_Case(name, share=share) for name in list(_CURVES)[1:] for share in (0.5, 1.0)),
+    *(_Case(name, rows=100) for name in _FEW),
+    *(_Case(name, variables=50) for name in _CURVES),
+    *(_Case(name, incomplete=share) for name in _FEW for share in (0.3, 0.9)),
+)
+
+
+def curved(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Iterator[Row]:
     """Graphs by lines alone, with curves and under privacy, and what results say of curves.
 
-    `seeds`: of the graphs, in place of the usual ten.
+    Parameters
+    ----------
+    cases
+        Patterns of what rows are called, such as "*50 variables"; empty: all rows.
+    seeds
+        Of the graphs, in place of the usual ten.
+
+    Raises
+    ------
+    ResultError
+        If no row is called so.
     """
-    for noise in _NOISES:
-        yield _row(_Case("straight lines", noise=noise), seeds or _SEEDS)
-    for name in list(_CURVES)[1:]:
-        yield _row(_Case(name), seeds or _SEEDS)
-        yield _row(_Case(name, share=1.0), seeds or _SEEDS)
-    for name in ("straight lines", "squares", "thresholds"):
-        yield _row(_Case(name, rows=100), seeds or _SEEDS)
-    for name in _CURVES:
-        yield _row(_Case(name, variables=50), seeds or _SEEDS)
-    for name in ("straight lines", "squares", "thresholds"):
-        yield _row(_Case(name, incomplete=0.3), seeds or _SEEDS)
-        yield _row(_Case(name, incomplete=0.9), seeds or _SEEDS)
-    for name in ("straight lines", "squares", "thresholds"):
-        yield _private_row(_Case(name), seeds or _SEEDS)
+    named = [(_figure(case), _row, case) for case in _ROWS]
+    named += [(f"{_figure(case)}, private", _private_row, case) for case in map(_Case, _FEW)]
+    chosen = [one for one in named if any(fnmatch(one[0], pattern) for pattern in cases or ("*",))]
+    if not chosen:
+        raise ResultError(
+            f"no row is called {', '.join(cases)}", remedy=f"Choose from: {'; '.join(name for name, *_ in named)}."
+        )
+    for name, row, case in chosen:
+        yield {"figure": name, **row(case, seeds or _SEEDS)}
 
 
 def _row(case: _Case, seeds: Sequence[int]) -> Row:
@@ -77,7 +95,6 @@ def _row(case: _Case, seeds: Sequence[int]) -> Row:
     lines, curves = ([_run(plan.with_settings(look_for_curves=look), X) for _, X in truths] for look in (False, True))
     found = [result["curves"] for result in curves]
     return {
-        "figure": _figure(case),
         "skeleton F1, lines alone": _f1(lines, truths),
         "skeleton F1": _f1(curves, truths),
         "mean CPDAG SHD, lines alone": _distance(lines, truths),
@@ -96,7 +113,7 @@ def _row(case: _Case, seeds: Sequence[int]) -> Row:
 def _private_row(case: _Case, seeds: Sequence[int]) -> Row:
     """`private`, which looks for parabolas where noise is small, with a range for each variable."""
     truths = [_truth(case, seed) for seed in seeds]
-    row: Row = {"figure": f"{_figure(case)}, private"}
+    row: Row = {}
     for epsilon in _EPSILONS:
         plan = Plan.load("private", epsilon=epsilon)
         found = [_run(plan.with_dictionary(_ranges(X), origin="the bench"), X, noise_seed=0) for _, X in truths]

@@ -92,7 +92,10 @@ CASES |= {
 
 
 def discrete(
-    cases: Sequence[str] = (), seeds: Sequence[int] | None = None, follow: Follow = lambda done, total, what: None
+    cases: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] = (),
+    follow: Follow = lambda done, total, what: None,
 ) -> Iterator[Row]:
     """Distance of classes, skeletons, bytes and seconds of `standard`, with and without counts, `private`, and peers.
 
@@ -102,25 +105,31 @@ def discrete(
     ----------
     cases
         Names or patterns of `CASES`; empty: child and sachs, with many rows and with few.
+    methods
+        Names or patterns of plans and peers; empty: all.
 
     Raises
     ------
     ResultError
-        If no case has such a name, or a network is not there.
+        If no case or no method has such a name, or a network is not there.
     """
     chosen = [name for name in CASES if any(fnmatch(name, pattern) for pattern in cases or _USUAL)]
     if not chosen:
         raise ResultError(f"no case is called {', '.join(cases)}", remedy=f"Choose from {', '.join(CASES)}.")
+    labels = [*_PLANS, _AS_NOMINAL, *_PEERS]
+    taken = [label for label in labels if any(fnmatch(label, pattern) for pattern in methods or ("*",))]
+    if not taken:
+        raise ResultError(f"no method is called {', '.join(methods)}", remedy=f"Choose from: {'; '.join(labels)}.")
     for done, case in enumerate(chosen):
         now = partial(_of_case, follow, done, len(chosen), case)
-        yield _row(CASES[case], list(seeds or _SEEDS), now)
+        yield _row(CASES[case], list(seeds or _SEEDS), taken, now)
 
 
 def _of_case(follow: Follow, done: int, total: int, case: str, method: str) -> None:
     follow(done, total, f"{case}, {method}")
 
 
-def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
+def _row(case: _Case, seeds: Sequence[int], methods: Sequence[str], now: Callable[[str], None]) -> Row:
     networks, gaps = [case.drawn_from(seed) for seed in seeds], case.gaps
     drawn = [
         network.tables([case.rows] * case.sites, np.random.default_rng(seed))
@@ -139,6 +148,8 @@ def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
         row["rows without a gap"] = " ".join(map(str, whole))
     chosen = {label: _PLANS[label] for label in _OF_GAPS} if gaps else _GRADED if case.ordinal else _PLANS
     for label, plan in chosen.items():
+        if label not in methods:
+            continue
         now(label)
         kind: _Kind = "ordinal" if case.ordinal and label != _AS_NOMINAL else "nominal"
         results: list[dict[str, Any]] = []
@@ -156,6 +167,8 @@ def _row(case: _Case, seeds: Sequence[int], now: Callable[[str], None]) -> Row:
         return row
     there = {"pgmpy": pgmpy_installed(), "causal-learn": causal_learn_installed()}
     for label, (package, search) in _PEERS.items():
+        if label not in methods:
+            continue
         if not there[package]:
             row[label] = f"not run ({package} is not installed)"
             continue

@@ -67,6 +67,17 @@ def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.
     assert json.dumps(row, allow_nan=False)
 
 
+def test_methods_are_chosen_by_their_names(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.CASES, "child-8x5000", bench._Case("child", 3, 200))
+    monkeypatch.setattr(bench, "causal_learn_installed", lambda: False)
+    (row,) = bench.discrete(["child-8x5000"], [4], ["standard", "BOSS*"])
+    named = {key.rpartition(", standard")[0] for key in row if "standard" in key}
+    assert named == {"class SHD", "skeleton F1", "seconds", "kB up a site"}
+    assert [key for key, value in row.items() if "not run" in str(value)] == ["BOSS, BIC", "BOSS, BDeu"]
+    with pytest.raises(ResultError, match="no method is called PC"):
+        next(bench.discrete(["child-8x5000"], [4], ["PC"]))
+
+
 def test_a_row_of_tables_with_gaps_has_what_counts_of_complete_rows_find(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

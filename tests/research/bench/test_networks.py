@@ -163,7 +163,7 @@ def test_a_case_that_is_none_is_said_and_so_is_data_that_are_lacking(monkeypatch
 
 def test_the_options_of_networks_go_with_it_alone(fedbnsl, few: None) -> None:
     for option in (["--case", "small"], ["--seeds", "0"], ["--method", "FLOP"]):
-        assert "it goes with the figure networks" in fedbnsl("bench", "startup", *option).err
+        assert "it goes with the figure" in fedbnsl("bench", "startup", *option).err
     assert "choose from fedbnsl, FLOP, BOSS, GES" in fedbnsl("bench", "networks", "--method", "PC").err
     ran = fedbnsl("bench", "networks", "--case", "small", "--seeds", "5", "--method", "fedbnsl", "--json")
     row = json.loads(ran.out)

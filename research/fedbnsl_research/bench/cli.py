@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--method",
     "methods",
     multiple=True,
-    help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES alone; of `discrete`: methods, or a pattern of their names.",
+    help="Of the figure `networks`: fedbnsl, FLOP, BOSS or GES; of `discrete`: a method, or a pattern of their names.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 def bench(

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedbnsl.errors import ResultError
+from fedbnsl.graphs.class_members import consistent_extension
 from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
@@ -22,6 +23,9 @@ from fedbnsl_research.comparators.pgmpy_adapter import hill_climbing, pgmpy_inst
 from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
 from fedbnsl_research.tables.grades import graded_network
 from fedbnsl_research.trials.harness import Row, timed
+from fedbnsl_server.search.counts.climb import Moves
+from fedbnsl_server.search.counts.redrawn import Records
+from fedbnsl_server.search.counts.score import Gains
 from fedbnsl_server.store.result_file import learned_class
 from fedbnsl_workbench.simulate import simulate
 
@@ -158,7 +162,7 @@ def _row(case: _Case, seeds: Sequence[int], methods: Sequence[str], now: Callabl
             ended.append(_run(networks[k], kind, drawn[k], plan))
             return learned_class(ended[-1])
 
-        row |= _scores(label, networks, [timed(partial(found, k)) for k in range(len(seeds))])
+        row |= _scores(label, networks, drawn, [timed(partial(found, k)) for k in range(len(seeds))])
         kilobytes = statistics.mean(result["bytes"]["up"]["serialised"] for result in results) / case.sites / 1e3
         row[f"kB up a site, {label}"] = round(kilobytes, 1)
         if case.ordinal and label == "standard":
@@ -174,7 +178,7 @@ def _row(case: _Case, seeds: Sequence[int], methods: Sequence[str], now: Callabl
             continue
         now(label)
         ended = [_within(_LIMIT_S, partial(search, np.concatenate(tables))) for tables in drawn]
-        row |= _scores(label, networks, [one for one in ended if one is not None])
+        row |= _scores(label, networks, drawn, ended)
         if None in ended:
             row[f"not ended in {_LIMIT_S:.0f} s, {label}"] = ended.count(None)
     return row
@@ -189,17 +193,38 @@ def _within(limit_s: float, search: Callable[[], Mask]) -> tuple[float, Mask] | 
             return None
 
 
-def _scores(label: str, networks: Sequence[DiscreteNetwork], timings: Sequence[tuple[float, Mask]]) -> Row:
-    """What searches found in tables of these networks, and in how many seconds."""
-    if not timings:
+def _scores(
+    label: str,
+    networks: Sequence[DiscreteNetwork],
+    drawn: Sequence[Sequence[Matrix]],
+    timings: Sequence[tuple[float, Mask] | None],
+) -> Row:
+    """What searches found in tables of these networks, and in how many seconds; None: not ended."""
+    ended = [
+        (timing, network, tables)
+        for timing, network, tables in zip(timings, networks, drawn, strict=True)
+        if timing is not None
+    ]
+    if not ended:
         return {}
-    # Where some searches did not end, all tables are of one published network.
-    pairs = [(found, cpdag(one.graph)) for (_, found), one in zip(timings, networks, strict=False)]
+    pairs = [(found, cpdag(network.graph)) for (_, found), network, _ in ended]
+    above = [_above_truth(found, network, np.concatenate(tables)) for (_, found), network, tables in ended]
     return {
         f"class SHD, {label}": " ".join(str(class_distance(*pair)) for pair in pairs),
         f"skeleton F1, {label}": round(statistics.mean(_skeleton_f1(*pair) for pair in pairs), 3),
-        f"seconds, {label}": round(statistics.mean(seconds for seconds, _ in timings), 1),
+        f"score above the true graph's, {label}": " ".join(above),
+        f"seconds, {label}": round(statistics.mean(seconds for (seconds, _), *_ in ended), 1),
     }
+
+
+def _above_truth(found: Mask, network: DiscreteNetwork, codes: Matrix) -> str:
+    """Score of counts of a class less that of the true graph, in nats; "-" where a family has too many cells."""
+    whole = codes[~np.isnan(codes).any(axis=1)].astype(np.int64)
+    sizes = np.array([len(levels) for levels in network.levels])
+    none = np.zeros((len(sizes),) * 2, dtype=bool)
+    moves = Moves(Gains(Records(list(whole.T), sizes), sizes), none, none)
+    above = moves.score(consistent_extension(found)) - moves.score(network.graph)
+    return f"{above:.0f}" if np.isfinite(above) else "-"
 
 
 def _skeleton_f1(found: Mask, truth: Mask) -> float:

@@ -61,6 +61,7 @@ def test_a_row_has_distances_bytes_and_seconds(small: Path, monkeypatch: pytest.
     assert row["class SHD, standard"] == "0"
     assert row["skeleton F1, standard"] == 1.0
     assert row["skeleton F1, private, epsilon 5"] == 1.0
+    assert row["score above the true graph's, standard"] == "0"
     assert row["kB up a site, standard"] > row["kB up a site, standard without counts"]
     assert row["hill climbing, BIC"] == "not run (pgmpy is not installed)"
     assert row["BOSS, BIC"] == "not run (causal-learn is not installed)"
@@ -72,7 +73,7 @@ def test_methods_are_chosen_by_their_names(small: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "causal_learn_installed", lambda: False)
     (row,) = bench.discrete(["child-8x5000"], [4], ["standard", "BOSS*"])
     named = {key.rpartition(", standard")[0] for key in row if "standard" in key}
-    assert named == {"class SHD", "skeleton F1", "seconds", "kB up a site"}
+    assert named == {"class SHD", "skeleton F1", "score above the true graph's", "seconds", "kB up a site"}
     assert [key for key, value in row.items() if "not run" in str(value)] == ["BOSS, BIC", "BOSS, BDeu"]
     with pytest.raises(ResultError, match="no method is called PC"):
         next(bench.discrete(["child-8x5000"], [4], ["PC"]))
@@ -100,6 +101,17 @@ def test_the_skeleton_counts_pairs() -> None:
     found = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=bool)
     assert bench._skeleton_f1(truth, truth) == 1.0
     assert bench._skeleton_f1(found, truth) == pytest.approx(0.5)
+
+
+def test_a_graph_without_edges_has_the_lower_score(small: Path) -> None:
+    """By what the pair tells of the child, in nats, less what the longer code costs."""
+    network = read_discrete("child")
+    (codes,) = network.tables([2000], np.random.default_rng(3))
+    empty = bench._above_truth(np.zeros((3, 3), dtype=bool), network, codes)
+    shares = np.stack([np.bincount(codes[:, 2][codes[:, 0] * 3 + codes[:, 1] == k].astype(int)) for k in range(6)])
+    told = (shares * np.log(shares / shares.sum(axis=1, keepdims=True))).sum()
+    alone = (shares.sum(axis=0) * np.log(shares.sum(axis=0) / 2000)).sum()
+    assert alone - told < float(empty) < alone - told + 50.0
 
 
 def test_an_unknown_case_or_network_is_said(small: Path) -> None:

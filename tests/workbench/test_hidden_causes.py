@@ -3,16 +3,20 @@
 import csv
 import json
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.result_schema import HiddenCauses
 from fedbnsl_server.results.sentences import hidden_causes_in_words
 from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
 
 NAMES = ("diet", "weight", "pressure", "salt")
@@ -53,7 +57,7 @@ def test_a_hidden_cause_is_said_and_the_edge_that_only_a_dag_needs_is_gone(run: 
     assert said["diet", "weight"]["says"] == "'diet' acts on 'weight', or both have a hidden cause"
     assert [set(pair) for pair in told["gone"]] in ([{"diet", "pressure"}], [{"weight", "salt"}])
     assert "0 of 3 links say that one variable acts on another" in result["verdict"]["not_testable"][0]
-    assert "a hidden cause: weight <-> pressure" in hidden_causes_in_words(told)
+    assert "a hidden cause: weight <-> pressure" in hidden_causes_in_words(HiddenCauses.model_validate(told))
 
 
 def test_the_files_have_the_marks_of_the_result(run: Path) -> None:
@@ -75,6 +79,61 @@ def test_the_files_have_the_marks_of_the_result(run: Path) -> None:
     assert matrix["weight"]["pressure"] == matrix["pressure"]["weight"] == "2"
     assert matrix["diet"]["weight"] == "2"
     assert matrix["weight"]["diet"] == "1"
+
+
+def summary(result: dict[str, Any], *, no_hidden_causes: bool = False) -> str:
+    text = StringIO()
+    console = Console(file=text, width=160)
+    print_summary(result, Path("run"), console, no_hidden_causes=no_hidden_causes, seconds=1.0)
+    return text.getvalue()
+
+
+def table_of(text: str) -> dict[tuple[str, str], list[str]]:
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
+    return {(row[0], row[2]): [row[1], *row[3:]] for row in rows}
+
+
+def test_the_table_on_the_terminal_has_the_marks(run: Path) -> None:
+    result = read(run)
+    text = summary(result)
+    table, told = table_of(text), {(one["source"], one["target"]): one for one in result["hidden_causes"]["links"]}
+    assert {frozenset(pair) for pair in table} == {frozenset(pair) for pair in told}, "no edge that only a DAG needs"
+    assert table["diet", "weight"][0] == table["salt", "pressure"][0] == "o->"
+    (pair,) = table.keys() & {("weight", "pressure"), ("pressure", "weight")}
+    assert table[pair][0].rstrip("?") == "<->"
+    shares = told["weight", "pressure"]["bootstrap"]
+    assert table[pair][-1].split()[-1] == f"{100 * shares['hidden_cause']:.0f}"
+    assert "o-> acts on, or both have a hidden cause" in text
+    assert "the class needs an edge there only if no common cause is hidden" in text
+
+
+def test_marks_that_few_draws_agree_with_have_a_question_mark(run: Path) -> None:
+    result = read(run)
+    for one in result["hidden_causes"]["links"]:
+        one["bootstrap"] |= {"adjacent": 0.8, "mark_source": 0.6, "mark_target": 0.7}
+    (link,) = (one for one in result["hidden_causes"]["links"] if one["source"] == "diet")
+    assert "?" not in summary(result), "three of four draws that link them"
+    link["bootstrap"]["mark_target"] = 0.59
+    text = summary(result)
+    assert [pair for pair, cells in table_of(text).items() if "?" in cells[0]] == [("diet", "weight")]
+    assert "? less than 75% of the draws that link the two have the same marks" in text
+
+
+def test_the_table_has_the_class_where_it_is_asked_for(run: Path) -> None:
+    result = read(run)
+    text = summary(result, no_hidden_causes=True)
+    marks = {pair: cells[0] for pair, cells in table_of(text).items()}
+    assert marks == {(e["source"], e["target"]): "->" if e["directed"] else "--" for e in result["edges"]}
+    assert f"edges learned: {len(marks)}" in text
+    assert "if no common cause is hidden" in text
+    assert "a hidden cause: weight <-> pressure" in text, "what holds without that is said all the same"
+
+
+def test_a_link_that_is_told_the_other_way_round_has_its_marks_the_other_way_round(run: Path) -> None:
+    result = read(run)
+    (edge,) = (one for one in result["edges"] if {one["source"], one["target"]} == {"diet", "weight"})
+    edge["source"], edge["target"] = "weight", "diet"
+    assert table_of(summary(result))["weight", "diet"][0] == "<-o"
 
 
 def test_the_page_has_the_marks(run: Path) -> None:

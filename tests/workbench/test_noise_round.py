@@ -167,9 +167,14 @@ def test_directions_hold_in_a_graph_that_is_searched_again_with_curves(tmp_path:
 def test_the_summary_says_that_draws_tell_nothing_of_what_noise_directs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "they tell nothing of directions by interventions, sites or noise"
+    said = {
+        True: "they tell nothing of directions by interventions, sites or noise",
+        False: "by the shape of noise; the marks do not rest on it",
+    }
     for normal in (False, True):
         folder = tmp_path / str(normal)
         simulate(PLAN, tables(normal=normal), folder)
-        print_summary(read_result(folder), folder, Console(width=400), seconds=1.0)
-        assert (said in capsys.readouterr().out) == (not normal)
+        for no_hidden_causes, words in said.items():
+            console = Console(width=400)
+            print_summary(read_result(folder), folder, console, no_hidden_causes=no_hidden_causes, seconds=1.0)
+            assert (words in capsys.readouterr().out) == (not normal)

@@ -31,6 +31,11 @@ _MIN_ROWS = 20
 
 _PATH = click.Path(path_type=Path)
 
+_no_hidden_causes_option = click.option(
+    "--no-hidden-causes",
+    is_flag=True,
+    help="Show edges as they are if no common cause of two variables is missing from the tables.",
+)
 _truth_option = click.option(
     "--truth",
     type=_PATH,
@@ -170,6 +175,7 @@ def hospital(troubles: tuple[str, ...], seed: int, out: Path, as_json: bool) -> 
     show_default=True,
     help="Sites that compute at the same time; it pays from about a hundred variables on. The results are the same.",
 )
+@_no_hidden_causes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def simulate(
     choice: PlanChoice,
@@ -181,6 +187,7 @@ def simulate(
     min_rows: int,
     noise_seed: int | None,
     threads: int,
+    no_hidden_causes: bool,
     as_json: bool,
 ) -> None:
     """Run PLAN over all tables of a folder in this one process; there are as many sites as tables.
@@ -229,7 +236,7 @@ def simulate(
         result = run_simulation(
             plan, tables, out, watch=display.show, noise_seed=noise_seed, threads=threads, on_enough=display.say
         )
-    _print_result(result, out, reference, started=started, as_json=as_json)
+    _print_result(result, out, reference, started=started, as_json=as_json, no_hidden_causes=no_hidden_causes)
 
 
 @click.command()
@@ -254,6 +261,7 @@ def simulate(
 @min_rows_option
 @click.option("--out", type=_PATH, help="Run folder.  [default: runs/demo-<UTC time>]")
 @click.option("--web", metavar="HOST:PORT", help="Show the run in a browser there; port 0 takes a free one.")
+@_no_hidden_causes_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.pass_context
 def demo(
@@ -268,6 +276,7 @@ def demo(
     min_rows: int,
     out: Path | None,
     web: str | None,
+    no_hidden_causes: bool,
     as_json: bool,
 ) -> None:
     """Run a whole federation on this machine: a coordinator and its participants as separate processes over gRPC.
@@ -355,7 +364,7 @@ def demo(
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     if private:
         result["ledgers"] = localnet.read_ledgers(out, list(files))
-    _print_result(result, out, reference, started=started, as_json=as_json)
+    _print_result(result, out, reference, started=started, as_json=as_json, no_hidden_causes=no_hidden_causes)
 
 
 def _fewer_rows(min_rows: int) -> list[str]:
@@ -410,7 +419,13 @@ def _load_summary() -> None:
 
 
 def _print_result(
-    result: Mapping[str, Any], out: Path, reference: Reference | None, *, started: float, as_json: bool
+    result: Mapping[str, Any],
+    out: Path,
+    reference: Reference | None,
+    *,
+    started: float,
+    as_json: bool,
+    no_hidden_causes: bool,
 ) -> None:
     """What a run has come to, for people or for programs."""
     from rich.console import Console
@@ -439,6 +454,7 @@ def _print_result(
         scores=scores,
         of_classes=of_classes,
         left_out=reference.left_out if reference else "",
+        no_hidden_causes=no_hidden_causes,
         seconds=time.perf_counter() - started,
     )
 

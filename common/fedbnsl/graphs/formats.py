@@ -25,7 +25,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 ORIENTATION = "edge source -> target: source is the parent"
 
 EDGES_HEADER = [
-    *("source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"),
+    *("source", "target", "weight", "directed", "undecided", "directed_by", "adjacent", "forward", "backward"),
     *("mark_source", "mark_target", "mark_source_share", "mark_target_share"),
     *("source_level", "target_level"),
 ]
@@ -70,6 +70,8 @@ class LearnedGraph:
     )
     """Of the bootstrap draws, by (source, target) of an edge between variables: with an edge between them, directed
     like this, and the other way. Empty without draws."""
+    directed_by: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """By (source, target) of an edge between variables: who says so, or why nobody does. Empty: not told."""
     sizes: Matrix | None = None
     """(d, d) of the weights, by which one of several stands for an edge between variables; None: as they are."""
     levels: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict[tuple[str, str], tuple[str, str]])
@@ -105,6 +107,7 @@ class LearnedGraph:
             marks=marks,
             undecided=undecided,
             shares=self.shares,
+            directed_by=self.directed_by,
             levels=levels,
             families={columns.variables[owners[name]]: kind for name, kind in self.families.items()},
             pag=self.pag,
@@ -159,6 +162,8 @@ class LearnedGraph:
 def edges_csv(graph: LearnedGraph) -> str:
     """One line an edge, as EDGES_HEADER says: weight and shares in full precision, both empty where not known.
 
+    `directed_by` says who directed an edge, or why nobody did; empty where that is not told.
+
     Marks are those at source and target if common causes may be hidden: tail, arrow or circle, or none at both where
     the two are then not linked; empty where nothing tells them. Levels are there only where a weight is of one; a level
     is empty where its variable is one column.
@@ -171,7 +176,7 @@ def edges_csv(graph: LearnedGraph) -> str:
         of = graph.pag_shares
         ends += [""] * 2 if of is None else [repr(float(of[j, i])), repr(float(of[i, j]))]
         shares = [repr(share) for share in graph.shares.get((source, target), ())] or [""] * 3
-        marks = [str(int(directed)), str(int(undecided))]
+        marks = [str(int(directed)), str(int(undecided)), graph.directed_by.get((source, target), "")]
         levels = map(as_cell, graph.levels.get((source, target), ("", "")))
         rows.append([as_cell(source), as_cell(target), _number(weight), *marks, *shares, *ends, *levels])
     n_cells = len(EDGES_HEADER) - (0 if graph.levels else 2)

@@ -62,6 +62,7 @@ def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGrap
         marks=columns.spread(graph.class_marks),
         undecided=columns.spread(graph.undecided),
         shares={} if graph.drawn is None else graph.drawn.shares(graph.between_variables, columns.variables),
+        directed_by={(columns.variables[i], columns.variables[j]): by for (i, j), by in graph.directed_by.items()},
         limits=None
         if graph.largest is None
         else np.where(graph.withheld, np.copysign(graph.largest, graph.weights), 0.0),

@@ -207,7 +207,9 @@ class Unsure(Shares):
     target: str
 
 
+_ROUNDING = 1e-9
 Mark = Literal["tail", "arrow", "circle"]
+_AT_SOURCE, _AT_TARGET = {"tail": "-", "circle": "o", "arrow": "<"}, {"tail": "-", "circle": "o", "arrow": ">"}
 
 
 class DrawnMarks(_Part):
@@ -232,8 +234,20 @@ class Link(_Part):
     @property
     def marks(self) -> str:
         """As people draw the edge."""
-        first = {"tail": "-", "circle": "o", "arrow": "<"}[self.mark_source]
-        return f"{first}-{'o' if self.mark_target == 'circle' else '>'}"
+        return f"{_AT_SOURCE[self.mark_source]}-{_AT_TARGET[self.mark_target]}"
+
+    def is_doubtful(self, majority: float) -> bool:
+        """Whether one of the marks is that of less than this share of the draws which link the two."""
+        of = self.bootstrap
+        return of is not None and min(of.mark_source, of.mark_target) < majority * of.adjacent - _ROUNDING
+
+    @property
+    def turned(self) -> "Link":
+        """The same link, from target to source."""
+        of = self.bootstrap
+        ends = {"mark_source": self.mark_target, "mark_target": self.mark_source}
+        shares = of and of.model_copy(update={"mark_source": of.mark_target, "mark_target": of.mark_source})
+        return self.model_copy(update={"source": self.target, "target": self.source, **ends, "bootstrap": shares})
 
 
 class HiddenCauses(_Part):
@@ -241,6 +255,10 @@ class HiddenCauses(_Part):
 
     links: list[Link]
     gone: list[Names]
+
+    def by_pair(self) -> dict[tuple[str, str], Link]:
+        """Each link by its two ends, either way round."""
+        return {(one.source, one.target): one for link in self.links for one in (link, link.turned)}
 
 
 class Unused(_Part):

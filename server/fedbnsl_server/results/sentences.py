@@ -23,7 +23,7 @@ from fedbnsl_server.inference.curvature import LEAST_SHARE
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
 from fedbnsl_server.inference.directions import Source
 from fedbnsl_server.inference.draws import FEW_DRAWS
-from fedbnsl_server.results.result_schema import Link
+from fedbnsl_server.results.result_schema import HiddenCauses
 
 UNITS: Mapping[str, str] = {
     "": "",
@@ -584,15 +584,14 @@ OF_MARKS = {
 """What the marks of two variables say, as people draw them."""
 
 
-def hidden_causes_in_words(told: Mapping[str, Any]) -> list[str]:
+def hidden_causes_in_words(told: HiddenCauses) -> list[str]:
     """What holds if common causes may be hidden, by what is said of the pairs."""
-    links = [Link.model_validate(one) for one in told["links"]]
     found: list[str] = []
     for marks, words in OF_MARKS.items():
-        if pairs := [f"{one.source} {marks} {one.target}" for one in links if one.marks == marks]:
+        if pairs := [f"{one.source} {marks} {one.target}" for one in told.links if one.marks == marks]:
             found.append(f"{words}: {first_few(pairs)}")
-    if told["gone"]:
-        found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told['gone']])}")
+    if told.gone:
+        found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told.gone])}")
     return found
 
 

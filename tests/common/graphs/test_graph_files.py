@@ -243,9 +243,9 @@ def test_every_file_says_which_end_of_an_edge_is_the_parent(tmp_path):
     write_all(LearnedGraph(("p", "c"), dag, 0.5 * dag, np.ones(2)), tmp_path)
     text = {file.name: file.read_bytes().decode("utf-8") for file in tmp_path.iterdir()}
     assert set(text) == {"edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"}
-    header = "source,target,weight,directed,undecided,adjacent,forward,backward"
+    header = "source,target,weight,directed,undecided,directed_by,adjacent,forward,backward"
     assert text["edges.csv"].startswith(f"{header},mark_source,mark_target,")
-    assert text["edges.csv"].endswith("\np,c,0.5,1,0,,,,,,,\n")
+    assert text["edges.csv"].endswith("\np,c,0.5,1,0,,,,,,,,\n")
     assert '"p" -> "c"' in text["dagitty.txt"]
     said = "edge source -> target: source is the parent"
     assert text["graph.dot"].startswith(f"// {said}\n")
@@ -257,7 +257,7 @@ def test_edges_come_in_the_order_of_the_variables():
     dag = np.array([[0, 0, 0], [1, 0, 1], [1, 0, 0]], bool)
     graph = LearnedGraph(("c", "a", "b"), dag, dag * 1.0)
     assert graph_formats.edges_csv(graph).splitlines()[1:] == [
-        f"{edge},1.0,1,0,,,,,,," for edge in ("a,c", "a,b", "b,c")
+        f"{edge},1.0,1,0,,,,,,,," for edge in ("a,c", "a,b", "b,c")
     ]
 
 
@@ -311,7 +311,7 @@ def test_undirected_edges_come_once_as_the_dag_has_them_and_every_file_says_that
     graph = LearnedGraph(names, dag, dag * 0.5, np.ones(5), marks=marks)
     write_all(graph, tmp_path)
     text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
-    assert text["edges.csv"].splitlines()[1:] == ["x,y,0.5,0,0,,,,,,,", "v,w,0.5,1,0,,,,,,,"]
+    assert text["edges.csv"].splitlines()[1:] == ["x,y,0.5,0,0,,,,,,,,", "v,w,0.5,1,0,,,,,,,,"]
     assert text["dagitty.txt"].startswith("pdag {")
     assert '"x" -- "y" [beta="0.5"]' in text["dagitty.txt"]
     assert '"v" -> "w" [beta="0.5"]' in text["dagitty.txt"]
@@ -337,9 +337,11 @@ def test_an_undecided_edge_has_no_direction_in_any_file_and_that_of_its_class_wh
     dag, undecided = np.zeros((2, 3, 3), bool)
     dag[[0, 1], 2] = undecided[1, 2] = True
     shares = {("p", "c"): (1.0, 0.9, 0.1), ("q", "c"): (0.8, 0.5, 0.2)}
-    write_all(LearnedGraph(names, dag, dag * 0.5, marks=dag, undecided=undecided, shares=shares), tmp_path)
+    by = {("p", "c"): "data"}
+    graph = LearnedGraph(names, dag, dag * 0.5, marks=dag, undecided=undecided, shares=shares, directed_by=by)
+    write_all(graph, tmp_path)
     text = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
-    assert text["edges.csv"].splitlines()[1:] == ["p,c,0.5,1,0,1.0,0.9,0.1,,,,", "q,c,0.5,0,1,0.8,0.5,0.2,,,,"]
+    assert text["edges.csv"].splitlines()[1:] == ["p,c,0.5,1,0,data,1.0,0.9,0.1,,,,", "q,c,0.5,0,1,,0.8,0.5,0.2,,,,"]
     assert '"q" -- "c"' in text["dagitty.txt"]
     assert '"q" -> "c" [label="0.5", dir=none];' in text["graph.dot"]
     assert nx.read_graphml(tmp_path / "graph.graphml").edges["q", "c"]["undecided"] is True

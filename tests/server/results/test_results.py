@@ -246,9 +246,13 @@ def test_weights_csv_is_the_last_w_before_any_refit_and_the_edges_are_the_refit(
 def csv_edges(run: Path) -> dict[tuple[str, str], float]:
     with (run / "edges.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    known = ["source", "target", "weight", "directed", "undecided", "adjacent", "forward", "backward"]
-    assert header == [*known, "mark_source", "mark_target", "mark_source_share", "mark_target_share"]
-    assert all(row[3:] == ["1", "0", *[""] * 7] for row in rows), "no run here has bootstrap draws or hidden causes"
+    known = ["source", "target", "weight", "directed", "undecided", "directed_by"]
+    shares = ["adjacent", "forward", "backward"]
+    assert header == [*known, *shares, "mark_source", "mark_target", "mark_source_share", "mark_target_share"]
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    by = {(edge["source"], edge["target"]): edge["directed_by"] for edge in result["edges"]}
+    assert all(row[3:6] == ["1", "0", by[row[0], row[1]]] for row in rows)
+    assert all(row[6:] == [""] * 7 for row in rows), "no run here has bootstrap draws or hidden causes"
     return {(source, target): float(weight) for source, target, weight, *_ in rows}
 
 
@@ -502,7 +506,9 @@ def test_a_run_under_cpdag_says_which_edges_are_directed_by_whom_and_keeps_the_d
     assert np.argwhere(dag).tolist() == [[2, 1], [3, 1], [4, 5], [7, 6]]
     assert np.argwhere(marks & ~dag).tolist() == [[6, 7]]
     np.testing.assert_array_equal(learned_weights(result), W.to_dense())
-    assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[-1] == "v7,v6,0.6,0,0,,,,,,,"
+    assert (tmp_path / "run" / "edges.csv").read_text(encoding="utf-8").splitlines()[
+        -1
+    ] == "v7,v6,0.6,0,0,nobody,,,,,,,"
 
 
 def test_what_only_a_required_edge_directs_is_directed_by_knowledge(tmp_path: Path) -> None:

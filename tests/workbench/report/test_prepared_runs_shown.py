@@ -147,7 +147,7 @@ def test_which_level_of_a_binary_variable_is_1_is_said_on_page_terminal_and_besi
     assert result["levels"] == {"sex": ["f", "m"]}
     assert "Levels: sex: 1 = m" in pages["standard"].text
     edge = next(edge for edge in result["edges"] if "coefficients" not in edge)
-    with_sex = {**result, "edges": [{**edge, "source": "sex"}]}
+    with_sex = {**result, "edges": [{**edge, "source": "sex"}], "hidden_causes": None}
     print_summary(with_sex, runs["standard"], Console(file=text, width=200), seconds=1.0)
     assert "sex: 1 = m" in text.getvalue()
     network = read_network(runs["standard"])

@@ -14,8 +14,6 @@ from fedbnsl_workbench.report.dag_drawing import Arrow, draw, sample_of_marks
 from fedbnsl_workbench.report.learned import MOST_DRAWN, before_of, kind_of, learned_edges
 from fedbnsl_workbench.report.run_files import ReportedRun
 
-_TURNED = {"<": ">", ">": "<"}
-
 
 def hidden_causes(run: ReportedRun) -> HiddenCauses | None:
     """What holds if common causes may be hidden; None: it is not told."""
@@ -24,13 +22,20 @@ def hidden_causes(run: ReportedRun) -> HiddenCauses | None:
 
 
 def marks_of_edges(run: ReportedRun) -> Mapping[tuple[str, str], tuple[str, str]]:
-    """By source and target, either way round: the marks from source to target, as people draw them, and in words."""
+    """By source and target, either way round: the marks from source to target, as people draw them, and in words.
+
+    A question mark stands after marks that too few draws agree with.
+    """
     told = hidden_causes(run)
-    found: dict[tuple[str, str], tuple[str, str]] = {}
-    for one in told.links if told else ():
-        back = "".join(_TURNED.get(mark, mark) for mark in reversed(one.marks))
-        found[one.source, one.target], found[one.target, one.source] = (one.marks, one.says), (back, one.says)
-    for a, b in told.gone if told else ():
+    if told is None:
+        return {}
+    majority = run.result["verdict"]["majority"]
+    but = f" (less than {percent(majority)} of the draws that link the two have the same marks)"
+    found = {
+        pair: (f"{one.marks}?", one.says + but) if one.is_doubtful(majority) else (one.marks, one.says)
+        for pair, one in told.by_pair().items()
+    }
+    for a, b in told.gone:
         words = f"{a} and {b} are not linked if common causes may be hidden"
         found[a, b] = found[b, a] = "no link", words
     return found

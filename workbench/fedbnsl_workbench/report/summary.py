@@ -3,39 +3,40 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.console.whole_words import keep_words
-from fedbnsl.console.wording import edges_in_words, first_few, levels_in_words
-from fedbnsl_server.inference.directions import Source
+from fedbnsl.console.wording import first_few, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
 from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
-from fedbnsl_server.results.result_schema import Coefficient, Edge, Estimate, Regression, Shares
+from fedbnsl_server.results.result_schema import Edge, Estimate, HiddenCauses, Regression
 from fedbnsl_server.results.sentences import (
     checks_in_words,
     directions_in_words,
-    hidden_causes_in_words,
     in_words,
     taken_in_words,
     whole,
 )
 from fedbnsl_workbench.report.along_curves import along_curves
+from fedbnsl_workbench.report.edges_on_terminal import (
+    MOST_SHOWN,
+    remarks_on_class,
+    remarks_on_links,
+    shown_edges,
+    table_of,
+)
 from fedbnsl_workbench.report.prepared import in_short
 from fedbnsl_workbench.scoring.class_scores import ClassScores
 from fedbnsl_workbench.scoring.metrics import Scores
 
-_EDGES_SHOWN = 40
-_OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_LINES = "weights are of straight lines through curves, which the page draws"
 _ALONG = "; the strength along a curve is the standard deviation of the change, in scales of the target"
-_BESIDE_DRAWS = "; they tell nothing of directions by interventions, sites or noise"
-_OF_DRAWS = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 
 
 def at_the_head(result: Mapping[str, Any]) -> list[str]:
@@ -66,6 +67,7 @@ def print_summary(
     scores: Scores | None = None,
     of_classes: ClassScores | None = None,
     left_out: str = "",
+    no_hidden_causes: bool = False,
     seconds: float,
 ) -> None:
     """What was learned, what it cost, and where it is kept.
@@ -80,6 +82,8 @@ def print_summary(
         Of the classes of learned graph and truth, which count where the result is a class.
     left_out
         What the scores leave out; empty: nothing.
+    no_hidden_causes
+        Show edges as they are if no common cause is hidden, even where the result tells what holds without that.
     seconds
         Wall clock of the whole command.
     """
@@ -89,30 +93,33 @@ def print_summary(
     edges, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
     if along:
         edges.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
-    table = _table_of(edges, result, along)
+    told = None if result["hidden_causes"] is None else HiddenCauses.model_validate(result["hidden_causes"])
+    with_marks = None if no_hidden_causes else told
+    edges = shown_edges(edges, with_marks)
+    table = table_of(edges, result, along, with_marks)
     to_weight = [column.header for column in table.columns].index("weight") + 1
-    console.print(keep_words(table, console.width, fewest=to_weight) if edges else "edges learned: 0")
+    console.print(keep_words(table, console.width, fewest=to_weight) if edges else str(table.title))
     regressions = reported(result)
     if any(one.estimates for one in regressions):
         console.print(keep_words(_table_of_regressions(regressions, result["units"]), console.width, fewest=4))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
-    if not all(edge.directed for edge in edges):
-        lines.add_row("undirected (--)", _OF_ONE_DAG)
-    shown = {name for edge in edges[:_EDGES_SHOWN] for name in (edge.source, edge.target)}
+    remarks = (
+        remarks_on_class(edges, told)
+        if with_marks is None
+        else remarks_on_links(edges, with_marks, result["verdict"]["majority"])
+    )
+    for head, text in remarks:
+        lines.add_row(head, Text(text))
+    shown = {name for edge in edges[:MOST_SHOWN] for name in (edge.source, edge.target)}
     levels = {name: own for name, own in result["levels"].items() if name in shown}
-    if said := levels_in_words(levels, references_of(edges[:_EDGES_SHOWN], result)):
+    if said := levels_in_words(levels, references_of(edges[:MOST_SHOWN], result)):
         lines.add_row("levels", Text(said))
     if result["taken"]:
         lines.add_row("taken as", Text(taken_in_words(result["taken"])))
-    for k, text in enumerate(hidden_causes_in_words(result["hidden_causes"]) if result["hidden_causes"] else ()):
-        lines.add_row("" if k else "hidden causes", Text(text if k else f"if there may be some: {text}"))
     if result["curves"] and (curves := result["curves"]["effects"]):
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
-    if any(edge.bootstrap for edge in edges):
-        beside = any(edge.directed_by in get_args(Source) for edge in edges)
-        lines.add_row("draws", _OF_DRAWS + _BESIDE_DRAWS * beside)
     for text, children in remarks_on(regressions).items():
         lines.add_row("regressions", Text(f"{', '.join(children)}: {text}"))
     if of_classes is not None and result["graph_class"] == "cpdag":
@@ -177,53 +184,6 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
     console.print(lines)
 
 
-def _table_of(edges: Sequence[Edge], result: Mapping[str, Any], along: Mapping[tuple[str, str], float]) -> Table:
-    """The first edges; with a column for what any of them has: no direction, a curve, an interval, a share."""
-    units = result["units"]
-
-    def measured(name: str) -> str:
-        return f"{name} ({units[name]})" if name in units else name
-
-    has = {
-        "link": not all(edge.directed for edge in edges),
-        "interval": any(edge.interval for edge in edges),
-        "share": any(edge.bootstrap for edge in edges),
-    }
-    preparation: Mapping[str, Any] | None = result["preparation"]
-    scaled = preparation is not None and preparation["scale"] == "pooled"
-    title = f"edges learned: {len(edges)}" + (f" ({edges_in_words(result['edges'])})" if has["link"] else "")
-    table = Table(title=title, title_justify="left")
-    for name in ("source", *[""] * has["link"], "target"):
-        table.add_column(name, overflow="fold")
-    for name in (
-        "weight",
-        *["without\nunits"] * scaled,
-        *["along\ncurve"] * bool(along),
-        *["95 %"] * has["interval"],
-        *["% of draws:\nedge  ->  <-"] * has["share"],
-    ):
-        table.add_column(name, justify="right", overflow="fold")
-    for edge in edges[:_EDGES_SHOWN]:
-        source, target = (
-            measured(f"{name}={level}" if level else name)
-            for name, level in ((edge.source, edge.source_level), (edge.target, edge.target_level))
-        )
-        if edge.coefficients:
-            target = f"{target} (largest of {_among(edge.coefficients)})"
-        cells = [source, *["->" if edge.directed else "--"] * has["link"], target, signed(edge.weight, edge.interval)]
-        cells += [signed(edge.standardised, edge.standardised_interval)] * scaled
-        curve = along.get((edge.source, edge.target))
-        cells += ["" if curve is None else f"{curve:.2f}"] * bool(along)
-        cells += [between(edge.interval)] * has["interval"]
-        cells += [_of_draws(edge.bootstrap)] * has["share"]
-        # Text: a plain string would lose "[mol/l]" of a name as markup.
-        table.add_row(*map(Text, cells))
-    if len(edges) > _EDGES_SHOWN:
-        cells = [f"... {len(edges) - _EDGES_SHOWN} more", *[""] * has["link"], "in edges.csv"]
-        table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
-    return table
-
-
 def reported(result: Mapping[str, Any]) -> list[Regression]:
     """The regressions; none where all are mean differences, which the table of edges has."""
     found = [Regression.model_validate(one) for one in result["regressions"]]
@@ -247,11 +207,11 @@ def _table_of_regressions(regressions: Sequence[Regression], units: Mapping[str,
         table.add_column(name, overflow="fold")
     for name in ("estimate", "95 %", "rows"):
         table.add_column(name, justify="right", overflow="fold")
-    for one, estimate in told[:_EDGES_SHOWN]:
+    for one, estimate in told[:MOST_SHOWN]:
         ends = (f"{end} ({units[end]})" if end in units else end for end in (estimate.target, estimate.source))
         table.add_row(*map(Text, (*ends, one.kind.split()[0], *in_numbers(estimate, one.kind), f"{one.rows:,}")))
-    if len(told) > _EDGES_SHOWN:
-        table.add_row(f"... {len(told) - _EDGES_SHOWN} more", "in regressions.csv", "", "", "", "")
+    if len(told) > MOST_SHOWN:
+        table.add_row(f"... {len(told) - MOST_SHOWN} more", "in regressions.csv", "", "", "", "")
     return table
 
 
@@ -268,16 +228,3 @@ def references_of(edges: Sequence[Edge], result: Mapping[str, Any]) -> dict[str,
     """Of each nominal source of these edges, the level that the others are compared with."""
     compared = {edge.source for edge in edges if edge.source_level}
     return {name: level for name, level in result["references"].items() if name in compared}
-
-
-def _among(coefficients: Sequence[Coefficient]) -> str:
-    """How many there are; where some have an interval, those: of the others the data leave the value open."""
-    known = sum(one.interval is not None for one in coefficients)
-    return f"{known} known" if 0 < known < len(coefficients) else str(len(coefficients))
-
-
-def _of_draws(shares: Shares | None) -> str:
-    """Per cent of the draws with an edge, as named, and the other way round."""
-    if shares is None:
-        return "not known"
-    return " ".join(f"{100 * share:3.0f}" for share in (shares.adjacent, shares.forward, shares.backward))

@@ -198,9 +198,11 @@ class Confidence:
 
     def with_lines_of(self, other: "Confidence") -> "Confidence":
         """With the coefficients of another one that has the same edges, their errors, and how sites differ in them."""
-        same = ("sites", "standard_error", "site_estimate", "site_error", "q", "degrees", "differ_apart")
-        odd = ("odd_site", "odd_in", "odd_lost", "odd_gained")
-        return replace(self, **{name: getattr(other, name) for name in (*same, *odd)})
+        told = ("sites", "standard_error", "site_estimate", "site_error", "q", "degrees")
+        odd = ("differ_apart", "odd_site", "odd_in")
+        found = replace(self, **{name: getattr(other, name) for name in (*told, *odd)})
+        # What the search has found without a site says nothing of another one.
+        return found if other.odd_site == self.odd_site else replace(found, odd_lost=_NO_PAIRS, odd_gained=_NO_PAIRS)
 
     def along_edges_of(self, other: "Confidence") -> "Confidence":
         """With the coefficients of another graph of the same class, their errors, and what it leaves of the columns."""

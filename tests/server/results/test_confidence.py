@@ -214,6 +214,16 @@ def test_beside_curves_how_sites_differ_is_that_of_the_lines() -> None:
     assert found.draws == CONFIDENCE.draws
 
 
+def test_beside_curves_edges_that_hang_on_the_odd_site_stay_if_lines_name_the_same() -> None:
+    lost, gained = np.array([[0, 1]]), np.array([[1, 2]])
+    hinges = replace(CONFIDENCE, odd_site="x", odd_in=np.array([[1, 0]]), odd_lost=lost, odd_gained=gained)
+    same, other = (replace(CONFIDENCE, odd_site=site, odd_in=np.array([[1, 2]])) for site in ("x", "y"))
+    assert hinges.with_lines_of(same).odd_lost.tolist() == [[0, 1]]
+    assert hinges.with_lines_of(same).odd_gained.tolist() == [[1, 2]]
+    assert not len(hinges.with_lines_of(other).odd_lost)
+    assert not len(hinges.with_lines_of(other).odd_gained)
+
+
 def test_sites_are_not_said_to_differ_where_rounding_decides_the_coefficients() -> None:
     n = len(CONFIDENCE.edges)
     differ = replace(

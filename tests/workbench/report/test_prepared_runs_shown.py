@@ -22,6 +22,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.effect_report import effect_report
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.estimator import FedSparseBNSL
+from fedbnsl_workbench.report.dag_drawing import STYLES
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.scoring.evaluation import evaluate
@@ -45,7 +46,7 @@ REFITTED = {
     "preparation": {"intercept": "common", "weighting": "sites"},
     "knowledge": {"tiers": [["age", "sex", "blood"], ["crp"]]},
 }
-BLOCK = "blood is a block of 3 indicator columns; its coefficients are those of a linear probability when it is the "
+BLOCK = "blood is a block of indicator columns, one for each level but the first; "
 
 
 def codes(n: int, seed: int) -> Matrix:
@@ -170,7 +171,17 @@ def test_the_page_says_what_was_taken_off_and_divided_by(pages: dict[str, Page])
     assert "The columns were not divided by anything" in raw
     assert "a site weighs as its rows" in standard
     assert "each site weighs the same, whatever its rows" in refitted
-    assert all(BLOCK in page.text for page in pages.values())
+    assert all(page.text.count(BLOCK) == 1 for page in pages.values())
+
+
+def test_an_edge_of_several_levels_is_drawn_without_a_sign(runs: dict[str, Path], tmp_path: Path) -> None:
+    page = write_report(runs["standard"], out=tmp_path / "page.html").read_text(encoding="utf-8")
+    drawn = re.findall(r'<g class="edge (\w+)".*?<title>(\w+) . (\w+)', page)
+    assert {(kind, frozenset(pair)) for kind, *pair in drawn if "crp" in pair} == {
+        ("levels", frozenset({"blood", "crp"})),
+        ("positive", frozenset({"age", "crp"})),
+    }
+    assert STYLES["levels"].meaning in page
 
 
 def test_variables_are_told_with_what_the_dictionary_says_and_their_scales(

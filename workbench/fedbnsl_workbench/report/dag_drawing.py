@@ -37,6 +37,7 @@ class Style:
 STYLES: Mapping[str, Style] = {
     "positive": Style("#0072b2", "", "positive weight"),
     "negative": Style("#c04a00", "7 4", "negative weight"),
+    "levels": Style("#1b1f24", "", "several coefficients, by level: no sign"),
     "curved": Style("#5b4a86", "12 3 3 3", "curved effect: see the plots"),
     "correct": Style("#00734f", "", "correct"),
     "reversed": Style("#c04a00", "10 4", "reversed: the truth has the other direction"),

@@ -262,7 +262,8 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
     counts = Counter(row.verdict for row in rows)
     kinds = ["positive", "negative"] if run.truth is None else ["correct", "reversed", "extra", "missing"]
     kinds += [kind for kind in ("open", "unscored") if kind in counts]
-    kinds += ["curved"] * any(kind_of(row) == "curved" for row in rows)
+    drawn = {kind_of(row) for row in rows}
+    kinds += [kind for kind in ("levels", "curved") if kind in drawn]
     found = [
         {"sample": sample(kind), "meaning": STYLES[kind].meaning, "count": str(counts[kind]) if run.truth else ""}
         for kind in kinds
@@ -272,14 +273,14 @@ def legend(run: ReportedRun) -> list[dict[str, str]]:
         found.append({"sample": pale, "meaning": "paler: fewer bootstrap draws have it (100 % and 50 %)", "count": ""})
     headless = [row for row in rows if not row.directed]
     if headless:
-        drawn = {kind_of(row) for row in headless}
+        without = {kind_of(row) for row in headless}
         undecided = sum(row.directed_by == "undecided" for row in headless)
         why = "either direction fits the data" if undecided < len(headless) else "too few draws agree on a direction"
         if 0 < undecided < len(headless):
             why += f", or, for {undecided} of them, too few draws agree on one"
         found.append(
             {
-                "sample": "".join(sample(kind, directed=False) for kind in STYLES if kind in drawn),
+                "sample": "".join(sample(kind, directed=False) for kind in STYLES if kind in without),
                 "meaning": f"without a head, {counted(len(headless), 'edge')}: {why}",
                 "count": "",
             }
@@ -291,6 +292,8 @@ def kind_of(row: EdgeRow) -> str:
     """How an edge is drawn, one of STYLES."""
     if row.verdict or row.along_curve is not None:
         return row.verdict or "curved"
+    if row.coefficients:
+        return "levels"
     return "negative" if (row.weight or 0.0) < 0 else "positive"
 
 

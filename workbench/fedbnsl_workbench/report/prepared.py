@@ -175,14 +175,16 @@ def _rows_left_out(run: ReportedRun) -> str:
     return f"Rows that lack a value of a used variable were left out. {most}"
 
 
-def _blocks(run: ReportedRun) -> list[str]:
-    columns, variables = run.columns, run.columns.variables
-    return [
-        f"{variables[v]} is a block of {size} indicator columns; its coefficients are those of a linear probability "
-        "when it is the child."
-        for v, size in enumerate(columns.sizes.tolist())
-        if size > 1
-    ]
+def _blocks(run: ReportedRun) -> str:
+    columns = run.columns
+    blocks = [name for name, size in zip(columns.variables, columns.sizes.tolist(), strict=True) if size > 1]
+    if not blocks:
+        return ""
+    subject, verb = first_few(blocks, 12), "is a block" if len(blocks) == 1 else "are blocks"
+    return (
+        f"{subject} {verb} of indicator columns, one for each level but the first; coefficients of a child among them "
+        "are those of linear probabilities."
+    )
 
 
 def _variables(run: ReportedRun) -> list[dict[str, str]]:

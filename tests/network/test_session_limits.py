@@ -123,22 +123,9 @@ def test_plaintext_beyond_this_machine_is_refused_on_both_sides(address: str, te
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "text"),
-    [
-        ({}, SetupError, "the plan does not name its variables"),
-        (
-            {"variables": NAMES, "knowledge": {"required": [["age", "größe"]]}}, PlanError,
-            "knowledge.required names 'größe', which is not a variable of this run",
-        ),
-    ],
-)  # fmt: skip
-def test_a_plan_without_its_variables_is_not_served(
-    settings: dict[str, Any], error: type[FedbnslError], text: str, tmp_path: Path
-) -> None:
-    plan = Plan().with_settings(**settings)
-    with pytest.raises(error, match=text):
-        run_coordinator.serve(plan, tmp_path / "run", ServerSettings("127.0.0.1:0", lambda address: None))
+def test_a_plan_without_its_variables_is_not_served(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="the plan does not name its variables"):
+        run_coordinator.serve(Plan(), tmp_path / "run", ServerSettings("127.0.0.1:0", lambda address: None))
     assert not (tmp_path / "run").exists()
 
 

@@ -1,5 +1,6 @@
 """Prior knowledge about edges, as a mask of the coordinates that the solvers may touch."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.graph import is_acyclic
@@ -85,8 +87,9 @@ class EdgeMask:
 
     def _index(self, name: str, setting: str) -> int:
         if name not in self._position:
-            known = ", ".join(list(self._position)[:8])
-            raise PlanError(f"{setting} names {name!r}, which is not a variable of this run ({known}, ...)")
+            near = difflib.get_close_matches(name, self._position, n=3)
+            those = f"near it: {', '.join(near)}" if near else first_few(self._position)
+            raise PlanError(f"{setting} names {name!r}, which is not a variable of this run ({those})")
         return self._position[name]
 
     def _edges(self, named: Sequence[NamedEdge], setting: str, d: int) -> Mask:

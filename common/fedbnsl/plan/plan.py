@@ -77,6 +77,12 @@ class Plan(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _knowledge_of_its_variables(self) -> Self:
+        if self.column_names and self.knowledge != Knowledge():
+            self.edge_mask(self.column_names)
+        return self
+
     def preparation_lines(self) -> list[str]:
         """What is done to the tables first, in words; empty if nothing is."""
         lines: list[str] = []

@@ -118,7 +118,6 @@ def check_plan(plan: Plan) -> None:
             "the plan says what was set at which site (interventions), and not which sites take part",
             remedy="Name all sites in the plan's `sites`, so that a slip in a name is found before the run.",
         )
-    plan.edge_mask(plan.column_names)  # refuses knowledge about variables that the run does not have
 
 
 def heed_signals(stop: Callable[[signal.Signals], object]) -> None:

@@ -128,3 +128,10 @@ def test_names_are_composed_wherever_a_plan_has_them() -> None:
     assert plan.knowledge.required == ((composed, "b"),)
     assert plan.knowledge.forbidden == (("c", composed),)
     assert plan.knowledge.tiers == ((composed,), ("b",))
+
+
+@pytest.mark.parametrize("known", [{"variables": ["age", "dose", "crp"]}, {"dictionary": {"age": {}, "crp": {}}}])
+def test_a_plan_that_has_its_variables_refuses_knowledge_about_others_with_names_near_them(known) -> None:
+    plan = Plan().with_settings(knowledge={"tiers": [["ages"], ["crp"]]})  # which variables there are is not known yet
+    with pytest.raises(PlanError, match=r"knowledge.tiers names 'ages', .* \(near it: age\)"):
+        plan.with_settings(**known)

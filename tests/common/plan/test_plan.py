@@ -193,11 +193,21 @@ POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans with every kind of setting drawn."""
+    """Plans with every kind of setting drawn; knowledge of names at random where the variables are not named."""
+    named = draw(st.lists(NAMES, unique=True, max_size=5).filter(lambda names: len(names) != 1))
+    knowledge = (
+        {}
+        if named
+        else {
+            "required": draw(EDGES),
+            "forbidden": draw(EDGES),
+            "tiers": draw(st.lists(st.lists(NAMES, max_size=3), max_size=3)),
+        }
+    )
     return Plan.parse(
         {
             "name": draw(st.text(max_size=200).filter(lambda name: shown(name) == name)),
-            "variables": draw(st.lists(NAMES, unique=True, max_size=5).filter(lambda names: len(names) != 1)),
+            "variables": named,
             "n_participants": draw(st.integers(5, 10_000)),
             "quorum": draw(st.integers(0, 5)),
             "rounds": draw(st.integers(1, 100_000)),
@@ -208,11 +218,7 @@ def plans(draw: st.DrawFn) -> Plan:
             "threshold": draw(st.floats(min_value=0.05, allow_infinity=False)),
             "value_type": draw(st.sampled_from(["float64", "float32"])),
             "run_deadline_s": draw(POSITIVE),
-            "knowledge": {
-                "required": draw(EDGES),
-                "forbidden": draw(EDGES),
-                "tiers": draw(st.lists(st.lists(NAMES, max_size=3), max_size=3)),
-            },
+            "knowledge": knowledge,
         }
     )
 

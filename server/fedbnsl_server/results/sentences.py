@@ -526,8 +526,8 @@ def whole(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def checks_in_words(verdict: Mapping[str, Any]) -> str:
-    """What of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
+def checks_in_words(verdict: Mapping[str, Any]) -> list[str]:
+    """In whole sentences: what of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
     tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
     held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])
     parts = [f"Tested: {'; '.join(tested)}.{held}" if tested else "Whether the data contradict it was not tested."]
@@ -537,8 +537,7 @@ def checks_in_words(verdict: Mapping[str, Any]) -> str:
         parts.append(f"Not tested: {'; '.join(not_tested)}.")
     if tested != []:
         parts.append(f"Not testable: {'; '.join(not_testable)}.")
-    parts += map(whole, verdict["complete_cases"])
-    return " ".join(parts)
+    return [*parts, *map(whole, verdict["complete_cases"])]
 
 
 def directions_in_words(verdict: Mapping[str, Any]) -> str:

@@ -178,7 +178,8 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
     for k, reason in enumerate(verdict["reasons"], start=1):
         lines.add_row("likely reasons" if k == 1 else "", f"{k}. {whole(reason)}")
     if verdict["assumed"]:
-        lines.add_row("assumed", Text(" ".join([*map(whole, verdict["assumed"]), checks_in_words(verdict)])))
+        for k, text in enumerate([*map(whole, verdict["assumed"]), *checks_in_words(verdict)]):
+            lines.add_row("" if k else "assumed", Text(text))
     if words := directions_in_words(verdict):
         lines.add_row("directions", words)
     console.print(lines)

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.hidden_effects import EffectsIfHidden
+from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.results.result_schema import HiddenCauses
 from fedbnsl_server.results.sentences import hidden_causes_in_words
 from fedbnsl_workbench.report.page import write_report
@@ -181,3 +183,29 @@ def test_where_arrows_rest_on_assumptions_or_noise_it_is_not_told(tmp_path: Path
     result = simulate(private, tables(), tmp_path / "private", noise_seed=1)
     assert result["hidden_causes"] is None
     assert result["verdict"]["not_testable"][0].endswith("which add edges and turn arrows")
+
+
+def test_an_effect_behind_which_nothing_can_be_hidden_is_told_with_the_share_of_the_draws(tmp_path: Path) -> None:
+    rng, found = np.random.default_rng(3), dict[str, Dataset]()
+    for site in ("a", "b", "c"):
+        diet, salt, of_weight, of_pressure = rng.standard_normal((4, 1500))
+        weight = 0.8 * diet + 0.7 * salt + 0.5 * of_weight
+        pressure = 1.5 * weight + of_pressure
+        values = np.column_stack([diet, weight, pressure, salt])
+        found[site] = Dataset.of_values(NAMES, values, origin=site, warn=False)
+    simulate(PLAN, found, tmp_path / "run")
+    told = read(tmp_path / "run")["hidden_causes"]
+    assert told["legal"]
+    (effect,) = told["effects"]
+    assert (effect["source"], effect["target"]) == ("weight", "pressure")
+    assert effect["adjusted_for"] == ["diet", "salt"]
+    assert effect["share"] >= 0.9
+    network = read_network(tmp_path / "run")
+    assert network.pag is not None
+    value = EffectsIfHidden(network, network.pag).value([1], 2, [0, 3])
+    assert value.standard_error is not None
+    assert abs(value.value.item() - 1.5) < 5 * value.standard_error.item()
+    page = write_report(tmp_path / "run").read_text()
+    (row,) = [one for one in re.findall("<tr>.*?</tr>", page) if "<td>identified: +1.4" in one]
+    assert "weight" in row
+    assert "pressure" in row

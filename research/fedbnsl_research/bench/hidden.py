@@ -4,7 +4,9 @@ Generated graphs have 1.5 edges a variable and hidden variables that act on two 
 variables are linked in truth if no set of observed ones separates them (Richardson and Spirtes 2002: an inducing path).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -12,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
-from fedbnsl.graphs.pag import MARK_NAMES, NONE, Known, Marks
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
@@ -20,12 +21,13 @@ from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row
-from fedbnsl_server.inference.ancestral_graphs import is_legal
-from fedbnsl_server.inference.hidden_adjustment import adjustment
+from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all
+from fedbnsl_server.results.hidden_effects import EffectsIfHidden
+from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_workbench.simulate import simulate
 
 _SITES, _SEEDS, _SURE, _ERRORS = 8, range(10), 0.9, 4.0
-_MARKS = {name: mark for mark, name in MARK_NAMES.items()}
+_MOST = 64  # sets of parents of a source
 
 
 class _Case(NamedTuple):
@@ -41,6 +43,11 @@ class _Truth(NamedTuple):
     X: Matrix
 
 
+class _Run(NamedTuple):
+    result: Mapping[str, Any]
+    network: LearnedNetwork
+
+
 def hidden(seeds: Sequence[int] | None = None) -> Iterator[Row]:
     """What is said rightly of linked variables, by the class and if common causes may be hidden.
 
@@ -54,15 +61,16 @@ def hidden(seeds: Sequence[int] | None = None) -> Iterator[Row]:
 
 def _row(case: _Case, seeds: Sequence[int]) -> Row:
     truths = [_truth(case, np.random.default_rng(seed)) for seed in seeds]
-    results = [_run(truth.X) for truth in truths]
+    runs = [_run(truth.X) for truth in truths]
     return {"figure": f"{case.variables} variables, {case.hidden} hidden; {_SITES} x {case.rows} rows"} | _scores(
-        truths, results
+        truths, runs
     )
 
 
-def _scores(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> Row:
+def _scores(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
+    results = [one.result for one in runs]
     by_class = [class_found(one) for one in results]
-    marks, as_matrix = [_marks(one) for one in results], [_matrix(one) for one in results]
+    marks = [_marks(one) for one in results]
     arrows = _share([(found & ~found.T, truth.acts) for found, truth in zip(by_class, truths, strict=True)])
     tails = _share([(found["acts"], truth.acts) for found, truth in zip(marks, truths, strict=True)])
     heads = _share([(found["heads"], ~truth.acts.T) for found, truth in zip(marks, truths, strict=True)])
@@ -76,43 +84,45 @@ def _scores(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> R
         "'acts on' right": tails,
         "arrowheads right": heads,
         f"'hidden cause' in {_SURE:.0%} of the draws right": both,
-        "runs whose marks are those of a graph": sum(is_legal(one, _nothing_known(one)) for one in as_matrix),
-        "effects identified right": _effects(truths, results),
+        "runs whose marks are those of a graph": sum(one["hidden_causes"]["legal"] for one in results),
+        "effects of the class right": _of_all(
+            right for truth, run in zip(truths, runs, strict=True) for right in _effects_of_class(truth, run.network)
+        ),
+        "effects by the marks right": _of_all(
+            right for truth, run in zip(truths, runs, strict=True) for right in _effects_of_marks(truth, run.network)
+        ),
     }
 
 
-def _effects(truths: Sequence[_Truth], results: Sequence[Mapping[str, Any]]) -> str:
-    """Of total effects that the marks identify, those whose interval of four errors has the true one."""
-    right = told = 0
-    for truth, result in zip(truths, results, strict=True):
-        marks = _matrix(result)
-        S, n = np.cov(truth.X.T, bias=True), len(truth.X)
-        for a, b in np.argwhere(~np.eye(len(marks), dtype=bool)).tolist():
-            found = adjustment(marks, [a], b)
-            if found.verdict != "identified":
-                continue
-            given = [a, *found.given]
-            inverted = np.linalg.inv(S[np.ix_(given, given)])
-            slope = inverted @ S[given, b]
-            error = np.sqrt((S[b, b] - slope @ S[given, b]) * inverted[0, 0] / n)
-            told += 1
-            right += abs(slope[0] - truth.effects[a, b]) < _ERRORS * error
-    return f"{right} of {told}"
+def _effects_of_marks(truth: _Truth, network: LearnedNetwork) -> Iterator[bool]:
+    """Of total effects that are identified whatever is hidden, whether the interval of four errors has the true one."""
+    if network.pag is None:
+        return
+    told = EffectsIfHidden(network, network.pag)
+    for a, b in permutations(range(len(network.pag)), 2):
+        found = told.of([a], b)
+        if found.verdict == "identified":
+            yield _is_right(told.value([a], b, found.given), truth.effects[a, b])
 
 
-def _nothing_known(marks: Marks) -> Known:
-    nothing = np.zeros(marks.shape, dtype=bool)
-    return Known(nothing, nothing)
+def _effects_of_class(truth: _Truth, network: LearnedNetwork) -> Iterator[bool]:
+    """The same of effects other than 0 that are identified if nothing is hidden."""
+    for a in range(len(network.marks)):
+        on_all = effects_on_all(network.covariance, network.marks, a, network.columns, network.precision, most=_MOST)
+        for b, effects in (on_all or {}).items():
+            values = [one.value.item() for one in effects]
+            if any(values) and certainty(values) == "identified":
+                yield _is_right(effects[0], truth.effects[a, b])
 
 
-def _matrix(result: Mapping[str, Any]) -> Marks:
-    """(V, V) marks of a result."""
-    names = result["variables"]
-    marks = np.full((len(names), len(names)), NONE, dtype=np.int8)
-    for one in result["hidden_causes"]["links"]:
-        a, b = names.index(one["source"]), names.index(one["target"])
-        marks[b, a], marks[a, b] = _MARKS[one["mark_source"]], _MARKS[one["mark_target"]]
-    return marks
+def _is_right(found: Effect, true: float) -> bool:
+    error = math.nan if found.standard_error is None else found.standard_error.item()
+    return abs(found.value.item() - true) < _ERRORS * error
+
+
+def _of_all(told: Iterable[bool]) -> str:
+    every = list(told)
+    return f"{sum(every)} of {len(every)}"
 
 
 def _share(told: Sequence[tuple[Mask, Mask]]) -> str:
@@ -179,8 +189,9 @@ def _induces(dag: Mask, above: Mask, x: int, y: int, d: int) -> bool:
     return False
 
 
-def _run(X: Matrix) -> dict[str, Any]:
+def _run(X: Matrix) -> _Run:
     plan = Plan.load("standard").with_settings(n_participants=_SITES)
     tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
     with TemporaryDirectory() as scratch:
-        return simulate(plan, tables, Path(scratch, "run"))
+        folder = Path(scratch, "run")
+        return _Run(simulate(plan, tables, folder), read_network(folder))

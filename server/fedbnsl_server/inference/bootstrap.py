@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
-from fedbnsl.graphs.pag import ARROW, Marks
+from fedbnsl.graphs.pag import Marks
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.standard_errors import correlation_errors
 from fedbnsl_server.search.class_search import ClassProblem
@@ -65,10 +65,7 @@ class Shares:
     leading: Index
     rivals: Sequence[Mask]  # DAGs of different classes that were found in any draw; first the graph itself
     draws: int  # how many there are
-    # (V, V, 4) [i, j, m]: mark m at j in the partial ancestral graph, and (V, V) an arrowhead at both ends; of size 0
-    # where these were not looked for
-    marks: Index
-    headed: Index
+    pags: Sequence[Marks]  # (V, V) their partial ancestral graphs; empty where these were not looked for
 
 
 def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
@@ -212,10 +209,7 @@ def shares_of(marks: Iterable[tuple[Mask, Marks | None] | None], n_variables: in
     told, V = [found for found in marks if found is not None], n_variables
     adjacent, directed, leading = (np.zeros((n, n), np.int64) for n in (V, V, V * (V <= MOST_LED)))
     pags = [pag for _, pag in told if pag is not None]
-    of_marks = np.stack([sum((pag == m for pag in pags), np.zeros((V, V), np.int64)) for m in range(4)], axis=-1)
-    headed = sum(((pag == ARROW) & (pag.T == ARROW) for pag in pags), np.zeros((V, V), np.int64))
-    kept = slice(None) if pags else slice(0)
-    shares = Shares(adjacent, directed, leading, rivals, len(told), of_marks[kept, kept], headed[kept, kept])
+    shares = Shares(adjacent, directed, leading, rivals, len(told), pags)
     for of_draw, _ in told:
         if leading.size:
             leading += arrows_lead(of_draw)

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.pag import Known, Marks
+from fedbnsl.graphs.pag import ARROW, Known, Marks
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import EdgeDraws
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.inference.ancestral_graphs import is_legal
 from fedbnsl_server.inference.bootstrap import Draws, Search, Shares
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
+from fedbnsl_server.inference.hidden_adjustment import Adjustments
 from fedbnsl_server.inference.hidden_causes import MOST_DRAWN, MOST_VARIABLES, Pags
 from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
@@ -112,9 +114,16 @@ class Confidence:
     taken_out: Index = field(default_factory=lambda: _NO_PAIRS)
     # (V, V) the partial ancestral graph, which holds if causes are hidden; (0, 0): not told
     pag: Marks = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int8))
-    # pag_counts, pag_headed: of the draws, as in `Shares`
+    # whether it is that of some graph with hidden causes
+    pag_is_legal: bool = False
+    # of the draws' partial ancestral graphs: (V, V, 4) [i, j, m]: those with mark m at j; (V, V) with an arrowhead at
+    # both ends; of size 0 where these were not looked for
     pag_counts: Index = field(default_factory=lambda: np.zeros((0, 0, 4), dtype=np.int64))
     pag_headed: Index = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    # (A, 2) sources and targets of the effects that it identifies by adjustment, and in how many draws the same
+    # variables may be adjusted for
+    adjusted: Index = field(default_factory=lambda: _NO_PAIRS)
+    adjusted_counts: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
         """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
@@ -292,7 +301,7 @@ def confidence_of(
     """
     moments, accuracy = evidence.moments, evidence.accuracy
     network = fitted(dag, moments, columns)
-    pag_of = None if known is None or len(dag) > MOST_VARIABLES else Pags(accuracy, columns, known)
+    pags = None if known is None or len(dag) > MOST_VARIABLES else Pags(accuracy, columns, known)
     several = list(evidence.sites.values()) if len(evidence.sites) > 1 else []
     weights = evidence.weights if several else ()
     errors = evidence.weight_error
@@ -322,7 +331,7 @@ def confidence_of(
             again.class_of,
             generators,
             evidence.seen,
-            None if pag_of is None or len(dag) > MOST_DRAWN else pag_of,
+            None if len(dag) > MOST_DRAWN else pags,
         )
         asked = drawn.rivals(progress=progress) if again.rivals is None else list(again.rivals)
         shares = drawn.shares(asked, progress=progress)
@@ -376,12 +385,28 @@ def confidence_of(
         n_unexplained=len(unexplained),
         related=tied.members,
         exact=tied.exact,
-        pag=np.zeros((0, 0), dtype=np.int8) if pag_of is None else pag_of(dag, moments),
-        pag_counts=np.zeros((0, 0, 4), dtype=np.int64) if shares is None else shares.marks,
-        pag_headed=np.zeros((0, 0), dtype=np.int64) if shares is None else shares.headed,
         widening=np.empty((0, 0)) if accuracy.widening is None else accuracy.widening,
         **_of_dependent_rows(network, evidence),
+        **({} if pags is None else _of_pag(pags(dag, moments), () if shares is None else shares.pags, pags.known)),
     )
+
+
+def _of_pag(pag: Marks, drawn: Sequence[Marks], known: Known) -> dict[str, Any]:
+    """What `Confidence` says of a partial ancestral graph and those of the draws."""
+    legal, of_draws = is_legal(pag, known), [Adjustments(one) for one in drawn]
+    sets = list(Adjustments(pag).identified()) if legal and drawn else []
+    marks = np.array(drawn, dtype=np.int8).reshape(-1, *pag.shape)
+    kept = slice(None if drawn else 0)
+    return {
+        "pag": pag,
+        "pag_is_legal": legal,
+        "pag_counts": np.stack([(marks == m).sum(axis=0) for m in range(4)], axis=-1)[kept, kept],
+        "pag_headed": ((marks == ARROW) & (marks.transpose(0, 2, 1) == ARROW)).sum(axis=0)[kept, kept],
+        "adjusted": np.array([(a, b) for a, b, _ in sets], dtype=np.int64).reshape(-1, 2),
+        "adjusted_counts": np.array(
+            [sum(one.has_set([a], b, given) for one in of_draws) for a, b, given in sets], dtype=np.int64
+        ),
+    }
 
 
 def _of_dependent_rows(network: FittedNetwork, evidence: Evidence) -> dict[str, Any]:

@@ -145,6 +145,30 @@ def effects_on_all(
     return found
 
 
+def adjusted(
+    covariance: Matrix,
+    sources: Sequence[int],
+    target: int,
+    given: Sequence[int],
+    columns: Columns,
+    precision: Precision | None,
+) -> Effect:
+    """The joint effect of variables by a regression of another one on them and on the variables of `given`.
+
+    Its errors are those of a network that has all edges among these and no more.
+    """
+    values, errors = list[Matrix](), list[Matrix]()
+    for source in sources:
+        regressors = (*given, *(k for k in sources if k != source))
+        order, dag = [*regressors, source, target], np.zeros((len(columns.variables),) * 2, dtype=bool)
+        dag[np.ix_(order, order)] = np.triu(np.ones((len(order),) * 2, dtype=bool), k=1)
+        variance = _variances(covariance, dag, source, columns, precision)
+        one = _single(covariance, columns, source, target, (regressors,), variance, reaches=True)
+        values.append(one.value)
+        errors += [] if one.standard_error is None else [one.standard_error]
+    return Effect(np.vstack(values), np.vstack(errors) if errors else None, ((tuple(given),) * len(sources),))
+
+
 def certainty(values: Sequence[float]) -> str:
     """How far a class tells one effect by all its values: identified, range (of one sign) or not identified."""
     low, high = min(values), max(values)

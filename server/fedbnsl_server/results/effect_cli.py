@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,20 @@ _MOST_ROWS = 60  # of probabilities
     metavar="A B",
     help="Set the source from A to B, in its unit from the mean of its site: along curves, where effects bend.",
 )
+@click.option(
+    "--no-hidden-causes",
+    is_flag=True,
+    help="Assume that no common cause is missing from the tables, and tell the effect under this assumption alone.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float, float] | None, as_json: bool) -> None:
+def effect(
+    run: Path,
+    sources: tuple[str, ...],
+    target: str,
+    change: tuple[float, float] | None,
+    no_hidden_causes: bool,
+    as_json: bool,
+) -> None:
     """Tell the total effect of one variable on another in the network of the run folder RUN.
 
     It is by how many units the mean of the target changes if the source is set one unit higher by an intervention, or
@@ -45,14 +58,19 @@ def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float
     Between categories that were counted it is the change of a level's probability, by the tables; how likely each
     level of the target is, where the source is set to each of its own, stands below.
 
-    All of this holds if no common cause of two variables is missing from the tables.
+    All of this holds if no common cause of two variables is missing from the tables. Where the run tells what holds
+    otherwise, that comes first: an effect is identified then if the marks of the graph say what to adjust for, whatever
+    is hidden, and nine in ten bootstrap draws agree.
     """
     from rich.console import Console
 
     from fedbnsl_server.results.effect_report import effect_of
     from fedbnsl_server.results.learned_network import read_network
 
-    report = effect_of(read_network(run), sources, target, change)
+    network = read_network(run)
+    if no_hidden_causes:
+        network = replace(network, pag=None, none_hidden=True)
+    report = effect_of(network, sources, target, change)
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
@@ -60,7 +78,6 @@ def effect(run: Path, sources: tuple[str, ...], target: str, change: tuple[float
 
 
 def _show(report: dict[str, Any], console: Any) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from fedbnsl.console.whole_words import keep_words
@@ -69,8 +86,25 @@ def _show(report: dict[str, Any], console: Any) -> None:
     change = "" if report["change"] is None else " from {:g} to {:g}".format(*report["change"])
     title = f"effect of {' and '.join(units[name] for name in report['from'])}{change} on {units[report['to']]}"
     title += " in the best class" if report["open"] else ""
+    if (hidden := report["hidden_causes"]) is not None:
+        _print_effects(console, report, hidden["effects"], f"{title}, whatever is hidden")
+        console.print(Text(hidden["in_words"]), soft_wrap=True)
+        title += ", if no common cause is hidden"
+    _print_effects(console, report, report["effects"], title)
+    if report["probabilities"]:
+        console.print(keep_words(_probabilities(report), console.width, fewest=2))
+    for sentence in report["in_words"]:
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _print_effects(console: Any, report: dict[str, Any], rows: list[dict[str, Any]], title: str) -> None:
+    """A table of effects between columns, with their intervals and what is adjusted for; none of no row."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedbnsl.console.whole_words import keep_words
+
     table = Table(title=Text(title, style="table.title"), title_justify="left")
-    rows = report["effects"]
     # A column for what differs or is known: the rest would only take its width from the others.
     ends = [end for end in ("source", "target") if len({row[end] for row in rows}) > 1]
     known = any(value["interval"] is not None for row in rows for value in row["values"])
@@ -95,10 +129,6 @@ def _show(report: dict[str, Any], console: Any) -> None:
             table.add_row(*(Text(row[end]) for end in ends), *of_effect, Text(words), *without_units)
     if table.row_count:
         console.print(keep_words(table, console.width, fewest=len(ends) + 1))
-    if report["probabilities"]:
-        console.print(keep_words(_probabilities(report), console.width, fewest=2))
-    for sentence in report["in_words"]:
-        console.print(Text(sentence), soft_wrap=True)
 
 
 def _probabilities(report: dict[str, Any]) -> Any:
@@ -138,7 +168,7 @@ def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str]) -> str:
 
     words = [
         listed(parents[0])
-        if len(sources) == 1
+        if all(names == parents[0] for names in parents)
         else ", ".join(f"for {source} {listed(names)}" for source, names in zip(sources, parents, strict=True))
         for parents in sets[:3]
     ]

@@ -19,6 +19,7 @@ from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.inference.curves import moved_along
 from fedbnsl_server.inference.effects import Effect, certainty, rests_on, total_effects
 from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect, effects_by_tables, has_grades
+from fedbnsl_server.results.hidden_effects import EffectsIfHidden, IfHidden
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
@@ -127,12 +128,7 @@ class _Question:
 
     def report(self, asked: set[int]) -> dict[str, Any]:
         names, network = self._names, self.network
-        rows = [
-            self._row((a, b), (i, j))
-            for a, i in enumerate(self._columns[0].tolist())
-            for b, j in enumerate(self._columns[1].tolist())
-            if {i, j} <= asked
-        ]
+        rows = [self._row(entry, of) for entry, of in self._entries(asked)]
         verdicts = {row["verdict"] for row in rows}
         return {
             "from": [names[k] for k in self.sources],
@@ -147,8 +143,76 @@ class _Question:
             "other_ways": self._other_ways,
             "in_words": in_words(list(self._notes(rows))),
             "effects": rows,
+            "hidden_causes": self._hidden_causes(asked),
             "probabilities": list(self._probabilities()) or None,
         }
+
+    def _entries(self, asked: set[int]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Of columns of source and target that are asked for: where they are in an effect, and in the network."""
+        return [
+            ((a, b), (i, j))
+            for a, i in enumerate(self._columns[0].tolist())
+            for b, j in enumerate(self._columns[1].tolist())
+            if {i, j} <= asked
+        ]
+
+    def _hidden_causes(self, asked: set[int]) -> dict[str, Any] | None:
+        """How far the effect is told if common causes may be hidden, with its values; None: the result does not say."""
+        told, names = self._if_hidden, self.network.columns.names
+        if told is None:
+            return None
+        rows = [] if (effect := self._value_if_hidden) is None else [
+            {
+                "source": names[i],
+                "target": names[j],
+                "values": [] if np.isnan(effect.value[entry]) else [self._value(effect, entry, (i, j))],
+            }
+            for entry, (i, j) in self._entries(asked)
+        ]  # fmt: skip
+        return {
+            "verdict": told.verdict,
+            "adjusted_for": [self._names[k] for k in told.given] if told.verdict == "identified" else None,
+            "share": told.share,
+            "in_words": in_words(self._note_if_hidden(told)),
+            "effects": rows,
+        }
+
+    @cached_property
+    def _effects_if_hidden(self) -> EffectsIfHidden | None:
+        return None if self.network.pag is None else EffectsIfHidden(self.network, self.network.pag)
+
+    @cached_property
+    def _if_hidden(self) -> IfHidden | None:
+        found = self._effects_if_hidden
+        return None if found is None or self._untold else found.of(self.sources, self.target)
+
+    @cached_property
+    def _value_if_hidden(self) -> Effect | None:
+        """None: not identified, or its size is not that of a line or a curve with what is adjusted for."""
+        told, found = self._if_hidden, self._effects_if_hidden
+        if found is None or told is None or told.verdict != "identified" or self._by_tables:
+            return None
+        if self.change is not None and self._curves and {self._names[k] for k in told.given} not in self._curves:
+            return None
+        effect = found.value(self.sources, self.target, told.given)
+        return replace(effect, standard_error=None) if self._not_described else effect
+
+    def _note_if_hidden(self, told: IfHidden) -> Note:
+        source, goal = " and ".join(repr(self._names[k]) for k in self.sources), repr(self._names[self.target])
+        given = [self._names[k] for k in told.given]
+        if told.verdict == "no path":
+            return note("if_hidden_no_path", source=source, target=goal)
+        if told.because:
+            return note(f"if_hidden_{told.because}", share=told.share, given=given)
+        return note(
+            "if_hidden_identified",
+            some=bool(given),
+            given=given,
+            share=told.share,
+            drawn=told.share is not None,
+            sized=self._value_if_hidden is not None,
+            tables=bool(self._by_tables),
+        )
 
     def _probabilities(self) -> Iterator[dict[str, Any]]:
         """Of the target's levels, by the level that is set; none without a path where other graphs may have one."""
@@ -322,21 +386,8 @@ class _Question:
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
         """The values of one column of a source and one of the target."""
         (i, j), columns = of, self.network.columns
-        scale = float((self.network.spread[i] if self.change is None else 1.0) / self.network.spread[j])
-        values = list[dict[str, Any]]()
         is_told = not any(np.isnan(one.value[entry]) for one in self._effects)
-        for one in self._effects if is_told else ():
-            value, error, low_high = self._numbers(one, entry, of)
-            values.append(
-                {
-                    "effect": value,
-                    "standard_error": error,
-                    "interval": low_high,
-                    "standardised": value * scale,
-                    "standardised_interval": None if low_high is None else [end * scale for end in low_high],
-                    "adjusted_for": self._named(one),
-                }
-            )
+        values = [self._value(one, entry, of) for one in self._effects] if is_told else []
         has_path = any(one["effect"] for one in values)
         if not is_told:
             verdict = "not known" if self._untold or self._by_tables else "withheld"
@@ -347,6 +398,18 @@ class _Question:
         else:
             verdict = certainty([one["effect"] for one in values]) if has_path else "no path"
         return {"source": columns.names[i], "target": columns.names[j], "verdict": verdict, "values": values}
+
+    def _value(self, one: Effect, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
+        (i, j), (value, error, low_high) = of, self._numbers(one, entry, of)
+        scale = float((self.network.spread[i] if self.change is None else 1.0) / self.network.spread[j])
+        return {
+            "effect": value,
+            "standard_error": error,
+            "interval": low_high,
+            "standardised": value * scale,
+            "standardised_interval": None if low_high is None else [end * scale for end in low_high],
+            "adjusted_for": self._named(one),
+        }
 
     def _numbers(
         self, one: Effect, entry: tuple[int, int], of: tuple[int, int]
@@ -391,6 +454,8 @@ class _Question:
         else:
             for (one, other), words in said.items():
                 yield note("effect_of_column", source=one, target=other, words=words)
+        if network.pag is None:
+            yield note("if_none_hidden", excluded=network.none_hidden)
         if self._least_drawn:
             yield note("least_drawn", draws=network.draws, **self._least_drawn)
         if self._other_ways:

@@ -1,15 +1,18 @@
 """What result.json says of cause and effect if common causes may be hidden."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedbnsl.graphs.pag import ARROW, CIRCLE, MARK_NAMES, NONE, TAIL, towards_arrow
+from fedbnsl.graphs.pag import ARROW, CIRCLE, MARK_NAMES, NONE, TAIL, Marks, towards_arrow
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.hidden_adjustment import Adjustments
 from fedbnsl_server.results.sentences import note
 
+_NUMBERS = {name: mark for mark, name in MARK_NAMES.items()}
 _SAYS = {
     (TAIL, ARROW): "acts_on",
     (CIRCLE, ARROW): "acts_on_or_hidden",
@@ -47,4 +50,30 @@ def hidden_causes_of(
             }
         )
     gone = np.argwhere(np.triu((dag | dag.T) & (marks == NONE))).tolist()
-    return {"links": links, "gone": [[names[i], names[j]] for i, j in gone]}
+    return {
+        "links": links,
+        "gone": [[names[i], names[j]] for i, j in gone],
+        "legal": confidence.pag_is_legal,
+        "effects": list(_effects(confidence, names)) if drawn else None,
+    }
+
+
+def _effects(confidence: Confidence, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    adjustments = Adjustments(confidence.pag)
+    for (a, b), count in zip(confidence.adjusted.tolist(), confidence.adjusted_counts.tolist(), strict=True):
+        yield {
+            "source": names[a],
+            "target": names[b],
+            "adjusted_for": [names[k] for k in adjustments.of([a], b).given],
+            "share": count / confidence.draws,
+        }
+
+
+def marks_of(told: Mapping[str, Any], variables: Sequence[str]) -> Marks:
+    """(V, V) marks that a result tells."""
+    position = {name: k for k, name in enumerate(variables)}
+    marks: Marks = np.full((len(position),) * 2, NONE, dtype=np.int8)
+    for one in told["links"]:
+        i, j = position[one["source"]], position[one["target"]]
+        marks[j, i], marks[i, j] = _NUMBERS[one["mark_source"]], _NUMBERS[one["mark_target"]]
+    return marks

@@ -12,6 +12,7 @@ import numpy as np
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import descendants
 from fedbnsl.graphs.files import LGBN
+from fedbnsl.graphs.pag import Marks
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes
 from fedbnsl.plan.plan import Plan
@@ -20,6 +21,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.effects import Precision, implied_covariance, moved_by_turning
 from fedbnsl_server.inference.interventions import Family
+from fedbnsl_server.results.hidden_causes import marks_of
 from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.unused import unused_notes
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
@@ -77,7 +79,14 @@ class LearnedNetwork:
     curves: Mapping[tuple[str, str], Mapping[frozenset[str], Curve]] = field(
         default_factory=dict[tuple[str, str], Mapping[frozenset[str], Curve]]
     )
-
+    # (V, V) the partial ancestral graph, which holds if causes are hidden; None: not told. And whether it is that of
+    # some graph: effects are told only then.
+    pag: Marks | None = None
+    pag_is_legal: bool = False
+    none_hidden: bool = False  # the plan says that no common cause is
+    # In which share of the draws the same variables may be adjusted for, by source and target of the effects that it
+    # identifies; None: not counted.
+    adjustable: Mapping[tuple[int, int], float] | None = None
     # By variable, where counts have found the graph: tables given the parents in one DAG of the class, and levels.
     tables: Mapping[str, Family] = field(default_factory=dict[str, Family])
     table_levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -205,9 +214,24 @@ def read_network(run: Path) -> LearnedNetwork:
         not_described=tuple((one, other) for one, other in verdict["not_described"]),
         bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
         curves=_curves(result),
+        **_of_marks(result),
+        none_hidden=plan is not None and plan.hidden_causes == "excluded",
         tables=_tables(result),
         table_levels={name: one["levels"] for name, one in _categories(result).items()},
     )
+
+
+def _of_marks(result: Mapping[str, Any]) -> dict[str, Any]:
+    if (told := result["hidden_causes"]) is None or told["legal"] is None:
+        return {}
+    place, drawn = result["variables"].index, told["effects"]
+    return {
+        "pag": marks_of(told, result["variables"]),
+        "pag_is_legal": told["legal"],
+        "adjustable": None
+        if drawn is None
+        else {(place(one["source"]), place(one["target"])): one["share"] for one in drawn},
+    }
 
 
 def _categories(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -250,11 +250,22 @@ class Link(_Part):
         return self.model_copy(update={"source": self.target, "target": self.source, **ends, "bootstrap": shares})
 
 
+class Adjusted(_Part):
+    """An effect that the marks identify, what is adjusted for, and the share of the draws that allow the same."""
+
+    source: str
+    target: str
+    adjusted_for: Texts
+    share: float
+
+
 class HiddenCauses(_Part):
     """The partial ancestral graph: what holds if common causes are hidden, and the edges of the class that do not."""
 
     links: list[Link]
     gone: list[Names]
+    legal: bool | None = None  # whether it is that of some graph; None: of an earlier version, which did not look
+    effects: list[Adjusted] | None = None
 
     def by_pair(self) -> dict[tuple[str, str], Link]:
         """Each link by its two ends, either way round."""

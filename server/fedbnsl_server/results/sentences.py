@@ -439,6 +439,21 @@ _EFFECTS: Mapping[str, str] = {
     "probability}{from_grades:?, from the first to the last grade of {from_grades!r}, for each step between them|}"
     "{left_out:?; combinations of levels that no record has, {left_out:.2%} of all at most, are left out}. Intervals "
     "are those of {draws} draws of these tables, given the graph",
+    "if_hidden_identified": "if common causes may be hidden: identified by adjusting for {some:?{given:few}|nothing}"
+    "{drawn:?, which {share:percent} of the bootstrap draws allow|; how many bootstrap draws agree was not counted}"
+    "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}",
+    "if_hidden_no_path": "if common causes may be hidden: no path: whatever is hidden, {source} does not act on "
+    "{target}; an effect that is too faint for these rows would look the same",
+    "if_hidden_marks": "if common causes may be hidden: not identified; the numbers here hold only if none is",
+    "if_hidden_draws": "if common causes may be hidden: not identified, since only {share:percent} of the bootstrap "
+    "draws allow what the marks say; the numbers here hold only if none is",
+    "if_hidden_functions": "if common causes may be hidden: not identified, between functions of each other",
+    "if_hidden_illegal": "if common causes may be hidden: not known, since what the data say of them is contradictory; "
+    "the numbers here hold only if none is",
+    "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
+    "together",
+    "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "
+    "holds otherwise}",
     "effect_together_by_lines": "by straight lines between levels: tables are not used for variables that are set "
     "together",
     "effect_without_records": "more than {share:percent} of what would happen rests on combinations of levels that no "
@@ -589,6 +604,8 @@ def hidden_causes_in_words(told: HiddenCauses) -> list[str]:
     for marks, words in OF_MARKS.items():
         if pairs := [f"{one.source} {marks} {one.target}" for one in told.links if one.marks == marks]:
             found.append(f"{words}: {first_few(pairs)}")
+    if told.legal is False:
+        found.append("these marks contradict each other, so that no effect is told by them")
     if told.gone:
         found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told.gone])}")
     return found

@@ -9,7 +9,7 @@ import pytest
 
 from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Known
 from fedbnsl_server.inference.ancestral_graphs import is_legal, is_mag, mag_of, pag_of
-from fedbnsl_server.inference.hidden_adjustment import adjustment, visible
+from fedbnsl_server.inference.hidden_adjustment import Adjustments, visible
 
 D = 4
 PAIRS = list(combinations(range(D), 2))
@@ -147,12 +147,16 @@ def test_an_effect_is_identified_if_one_set_gives_it_in_all_graphs_and_by_that_s
         marks = invariant(mags)
         models = [covariance_and_effects(dag, rng) for mag in mags for dag in dags_of(mag)]
         for x, y in permutations(range(D), 2):
-            told, sets = adjustment(marks, [x], y), right_sets(models, x, y)
+            told, sets = Adjustments(marks).of([x], y), right_sets(models, x, y)
             if told.verdict == "no path":
                 assert all(abs(T[x, y]) < 1e-12 for _, T in models)
             elif told.verdict == "identified":
                 n_identified += 1
                 assert told.given in sets
+                of_marks = Adjustments(marks)
+                for given in SUBSETS:
+                    if not {x, y} & set(given):
+                        assert of_marks.has_set([x], y, given) == (given in sets), (marks, x, y, given)
             else:
                 n_not += 1
                 assert not sets, (marks, x, y)
@@ -167,7 +171,7 @@ def test_the_joint_effect_of_two_is_that_of_a_regression_on_both(classes):
         marks = invariant(mags)
         for y in range(D):
             for pair in combinations([k for k in range(D) if k != y], 2):
-                told = adjustment(marks, pair, y)
+                told = Adjustments(marks).of(pair, y)
                 if told.verdict == "not identified":
                     continue
                 n_identified += told.verdict == "identified"

@@ -13,12 +13,12 @@ from least_result import LEAST_RESULT
 WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
 
 
-def written(folder, edges, *, weights=WEIGHTS, names="abc", **changes):
+def written(folder, edges, *, weights=WEIGHTS, names="abc", variances=(4.0, 3.0, 12.0, np.nan), **changes):
     """A run a -> b -> c with residual variances 4, 3 and 12: the variances are 4, 4 and 28."""
     folder.mkdir()
     dag = np.array([[(s, t) in weights for t in names] for s in names])
     W = np.array([[weights.get((s, t), 0.0) for t in names] for s in names])
-    write_all(LearnedGraph(tuple(names), dag, W, np.array([4.0, 3.0, 12.0, np.nan])[: len(names)]), folder)
+    write_all(LearnedGraph(tuple(names), dag, W, np.array(variances)[: len(names)]), folder)
     result = {
         **LEAST_RESULT, "variables": list(names), "edges": edges, "graph_class": "cpdag", **changes,
     }  # fmt: skip
@@ -405,3 +405,78 @@ def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_oth
     assert list(network["cpds"]) == ["a", "b", "c"]
     assert asked(capsys, run, "a", "c")["effects"][0]["values"][0]["effect"] == pytest.approx(1.0)
     assert asked(capsys, run, "a", "d")["verdict"] == "not known"
+
+
+COLLIDER = {("a", "b"): 0.5, ("d", "b"): 1.0, ("b", "c"): 2.0}
+
+
+def with_marks(folder, *, share=1.0, legal=True, draws=True, weights=COLLIDER):
+    """a o-> b <-o d and b --> c, behind which nothing is hidden: a acts on b, perhaps, and has no edge to c."""
+    marks = [("a", "b", "circle"), ("d", "b", "circle"), ("b", "c", "tail")]
+    links = [
+        {"source": s, "target": t, "mark_source": mark, "mark_target": "arrow", "says": "", "bootstrap": None}
+        for s, t, mark in marks
+    ]
+    effects = [{"source": "b", "target": "c", "adjusted_for": ["a", "d"], "share": share}] if draws else None
+    told = {"links": links, "gone": [], "legal": legal, "effects": effects}
+    edges = [{**edge("a", "b", "knowledge"), "source": s, "target": t, "weight": w} for (s, t), w in weights.items()]
+    return written(
+        folder, edges, weights=weights, names="abcd", variances=(4.0, 3.0, 12.0, 1.0), hidden_causes=told,
+        estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
+    )  # fmt: skip
+
+
+def test_an_effect_that_the_marks_identify_is_told_whatever_is_hidden(capsys, tmp_path):
+    hidden = asked(capsys, with_marks(tmp_path / "run"), "b", "c")["hidden_causes"]
+    assert (hidden["verdict"], hidden["adjusted_for"], hidden["share"]) == ("identified", ["a", "d"], 1.0)
+    ((value,),) = [row["values"] for row in hidden["effects"]]
+    assert value["effect"] == pytest.approx(2.0)
+    # Of a regression of c on b, a and d: what is left of c, by what a and d leave of b.
+    assert value["standard_error"] == pytest.approx(np.sqrt(12 / 3 / 100))
+    assert value["adjusted_for"] == [[["a", "d"]]]
+
+
+def test_of_two_that_are_set_together_each_has_its_effect_past_the_other(capsys, tmp_path):
+    run = with_marks(tmp_path / "run")
+    outcome = run_command(capsys, "effect", run, "--from", "a", "--from", "b", "--to", "c", "--json")
+    hidden = json.loads(outcome.out)["hidden_causes"]
+    assert (hidden["verdict"], hidden["share"]) == ("identified", None)
+    assert [row["values"][0]["effect"] for row in hidden["effects"]] == pytest.approx([0.0, 2.0])
+    assert "not counted" in hidden["in_words"]
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "verdict", "words"),
+    [
+        ("a", {}, "not identified", "hold only if none is"),
+        ("b", {"share": 0.89}, "not identified", "89 %"),
+        ("b", {"legal": False}, "not known", "contradictory"),
+    ],
+)
+def test_where_something_hidden_may_explain_it_the_effect_is_not_identified(
+    source, changes, verdict, words, capsys, tmp_path
+):
+    report = asked(capsys, with_marks(tmp_path / "run", **changes), source, "c")
+    assert report["hidden_causes"]["verdict"] == verdict
+    assert report["hidden_causes"]["effects"] == []
+    assert words in report["hidden_causes"]["in_words"]
+    assert report["verdict"] == "identified"  # if nothing is hidden
+
+
+def test_nothing_hidden_acts_against_the_arrowheads(capsys, tmp_path):
+    hidden = asked(capsys, with_marks(tmp_path / "run"), "c", "a")["hidden_causes"]
+    assert (hidden["verdict"], hidden["effects"]) == ("no path", [])
+
+
+def test_under_the_assumption_and_without_marks_the_effect_says_that_it_rests_on_it(capsys, tmp_path):
+    report = asked(capsys, with_marks(tmp_path / "run"), "b", "c", "--no-hidden-causes")
+    assert report["hidden_causes"] is None
+    assert "holds only if no common cause is hidden, as is assumed" in report["in_words"]
+    report = asked(capsys, written(tmp_path / "other", DIRECTED), "a", "c")
+    assert any("the run does not tell what holds otherwise" in line for line in report["in_words"])
+
+
+def test_the_terminal_shows_first_what_holds_whatever_is_hidden(capsys, tmp_path):
+    out = run_command(capsys, "effect", with_marks(tmp_path / "run"), "--from", "b", "--to", "c").out
+    assert out.index("whatever is hidden") < out.index("if no common cause is hidden")
+    assert "a and d" in out

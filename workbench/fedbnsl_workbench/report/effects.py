@@ -5,8 +5,9 @@ graph of the class. Both the rows of the table and the work for it are bounded, 
 so that a page is the same whenever it is made.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from fedbnsl.graphs.files import LGBN
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, rests_on
 from fedbnsl_server.results.effect_report import draws_have_others
+from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
 from fedbnsl_workbench.report.run_files import ReportedRun
@@ -45,6 +47,10 @@ class EffectRow:
     standardised_high: float
     standardised_interval: Interval | None
     said: str  # how far the class tells it, and whether it is that of a line through a curve
+    if_hidden: str = ""  # how far it is told if common causes may be hidden; empty: not told of any
+    # What adjustment gives then, and its 95 % interval; None: not identified.
+    value_if_hidden: float | None = None
+    interval_if_hidden: Interval | None = None
 
     @property
     def largest(self) -> float:
@@ -68,6 +74,7 @@ class EffectTable:
     withheld: int = 0  # pairs with a possible effect of which nothing is told: noise took them beyond what is possible
     unseen: int = 0  # such pairs whose effect rests on variables that no row has together
     has_intervals: bool = False
+    has_hidden: bool = False  # rows say what holds if common causes may be hidden
     why_not: str = ""  # a reason where there can be no table
 
 
@@ -114,15 +121,39 @@ def _table(network: LearnedNetwork) -> EffectTable:
             rows.append(_row(network, spread, source, target, told, is_open=bool(is_open)))
         work += len(network.marks) + sum(len(one.adjusted_for) for effects in found.values() for one in effects)
     rows.sort(key=lambda row: -abs(row.largest_standardised))
+    shown = rows[:MOST_SHOWN]
+    if network.pag is not None:
+        if_hidden = EffectsIfHidden(network, network.pag)
+        shown = [_with_hidden(network, if_hidden, row) for row in shown]
     return EffectTable(
-        rows[:MOST_SHOWN],
+        shown,
         len(rows),
         skipped,
         network.assumed,
         withheld,
         unseen,
-        any(row.interval for row in rows[:MOST_SHOWN]),
+        any(row.interval for row in shown),
+        network.pag is not None,
     )
+
+
+def _with_hidden(network: LearnedNetwork, if_hidden: EffectsIfHidden, row: EffectRow) -> EffectRow:
+    """The row with what holds if common causes may be hidden."""
+    columns = network.columns
+    i, j = columns.names.index(row.source), columns.names.index(row.target)
+    source, target = int(columns.variable_of[i]), int(columns.variable_of[j])
+    found = if_hidden.of([source], target)
+    if found.verdict != "identified" or network.tables:
+        return replace(row, if_hidden=found.verdict)
+    effect, members = if_hidden.value([source], target, found.given), columns.members()
+    at = members[source].tolist().index(i), members[target].tolist().index(j)
+    value, interval = float(effect.value[at]), None
+    if math.isnan(value):
+        return replace(row, if_hidden="withheld")
+    if row.interval is not None and effect.standard_error is not None and np.isfinite(effect.standard_error[at]):
+        half = _NORMAL_95 * float(effect.standard_error[at])
+        interval = network.possible(value - half, value + half, (i, j))
+    return replace(row, if_hidden=found.verdict, value_if_hidden=value, interval_if_hidden=interval)
 
 
 def _on_all(network: LearnedNetwork, covariance: Matrix | None, source: int) -> dict[int, list[Effect]] | None:

@@ -1,0 +1,79 @@
+"""How far a total effect is told if common causes may be hidden: by adjustment, where the marks identify it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from fedbnsl.graphs.pag import Marks
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.inference.effects import Effect, adjusted
+from fedbnsl_server.inference.hidden_adjustment import Adjustments
+from fedbnsl_server.results.learned_network import LearnedNetwork
+from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
+
+SURE = 0.9
+"""Least share of the draws whose marks allow the same adjustment.
+
+`fedbnsl bench hidden` counts how many of these effects are right.
+"""
+
+
+@dataclass(frozen=True)
+class IfHidden:
+    """The verdict on an effect, what is adjusted for, and in which share of the draws that may be; None: not counted.
+
+    `because`: why it is not identified, or not known.
+    """
+
+    verdict: Literal["identified", "not identified", "no path", "not known"]
+    given: tuple[int, ...] = ()
+    share: float | None = None
+    because: Literal["", "marks", "draws", "functions", "illegal", "unseen"] = ""
+
+
+class EffectsIfHidden:
+    """Effects in a network whose result has a partial ancestral graph."""
+
+    def __init__(self, network: LearnedNetwork, pag: Marks) -> None:
+        self._network, self._pag = network, pag
+
+    def of(self, sources: Sequence[int], target: int) -> IfHidden:
+        """How far the joint effect of some variables on another one is told."""
+        network = self._network
+        if not network.pag_is_legal:
+            return IfHidden("not known", because="illegal")
+        if network.function(sources, target):
+            return IfHidden("not identified", because="functions")
+        found = self._adjustments.of(sources, target)
+        if found.verdict != "identified":
+            return IfHidden(found.verdict, because="" if found.verdict == "no path" else "marks")
+        if unseen_pairs(network, sources, target, [self._in(network.covariance, sources, target, found.given)]):
+            return IfHidden("not known", found.given, because="unseen")
+        (first, *more), drawn = sources, network.adjustable
+        share = None if more or drawn is None else drawn.get((first, target), 0.0)
+        if share is not None and share < SURE:
+            return IfHidden("not identified", found.given, share, because="draws")
+        return IfHidden("identified", found.given, share)
+
+    def value(self, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
+        """The effect by adjustment for `given`; NaN where it is not told."""
+        network, members = self._network, self._network.columns.members()
+        without = network.without_withheld
+        (told,) = told_effects(
+            network,
+            [self._in(network.covariance, sources, target, given)],
+            None if without is None else [self._in(without, sources, target, given)],
+            np.concatenate([members[k] for k in sources]),
+            members[target],
+        )
+        return told
+
+    def _in(self, covariance: Matrix, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
+        return adjusted(covariance, sources, target, given, self._network.columns, self._network.precision)
+
+    @cached_property
+    def _adjustments(self) -> Adjustments:
+        return Adjustments(self._pag)

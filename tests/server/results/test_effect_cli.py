@@ -443,6 +443,8 @@ def test_of_two_that_are_set_together_each_has_its_effect_past_the_other(capsys,
     assert (hidden["verdict"], hidden["share"]) == ("identified", None)
     assert [row["values"][0]["effect"] for row in hidden["effects"]] == pytest.approx([0.0, 2.0])
     assert "not counted" in hidden["in_words"]
+    hidden = asked(capsys, with_marks(tmp_path / "undrawn", draws=False), "b", "c")["hidden_causes"]
+    assert (hidden["verdict"], hidden["share"]) == ("identified", None)
 
 
 @pytest.mark.parametrize(

@@ -461,14 +461,20 @@ def _print_result(
 
 @click.command()
 @click.argument("run", type=_PATH)
-@click.option("--truth", required=True, type=_PATH, help="CSV with columns source,target; it may have cycles.")
+@click.option(
+    "--truth",
+    required=True,
+    type=_PATH,
+    help="CSV with columns source,target, which may have cycles; or marks: pag.csv, pag-tetrad.txt, pag-dagitty.txt.",
+)
+@click.option("--hidden", metavar="NAMES", help="Variables of the truth, with commas, that no table has.")
 @click.option(
     "--threshold",
     type=Finite(min=0),
     help="Cut the raw weights W at this absolute value instead of taking the run's own graph.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
-def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> None:
+def evaluate(run: Path, truth: Path, hidden: str | None, threshold: float | None, as_json: bool) -> None:
     """Score the graph of the run folder RUN against a reference graph.
 
     The empty graph and random DAGs with as many edges are scored, too: a score that does not beat theirs says
@@ -486,6 +492,10 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     TPR: share of the reference's edges that were found with their direction; 1 is best.
 
     FDR: share of the found edges that are wrong or reversed; 0 is best.
+
+    Marks that hold if common causes may be hidden are scored where the run tells them: how many of them are right, and
+    how many of the reference's were found, beside what the class says. Variables of the reference that the run lacks
+    count as hidden there. A reference of marks is compared with marks alone.
     """
     from rich.console import Console
 
@@ -494,7 +504,7 @@ def evaluate(run: Path, truth: Path, threshold: float | None, as_json: bool) -> 
     from fedbnsl_workbench.working import working
 
     with working("scoring"):
-        report = evaluate_run(run, truth, tau=threshold)
+        report = evaluate_run(run, truth, tau=threshold, hidden=column_names(hidden, option="--hidden"))
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:

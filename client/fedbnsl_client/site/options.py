@@ -43,15 +43,15 @@ def gathered(name: str, make: Callable[..., object], *options: Decorator) -> Dec
     return decorate
 
 
-def column_names(columns: str | None) -> list[str]:
-    """The names in the value of --columns; a name that holds a comma is in quotation marks, as in a CSV file."""
+def column_names(columns: str | None, *, option: str = "--columns") -> list[str]:
+    """The names in the value of an option; a name that holds a comma is in quotation marks, as in a CSV file."""
     if columns is None:
         return []
     from fedbnsl.protocol.messages import composed
 
     names = [composed(name.strip()) for name in next(csv.reader([columns], skipinitialspace=True))]
     if not names or not all(names):
-        raise SetupError(f"--columns {columns!r}: a name is empty", remedy="Separate names by commas.")
+        raise SetupError(f"{option} {columns!r}: a name is empty", remedy="Separate names by commas.")
     return names
 
 

@@ -41,11 +41,16 @@ class Known:
 
     @classmethod
     def of(cls, mask: EdgeMask) -> "Known":
-        """From edges that are allowed and required: what no path of allowed edges leads to is not caused."""
-        reached = mask.of_variables.allowed.copy()
+        """What is known of edges, see `of_edges`."""
+        return cls.of_edges(mask.of_variables.allowed, mask.of_variables.required)
+
+    @classmethod
+    def of_edges(cls, allowed: Mask, required: Mask) -> "Known":
+        """From (V, V) edges that are allowed and required: what no path of allowed ones leads to is not caused."""
+        reached = allowed.copy()
         for k in range(len(reached)):
             reached |= reached[:, k, None] & reached[k]
-        return cls(~reached, mask.of_variables.required)
+        return cls(~reached, required)
 
 
 class PartialAncestralGraph:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.pag import NONE
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
@@ -21,6 +22,7 @@ from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found
 from fedbnsl_research.trials.harness import Row
+from fedbnsl_server.inference.ancestral_graphs import of_dag
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
@@ -158,35 +160,7 @@ def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     dag = W != 0.0
     leads = arrows_lead(dag)
     effects: Matrix = np.asarray(np.linalg.inv(np.eye(n) - W)[:d, :d], dtype=np.float64)
-    return _Truth(_linked(dag, leads, d), leads[:d, :d], effects, X[:, :d])
-
-
-def _linked(dag: Mask, leads: Mask, d: int) -> Mask:
-    """(d, d) pairs of the first d nodes with an inducing path: colliders act on an end, all else on it is hidden."""
-    found = np.zeros((d, d), dtype=bool)
-    for x in range(d):
-        for y in range(x):
-            above = leads[:, x] | leads[:, y]
-            above[[x, y]] = True
-            found[x, y] = found[y, x] = _induces(dag, above, x, y, d)
-    return found
-
-
-def _induces(dag: Mask, above: Mask, x: int, y: int, d: int) -> bool:
-    waiting = [(k, True) for k in np.flatnonzero(dag[x]).tolist()]  # (node, whether an arrow led there)
-    waiting += [(k, False) for k in np.flatnonzero(dag[:, x]).tolist()]
-    seen = set(waiting)
-    while waiting:
-        k, into = waiting.pop()
-        if k == y:
-            return True
-        onward = [(c, True) for c in np.flatnonzero(dag[k]).tolist()] if k >= d else []
-        if above[k] if into else k >= d:
-            onward += [(p, False) for p in np.flatnonzero(dag[:, k]).tolist()]
-        new = {one for one in onward if one[0] != x} - seen
-        seen |= new
-        waiting += sorted(new)
-    return False
+    return _Truth(of_dag(dag, d) != NONE, leads[:d, :d], effects, X[:, :d])
 
 
 def _run(X: Matrix) -> _Run:

@@ -9,10 +9,29 @@ from itertools import combinations
 
 import numpy as np
 
-from fedbnsl.graphs.class_members import consistent_extension
+from fedbnsl.graphs.class_members import arrows_lead, consistent_extension
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Known, Marks, PartialAncestralGraph, Triple
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.inference.hidden_causes import Mixed
+
+
+def of_dag(dag: Mask, n_observed: int) -> Marks:
+    """(k, k) the MAG of a DAG of which the first k nodes are observed, and the others hidden.
+
+    Two nodes are linked if no observed ones separate them; else their observed ancestors do (Richardson and Spirtes
+    2002, theorem 4.2).
+    """
+    leads, of_all = arrows_lead(dag), np.full(dag.shape, NONE, dtype=np.int8)
+    of_all[dag], of_all[dag.T] = ARROW, TAIL
+    graph, observed = Mixed.of_marks(of_all), (1 << n_observed) - 1
+    found = np.full((n_observed, n_observed), NONE, dtype=np.int8)
+    for a, b in combinations(range(n_observed), 2):
+        ends = 1 << a | 1 << b
+        if graph.reached(a, graph.ancestors(ends) & observed & ~ends) >> b & 1:
+            found[a, b] = TAIL if leads[b, a] else ARROW
+            found[b, a] = TAIL if leads[a, b] else ARROW
+    return found
 
 
 def mag_of(marks: Marks) -> Marks | None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedbnsl.graphs.files import LearnedGraph, read_edges, write_all
 from fedbnsl.graphs.pag import ARROW, CIRCLE, TAIL
-from fedbnsl.graphs.pag_formats import dagitty_pag, pcalg_csv, tetrad
+from fedbnsl.graphs.pag_formats import PAG_FORMATS, dagitty_pag, pcalg_csv, read_pag, tetrad
 
 NAMES = ("a", "IL 6", "IL_6", "graph", "=x", "lonely")
 # By the marks at the first and the second: a --> IL 6, IL 6 o-> IL_6, graph <-> IL_6, graph o-o =x
@@ -62,6 +62,42 @@ def test_an_edge_is_told_towards_its_arrowhead():
     marks = np.array([[0, TAIL], [ARROW, 0]], dtype=np.int8)
     assert "1. y --> x" in tetrad(("x", "y"), marks)
     assert '"y" -> "x"' in dagitty_pag(("x", "y"), marks)
+
+
+@pytest.mark.parametrize("name", PAG_FORMATS)
+def test_every_format_is_read_back(name):
+    names = (*NAMES[:-1], 'a "b"; c\\')
+    read, found = read_pag(PAG_FORMATS[name](names, marks()), names)
+    assert tuple(read) == names
+    assert np.array_equal(found, marks())
+
+
+def test_files_of_others_are_read():
+    said = "Graph Nodes:\na,b;c\n\nGraph Edges:\n1. a --> b dd nl\n2. c o-o b\n"
+    assert read_pag(said, ())[1].tolist() == [[0, ARROW, 0], [TAIL, 0, CIRCLE], [0, CIRCLE, 0]]
+    names, found = read_pag('pag{ c @-> "b [x]" [pos="0,1"]; b <-> c\n}', ())
+    assert names == ["c", "b [x]", "b"]
+    assert found.tolist() == [[0, ARROW, ARROW], [CIRCLE, 0, 0], [ARROW, 0, 0]]
+    assert read_pag("source,target\na,b\n", ()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("amat.pag,a,b\na,0,2\nb,0,0\n", "at one end alone"),
+        ("amat.pag,a,b\na,0,7\nb,1,0\n", "expected 0, 1, 2 or 3"),
+        ("amat.pag,a,b\nb,0,1\na,1,0\n", "one square"),
+        ("Graph Nodes:\na;b\nGraph Edges:\n1. a --- b\n", "selection bias"),
+        ("Graph Nodes:\na;b\nGraph Edges:\n1. a --> c\n", "not both among the nodes"),
+        ("Graph Nodes:\na;b\nGraph Edges:\n1. a => b\n", "is no edge"),
+        ("pag { a @-> b; b @-> a }", "two edges"),
+        ("pag { a @-> }", "not between two variables"),
+        ("pag { a ! b }", "is no edge and no variable"),
+    ],
+)
+def test_a_damaged_file_of_marks_is_refused(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read_pag(text, ())
 
 
 def test_edges_csv_has_the_marks_and_the_share_of_draws_and_they_do_not_stop_its_reader(tmp_path: Path):

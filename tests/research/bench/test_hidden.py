@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.pag import NONE
 from fedbnsl_research.bench import hidden as bench
+from fedbnsl_server.inference.ancestral_graphs import of_dag
 
 
 def dag(n, *edges):
@@ -26,7 +27,7 @@ def dag(n, *edges):
     ],
 )
 def test_linked_is_what_no_set_of_observed_variables_separates(graph, observed, linked):
-    found = bench._linked(graph, arrows_lead(graph), observed)
+    found = of_dag(graph, observed) != NONE
     assert [tuple(one) for one in np.argwhere(np.triu(found)).tolist()] == linked
     assert (found == found.T).all()
 

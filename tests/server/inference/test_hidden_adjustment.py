@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Known
-from fedbnsl_server.inference.ancestral_graphs import is_legal, is_mag, mag_of, pag_of
+from fedbnsl_server.inference.ancestral_graphs import is_legal, is_mag, mag_of, of_dag, pag_of
 from fedbnsl_server.inference.hidden_adjustment import Adjustments, visible
 
 D = 4
@@ -50,6 +50,20 @@ def of_ancestors(graph, mag):
             if mag[one, other] != NONE and (mag[other, one] == TAIL) != nx.has_path(graph, one, other):
                 return False
     return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_dag_with_hidden_nodes_has_the_marks_of_its_independences_and_ancestors(seed):
+    rng = np.random.default_rng(seed)
+    order, dag = rng.permutation(D + 2), np.triu(rng.random((D + 2, D + 2)) < 0.45, 1)
+    dag = dag[np.ix_(order, order)]
+    graph = nx.DiGraph(list(map(tuple, np.argwhere(dag).tolist())))
+    graph.add_nodes_from(range(D + 2))
+    mag = of_dag(dag, D)
+    separated = {(a, b) for a, b, _ in independences(graph)}
+    assert {(a, b) for a, b in PAIRS if mag[a, b] == NONE} == separated
+    assert of_ancestors(graph, mag)
+    assert is_mag(mag)
 
 
 @pytest.fixture(scope="module")

@@ -11,22 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.console.whole_words import keep_words
-from fedbnsl.console.wording import counted
-from fedbnsl.errors import ResultError
+from fedbnsl.console.wording import counted, first_few
+from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
 from fedbnsl.protocol.messages import Units, Yields
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.kinds import KINDS
+from fedbnsl_server.results.hidden_causes import marks_of
 from fedbnsl_server.store.result_file import columns_of as columns_of
+from fedbnsl_server.store.result_file import learned_class, undecided_edges
 from fedbnsl_server.store.result_file import learned_graph as learned_graph
 from fedbnsl_server.store.result_file import read_result as read_result
 from fedbnsl_workbench.scoring.class_scores import Known, class_scores, random_class_shd, sid_interval
+from fedbnsl_workbench.scoring.mark_scores import as_marks, mark_scores
+from fedbnsl_workbench.scoring.marks_reference import MarksReference, of_graph, read_marks
 from fedbnsl_workbench.scoring.metrics import empty_graph_scores, random_dag_scores, score, sid
 from fedbnsl_workbench.scoring.reference import Reference, read_reference
 
 
-def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
+def evaluate(run: Path, truth: Path, *, tau: float | None, hidden: Sequence[str] = ()) -> dict[str, Any]:
     """Scores of a run folder, ready for JSON; ResultError: the folder or the reference cannot be read.
 
     `scores` are beside those of the `empty_graph` and of `random_dag` (mean and standard deviation over random DAGs
@@ -35,16 +39,26 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
     class, `sid_exact` whether members reach both. It is null if the reference has a cycle. If run and reference have
     other variables, all this is about the subgraphs induced on those in common; `left_out` names the others.
 
+    `mark_scores` has what is right of the marks that hold if common causes may be hidden, and of the class, see
+    `mark_scores.mark_scores`; variables that the run does not have are hidden ones there. It is null with `tau`, and
+    where neither has marks. Where `truth` is a file of marks, it is all that there is, and the other scores are null.
+
     Parameters
     ----------
     tau
         Cut the raw W at this absolute weight (and make it acyclic), as the run cuts: without units where the run has
         divided columns by scales, and by the largest weight between the columns of two variables. None takes the run's
         own graph. Without ADMM rounds there is no raw W: the weights of the last searched graph are cut.
+    hidden
+        Variables of the reference that no table has. The others that it does not name then have no edge.
     """
     result = read_result(run)
     variables: list[str] = result["variables"]
-    reference = read_reference(truth, variables)
+    if (of_marks := read_marks(truth, variables)) is not None:
+        if tau is not None or hidden:
+            raise SetupError(f"{truth} is a file of marks: a threshold and hidden variables go with a list of edges")
+        return _against_marks(run, truth, result, of_marks)
+    reference = read_reference(truth, variables, hidden)
     warnings = [reference.left_out] if reference.left_out else []
     if not is_acyclic(reference.edges):
         warnings.append(f"the reference {truth} has a directed cycle: no Bayesian network can match it in full")
@@ -74,6 +88,8 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
             f"the reference {truth} has undirected edges: classes are compared; all other scores are against one DAG"
         )
     estimate, true = reference.of_common(estimate), reference.edges
+    known = known_in(run, result).of_common(reference.common)
+    marks = None if tau is not None else _scores_of_marks(result, reference, known, warnings)
     scores = score(estimate, true)
     return {
         "run": str(run),
@@ -85,10 +101,64 @@ def evaluate(run: Path, truth: Path, *, tau: float | None) -> dict[str, Any]:
         "cyclic_reference": not is_acyclic(true),
         "n_variables": len(true),
         "left_out": {"truth": list(reference.only_reference), "run": list(reference.only_run)},
-        "class_scores": _scores_of_classes(estimate, reference, known_in(run, result).of_common(reference.common)),
+        "class_scores": _scores_of_classes(estimate, reference, known),
+        "mark_scores": marks,
         "scores": {**scores.as_dict(), "sid": sid(estimate, true)},
         "empty_graph": {**empty_graph_scores(true).as_dict(), "sid": sid(np.zeros_like(true), true)},
         "random_dag": random_dag_scores(true, scores.n_edges, n_draws=_draws(len(true))),
+    }
+
+
+def _against_marks(run: Path, truth: Path, result: Mapping[str, Any], reference: MarksReference) -> dict[str, Any]:
+    """The scores against a file of marks."""
+    warnings: list[str] = list(result["verdict"]["incomplete"])
+    if reference.only_run:
+        warnings.insert(0, f"left out are variables that only the run has: {', '.join(map(repr, reference.only_run))}")
+    if result["hidden_causes"] is None:
+        warnings.insert(0, "the run tells no marks that hold if common causes may be hidden: its class alone is scored")
+    return {
+        "run": str(run),
+        "truth": str(truth),
+        "graph_class": result.get("graph_class", "dag-equal-variance"),
+        "threshold": None,
+        "raw_weights": has_raw_weights(result),
+        "warnings": warnings,
+        "cyclic_reference": False,
+        "n_variables": len(reference.common),
+        "left_out": {"truth": [], "run": list(reference.only_run)},
+        "class_scores": None,
+        "mark_scores": _compared(result, reference),
+        "scores": None,
+        "empty_graph": None,
+        "random_dag": None,
+    }
+
+
+def _scores_of_marks(
+    result: Mapping[str, Any], reference: Reference, known: Known, warnings: list[str]
+) -> dict[str, Any] | None:
+    """Against a graph or a class, where the run has marks or the reference hidden variables."""
+    if reference.hidden:
+        names = ", ".join(map(repr, reference.hidden))
+        warnings.append(f"scores of edges and of classes leave {names} and edges there out; those of marks do not")
+    if result["hidden_causes"] is None and not (reference.hidden or reference.only_reference):
+        return None
+    found = of_graph(reference, known)
+    if isinstance(found, str):
+        warnings.append(f"marks are not scored: {found}")
+        return None
+    return _compared(result, found)
+
+
+def _compared(result: Mapping[str, Any], reference: MarksReference) -> dict[str, Any]:
+    """What the run's marks say rightly, and its class, as if no cause were hidden."""
+    within, told = np.ix_(reference.common, reference.common), result["hidden_causes"]
+    of_class = as_marks(learned_class(result) | undecided_edges(result).T)
+    return {
+        "reference": reference.kind,
+        "hidden": list(reference.hidden),
+        "run": told and mark_scores(marks_of(told, result["variables"])[within], reference.true),
+        "class": mark_scores(of_class[within], reference.true),
     }
 
 
@@ -211,8 +281,17 @@ _OF_ONE_DAG = {"shd", "shd_double", "sid", "n_edges", "tpr", "fdr", "precision",
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
-    """The report as a table for people."""
+    """The report as tables for people."""
     scores = report["scores"]
+    if scores is not None:
+        _print_scores(report, scores, console)
+    if report["mark_scores"] is not None:
+        console.print(keep_words(_table_of_marks(report), console.width, fewest=3))
+    for warning in report["warnings"]:
+        console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+def _print_scores(report: Mapping[str, Any], scores: Mapping[str, Any], console: Console) -> None:
     reference = f"{scores['n_reference_edges']} edges, {scores['v_structures_reference']} v-structures"
     # Text: paths and names may hold what looks like markup.
     tau = report["threshold"]
@@ -234,8 +313,36 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         chance = "-" if mean is None else f"{mean:.2f} +- {spread:.2f}"
         table.add_row(label, _shown(scores[key]), _shown(report["empty_graph"][key]), chance)
     console.print(keep_words(table, console.width))
-    for warning in report["warnings"]:
-        console.print(Text(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+_MARKS = (
+    ("links", "links"),
+    ("arrowheads", "arrowheads"),
+    ("tails", "tails"),
+    ("--> acts on", "acts_on"),
+    ("<-> a hidden cause", "hidden_cause"),
+)
+
+
+def _table_of_marks(report: Mapping[str, Any]) -> Table:
+    told: Mapping[str, Any] = report["mark_scores"]
+    hidden = f"; hidden: {first_few(told['hidden'])}" if told["hidden"] else ""
+    title = Text(f"if common causes may be hidden, against {report['truth']}{hidden}", style="table.title")
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    sides = [(name, told[key]) for name, key in (("marks", "run"), ("class", "class")) if told[key] is not None]
+    for name, of_side in sides:
+        for head in ("right", *["open in the truth"] * any(one["open"] for one in of_side.values()), "found"):
+            table.add_column(f"{name}:\n{head}", justify="right", overflow="fold")
+    for label, kind in _MARKS:
+        cells = [label]
+        for _, of_side in sides:
+            one = of_side[kind]
+            cells.append(f"{one['right']} of {one['told']}")
+            cells += [str(one["open"])] * any(each["open"] for each in of_side.values())
+            cells.append(f"{one['found']} of {one['of_reference']}")
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def _class_rows(of_classes: Mapping[str, Any], *, all_of_them: bool) -> Iterator[tuple[str, str, str, str]]:

@@ -36,6 +36,9 @@ class Reference:
     edges: Mask
     directed: Mask | None  # (k, k) of `edges`, those directed in a file with undirected edges; None: it has none
     weights: Mapping[tuple[int, int], float] | None  # by places among the variables of the run; None: none in the file
+    # (k + m, k + m) all edges of the file, of the variables in common and then the m others; None: some are undirected
+    whole: Mask | None
+    hidden: tuple[str, ...]  # variables of the file that are said to be in no table
     # Variables that only one of the two has: they are not scored.
     only_reference: tuple[str, ...]
     only_run: tuple[str, ...]
@@ -57,7 +60,7 @@ class Reference:
         )
 
 
-def read_reference(path: Path, variables: Sequence[str]) -> Reference:
+def read_reference(path: Path, variables: Sequence[str], hidden: Sequence[str] = ()) -> Reference:
     """The graph of a CSV file, one edge a row, over the variables that it has in common with a run.
 
     The header names `source` and `target`. Where it also names `weight`, a row of weight 0 is no edge; where it names
@@ -66,7 +69,7 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
 
     A list of edges cannot name a variable without edges. So `variables` that the file does not name have no edges,
     unless the file also names others that are not exactly in `variables`. Then the file is about another set of
-    variables, and only those named in both are in common.
+    variables, and only those named in both are in common. Names that are `hidden` do not count as others.
     ResultError: a fault of the file, or fewer than two variables in common.
     """
     position = {name: k for k, name in enumerate(variables)}
@@ -78,7 +81,11 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
     except (csv.Error, UnicodeDecodeError) as error:
         raise UnusableReferenceError(f"{path} is no UTF-8 CSV file: {error}") from None
     named = dict.fromkeys(name for row in rows for name in (row.source, row.target))
-    foreign = tuple(name for name in named if name not in position)
+    for name in hidden:
+        if name in position or name not in named:
+            why = "the run has it" if name in position else f"{path} does not name it"
+            raise UnusableReferenceError(f"{name!r} is said to be hidden, but {why}")
+    foreign = tuple(name for name in named if name not in position and name not in hidden)
     common = [name for name in variables if not foreign or name in named]
     if len(common) < 2:
         raise UnusableReferenceError(
@@ -106,9 +113,19 @@ def read_reference(path: Path, variables: Sequence[str]) -> Reference:
         edges=edges[np.ix_(places, places)],
         directed=arrows[np.ix_(places, places)] if lines.any() else None,
         weights=weights or None,
+        whole=_all_edges(rows, [*common, *foreign, *hidden]),
+        hidden=tuple(hidden),
         only_reference=foreign,
         only_run=tuple(name for name in variables if name not in common),
     )
+
+
+def _all_edges(rows: "Sequence[_Row]", names: Sequence[str]) -> Mask | None:
+    place, found = {name: k for k, name in enumerate(names)}, np.zeros((len(names),) * 2, dtype=bool)
+    edges = [row for row in rows if row.weight != 0]
+    for row in edges:
+        found[place[row.source], place[row.target]] = True
+    return found if all(row.directed for row in edges) else None
 
 
 def _one_dag(path: Path, named: Mask, arrows: Mask, lines: Mask) -> Mask:

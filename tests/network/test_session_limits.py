@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import (
-    FedbnslError,
-    PlanError,
     ProtocolError,
     SetupError,
 )

@@ -542,7 +542,7 @@ def whole(text: str) -> str:
 
 
 def checks_in_words(verdict: Mapping[str, Any]) -> list[str]:
-    """In whole sentences: what of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
+    """What of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
     tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
     held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])
     parts = [f"Tested: {'; '.join(tested)}.{held}" if tested else "Whether the data contradict it was not tested."]

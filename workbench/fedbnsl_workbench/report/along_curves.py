@@ -23,5 +23,5 @@ def along_curves(result: Mapping[str, Any]) -> dict[tuple[str, str], float]:
         one, other = edge["source"], edge["target"]
         both = [spreads[pair] for pair in ((one, other), (other, one)) if pair in spreads]
         if both:
-            found[one, other] = both[0] if edge["directed"] else max(both)
+            found[one, other] = both[0] if edge.get("directed", True) else max(both)
     return found

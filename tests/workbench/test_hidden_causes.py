@@ -175,14 +175,31 @@ def test_a_plan_can_exclude_hidden_causes_and_the_result_says_that_arrows_rest_o
     assert "as the plan says" not in " ".join(allowed["verdict"]["assumed"])
 
 
-def test_where_arrows_rest_on_assumptions_or_noise_it_is_not_told(tmp_path: Path) -> None:
+def test_where_arrows_rest_on_assumptions_it_is_not_told(tmp_path: Path) -> None:
     equal = PLAN.with_settings(graph_class="dag-equal-variance", look_for_curves=False, counts_rounds=0)
     assert simulate(equal, tables(), tmp_path / "equal")["hidden_causes"] is None
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_private_run_tells_marks_by_what_it_has_released(tmp_path: Path, secure: bool) -> None:
     ranges = {name: {"range": [-8.0, 8.0]} for name in NAMES}
-    private = Plan.load("private", epsilon=20.0).with_settings(n_participants=3, bootstrap=0, dictionary=ranges)
-    result = simulate(private, tables(), tmp_path / "private", noise_seed=1)
+    plan = Plan.load("private", [f"privacy.secure_aggregation={str(secure).lower()}"], epsilon=20.0)
+    plan = plan.with_settings(n_participants=3, bootstrap=20, dictionary=ranges)
+    result = simulate(plan, tables(), tmp_path / "private", noise_seed=1)
+    told = result["hidden_causes"]
+    said = {(one["source"], one["target"]): one for one in told["links"]}
+    assert said["weight", "pressure"]["mark_source"] == said["weight", "pressure"]["mark_target"] == "arrow"
+    assert {("diet", "weight"), ("salt", "pressure")} <= set(said)
+    assert said["weight", "pressure"]["bootstrap"]["hidden_cause"] > 0.5
+    assert "say that one variable acts on another" in result["verdict"]["not_testable"][0]
+
+
+def test_where_noise_hides_what_edges_are_marks_are_not_told_and_the_verdict_says_why(tmp_path: Path) -> None:
+    ranges = {name: {"range": [-8.0, 8.0]} for name in NAMES}
+    plan = Plan.load("private", epsilon=0.5).with_settings(n_participants=3, bootstrap=0, dictionary=ranges)
+    result = simulate(plan, tables(), tmp_path / "private", noise_seed=1)
     assert result["hidden_causes"] is None
-    assert result["verdict"]["not_testable"][0].endswith("which add edges and turn arrows")
+    assert "noise hides correlations below 0." in result["verdict"]["not_testable"][0]
 
 
 def test_an_effect_behind_which_nothing_can_be_hidden_is_told_with_the_share_of_the_draws(tmp_path: Path) -> None:
@@ -209,3 +226,10 @@ def test_an_effect_behind_which_nothing_can_be_hidden_is_told_with_the_share_of_
     (row,) = [one for one in re.findall("<tr>.*?</tr>", page) if "<td>identified: +1.4" in one]
     assert "weight" in row
     assert "pressure" in row
+
+
+def test_links_that_noise_keeps_from_a_test_are_named() -> None:
+    told = HiddenCauses(links=[], gone=[], untested=[["a", "b"]], legal=False)
+    assert hidden_causes_in_words(told) == [
+        "not tested, since noise would hide such a link: a and b; no other mark rests on it, and no effect is told"
+    ]

@@ -18,6 +18,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask
 
 NONE, CIRCLE, ARROW, TAIL = 0, 1, 2, 3
+_UNSURE = 4  # in place of a circle while rules are at work: they read no such mark, and see an edge
 
 MARK_NAMES = {NONE: "none", CIRCLE: "circle", ARROW: "arrow", TAIL: "tail"}
 """As files and results say them."""
@@ -66,6 +67,9 @@ class PartialAncestralGraph:
         Whether b is in a set that separates a and c, which have no edge.
     known
         Causes, and what is no cause.
+    unsure
+        (V, V) symmetric edges that may be none: they keep circles, and no rule concludes anything from them, nor from
+        their absence. None: there are none.
     """
 
     def __init__(
@@ -74,14 +78,18 @@ class PartialAncestralGraph:
         colliders: Iterable[Triple],
         separates: Callable[[int, int, int], bool],
         known: Known,
+        unsure: Mask | None = None,
     ) -> None:
-        self.marks: Marks = np.where(adjacent, CIRCLE, NONE).astype(np.int8)
+        unsure = np.zeros_like(adjacent) if unsure is None else unsure
+        sure = adjacent & ~unsure
+        self.marks: Marks = np.where(adjacent, np.where(sure, CIRCLE, _UNSURE), NONE).astype(np.int8)
         self._separates = separates
-        self._near = [np.flatnonzero(row).tolist() for row in adjacent]
+        self._near = [np.flatnonzero(row).tolist() for row in sure]
         for a, b, c in colliders:
-            self.marks[a, b] = self.marks[c, b] = ARROW
-        self.marks[adjacent & (known.no_cause.T | known.cause)] = ARROW
-        self.marks[adjacent & known.cause.T] = TAIL
+            if sure[a, b] and sure[c, b]:
+                self.marks[a, b] = self.marks[c, b] = ARROW
+        self.marks[sure & (known.no_cause.T | known.cause)] = ARROW
+        self.marks[sure & known.cause.T] = TAIL
         while any(rule() for rule in (self._rule_1, self._rule_2, self._rule_3, self._rule_4)):
             pass
 
@@ -89,7 +97,7 @@ class PartialAncestralGraph:
         """The marks when no rule has anything to add; the rules for tails add no arrowhead."""
         while any(rule() for rule in (self._rule_8, self._rule_9, self._rule_10)):
             pass
-        return self.marks
+        return np.where(self.marks == _UNSURE, CIRCLE, self.marks).astype(np.int8)
 
     def _set(self, i: int, j: int, mark: int) -> bool:
         """Replace the circle at j of the edge between i and j; whether there was one."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--case",
     "cases",
     multiple=True,
-    help="Of `networks`, `curved` and `discrete`: a case, or a pattern of their names.",
+    help="Of `networks`, `curved`, `hidden` and `discrete`: a case, or a pattern of their names.",
 )
 @click.option(
     "--seeds",
@@ -62,7 +62,7 @@ def bench(
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     takers_of = {
-        "--case": ("networks", "curved", "discrete"),
+        "--case": ("networks", "curved", "hidden", "discrete"),
         "--seeds": ("networks", "missing", "curved", "hidden", "directions", "discrete"),
         "--method": ("networks", "discrete"),
     }
@@ -78,8 +78,8 @@ def bench(
             with _watched(name, progress) as follow:
                 followed = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 chosen: dict[str, dict[str, Any]] = {"networks": followed, "discrete": followed}
-                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "hidden", "directions")}
-                chosen["curved"] = {"cases": cases, "seeds": seeds}
+                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "directions")}
+                chosen |= {figure: {"cases": cases, "seeds": seeds} for figure in ("curved", "hidden")}
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)
         except ResultError as error:

@@ -20,7 +20,8 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.generated import weights_with_hidden
-from fedbnsl_research.bench.networks import class_found
+from fedbnsl_research.bench.networks import class_found, named
+from fedbnsl_research.bench.private_tables import outward_range
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.inference.ancestral_graphs import of_dag
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all
@@ -36,6 +37,22 @@ class _Case(NamedTuple):
     variables: int
     hidden: int
     rows: int = 1000  # of each site
+    epsilon: float | None = None  # of `private`; None: `standard`
+
+    def __str__(self) -> str:
+        plan = "standard" if self.epsilon is None else f"private, epsilon {self.epsilon:g}"
+        return f"{self.variables} variables, {self.hidden} hidden; {_SITES} x {self.rows} rows; {plan}"
+
+
+CASES = {f"{d}-{d * share // 100}": _Case(d, d * share // 100) for d in (20, 50) for share in (0, 10, 20)}
+CASES["20-4-8x5000"] = _Case(20, 4, rows=5000)
+CASES |= {
+    f"private-{epsilon}-20-{hidden}{label}": _Case(20, hidden, rows, float(epsilon))
+    for epsilon in (5, 1)
+    for label, rows in {"": 1000, "-8x5000": 5000}.items()
+    for hidden in (0, 4)
+}
+"""By name."""
 
 
 class _Truth(NamedTuple):
@@ -50,42 +67,58 @@ class _Run(NamedTuple):
     network: LearnedNetwork
 
 
-def hidden(seeds: Sequence[int] | None = None) -> Iterator[Row]:
+def hidden(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Iterator[Row]:
     """What is said rightly of linked variables, by the class and if common causes may be hidden.
 
-    `seeds`: of the graphs, in place of the usual ten.
+    Parameters
+    ----------
+    cases
+        Names or patterns of `CASES`; empty: all.
+    seeds
+        Of the graphs, in place of the usual ten.
+
+    Raises
+    ------
+    SetupError
+        If no case has such a name.
     """
-    for variables in (20, 50):
-        for share in (0, 10, 20):
-            yield _row(_Case(variables, variables * share // 100), seeds or _SEEDS)
-    yield _row(_Case(20, 4, rows=5000), seeds or _SEEDS)
+    for case in named(CASES, cases).values():
+        yield _row(case, seeds or _SEEDS)
 
 
 def _row(case: _Case, seeds: Sequence[int]) -> Row:
     truths = [_truth(case, np.random.default_rng(seed)) for seed in seeds]
-    runs = [_run(truth.X) for truth in truths]
-    return {"figure": f"{case.variables} variables, {case.hidden} hidden; {_SITES} x {case.rows} rows"} | _scores(
-        truths, runs
-    )
+    runs = [_run(case, truth.X, seed) for truth, seed in zip(truths, seeds, strict=True)]
+    told = [k for k, one in enumerate(runs) if one.result["hidden_causes"] is not None]
+    row: Row = {"figure": str(case)} | _of_class(truths, runs)
+    if len(told) < len(seeds):
+        row["runs that tell marks"] = len(told)
+    return row | (_of_marks([truths[k] for k in told], [runs[k] for k in told]) if told else {})
 
 
-def _scores(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
-    results = [one.result for one in runs]
-    by_class = [class_found(one) for one in results]
-    marks = [_marks(one) for one in results]
+def _of_class(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
+    by_class = [class_found(one.result) for one in runs]
     arrows = _share([(found & ~found.T, truth.acts) for found, truth in zip(by_class, truths, strict=True)])
+    return {
+        "skeleton F1, class": _f1([found | found.T for found in by_class], truths),
+        "arrows of the class right": arrows,
+    }
+
+
+def _of_marks(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
+    results = [one.result for one in runs]
+    marks = [_marks(one) for one in results]
     tails = _share([(found["acts"], truth.acts) for found, truth in zip(marks, truths, strict=True)])
     heads = _share([(found["heads"], ~truth.acts.T) for found, truth in zip(marks, truths, strict=True)])
     both = _share(
         [(np.triu(found["hidden"]), ~truth.acts & ~truth.acts.T) for found, truth in zip(marks, truths, strict=True)]
     )
     return {
-        "skeleton F1, class": _f1([found | found.T for found in by_class], truths),
         "skeleton F1": _f1([found["linked"] for found in marks], truths),
-        "arrows of the class right": arrows,
         "'acts on' right": tails,
         "arrowheads right": heads,
         f"'hidden cause' in {_SURE:.0%} of the draws right": both,
+        "links that noise keeps from a test": sum(len(one["hidden_causes"]["untested"]) for one in results),
         "runs whose marks are those of a graph": sum(one["hidden_causes"]["legal"] for one in results),
         "effects of the class right": _of_all(
             right for truth, run in zip(truths, runs, strict=True) for right in _effects_of_class(truth, run.network)
@@ -163,9 +196,16 @@ def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     return _Truth(of_dag(dag, d) != NONE, leads[:d, :d], effects, X[:, :d])
 
 
-def _run(X: Matrix) -> _Run:
-    plan = Plan.load("standard").with_settings(n_participants=_SITES)
-    tables = {site: rows_for(one, plan) for site, one in site_tables(np.array_split(X, _SITES)).items()}
+def _run(case: _Case, X: Matrix, noise_seed: int) -> _Run:
+    parts = site_tables(np.array_split(X, _SITES))
+    if case.epsilon is None:
+        plan, noise = Plan.load("standard"), None
+    else:
+        names = next(iter(parts.values())).variables
+        ranges = {name: {"range": outward_range(values)} for name, values in zip(names, X.T, strict=True)}
+        plan, noise = Plan.load("private", epsilon=case.epsilon).with_settings(dictionary=ranges), noise_seed
+    plan = plan.with_settings(n_participants=_SITES)
+    tables = {site: rows_for(one, plan) for site, one in parts.items()}
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "run")
-        return _Run(simulate(plan, tables, folder), read_network(folder))
+        return _Run(simulate(plan, tables, folder, noise_seed=noise), read_network(folder))

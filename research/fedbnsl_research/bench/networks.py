@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.cpdag import class_distance, cpdag
@@ -24,6 +24,7 @@ from fedbnsl_workbench.scoring.metrics import score
 OURS = "fedbnsl"
 METHODS = (OURS, *CLASS_SEARCHES)
 
+AnyCase = TypeVar("AnyCase")
 Follow = Callable[[int, int, str], None]
 """Told how many runs have ended, of how many, and what runs now."""
 
@@ -62,7 +63,7 @@ def networks(
     ResultError
         If FEDBNSL_DATA does not hold a network.
     """
-    chosen = _chosen(cases)
+    chosen = named(all_cases(), cases)
     methods = methods or METHODS
     total = sum(len(case.seeds if seeds is None else seeds) for case in chosen.values())
     done = 0
@@ -87,12 +88,18 @@ def networks(
     follow(done, total, "")
 
 
-def _chosen(patterns: Sequence[str]) -> dict[str, Case]:
-    known = all_cases()
+def named(known: Mapping[str, AnyCase], patterns: Sequence[str]) -> dict[str, AnyCase]:
+    """The cases with such names or patterns of names; none: all of them.
+
+    Raises
+    ------
+    SetupError
+        If a pattern fits no case.
+    """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise SetupError(
-                f"--case {pattern}: no such case; choose from {', '.join(known)}, or a pattern such as er*"
+                f"--case {pattern}: no such case; choose from {', '.join(known)}, or a pattern of them, with *"
             )
     return {name: case for name, case in known.items() if not patterns or any(fnmatchcase(name, p) for p in patterns)}
 

@@ -189,7 +189,9 @@ class Draws:
             if progress.is_enough:  # perhaps before its search was at its end
                 return None
             progress.at(k / draws)
-            return self.class_of(found), None if self.pag_of is None else self.pag_of(found, problem.S)
+            if self.pag_of is None:
+                return self.class_of(found), None
+            return self.class_of(found), self.pag_of(found, problem.S if problem.judged is None else problem.judged)
 
         return shares_of(progress.each(marks, range(draws)), len(self.dag), rivals)
 

@@ -19,7 +19,7 @@ from fedbnsl_server.inference.bootstrap import Draws, Search, Shares
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.inference.heterogeneity import MOST_LEFT_OUT, holm, kept_without_a_site, tails
 from fedbnsl_server.inference.hidden_adjustment import Adjustments
-from fedbnsl_server.inference.hidden_causes import MOST_DRAWN, MOST_VARIABLES, Pags
+from fedbnsl_server.inference.hidden_causes import MOST_DRAWN, MOST_VARIABLES, Found, Pags, tells_enough
 from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
@@ -124,6 +124,8 @@ class Confidence:
     # variables may be adjusted for
     adjusted: Index = field(default_factory=lambda: _NO_PAIRS)
     adjusted_counts: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # (K, 2) edges of it that noise would hide from their tests, the first variable before the second
+    pag_untested: Index = field(default_factory=lambda: _NO_PAIRS)
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
         """Of every pair of the V variables that a draw joins: shares with an edge, as named, and the other way."""
@@ -301,7 +303,8 @@ def confidence_of(
     """
     moments, accuracy = evidence.moments, evidence.accuracy
     network = fitted(dag, moments, columns)
-    pags = None if known is None or len(dag) > MOST_VARIABLES else Pags(accuracy, columns, known)
+    told_marks = known is not None and len(dag) <= MOST_VARIABLES and tells_enough(accuracy)
+    pags = Pags(accuracy, columns, known, network, evidence.lines) if known is not None and told_marks else None
     several = list(evidence.sites.values()) if len(evidence.sites) > 1 else []
     weights = evidence.weights if several else ()
     errors = evidence.weight_error
@@ -350,6 +353,7 @@ def confidence_of(
     edges, of_exact = edges_of(network.dag), tied.members[tied.exact]
     errors = np.where((of_exact[:, edges[:, 0]] & of_exact[:, edges[:, 1]]).any(axis=0), np.nan, errors)
     pairs = np.argwhere(np.triu(counts.any(axis=-1), k=1))
+    drawn_pags = () if shares is None else shares.pags
     spread = np.sqrt(network.residual_variance)
     n_apart, unexplained, correlations = _unexplained(network, evidence, columns)
     return Confidence(
@@ -387,19 +391,21 @@ def confidence_of(
         exact=tied.exact,
         widening=np.empty((0, 0)) if accuracy.widening is None else accuracy.widening,
         **_of_dependent_rows(network, evidence),
-        **({} if pags is None else _of_pag(pags(dag, moments), () if shares is None else shares.pags, pags.known)),
+        **({} if pags is None else _of_pag(pags.found(dag, moments, evidence.seen), drawn_pags, pags.known)),
     )
 
 
-def _of_pag(pag: Marks, drawn: Sequence[Marks], known: Known) -> dict[str, Any]:
+def _of_pag(found: Found, drawn: Sequence[Marks], known: Known) -> dict[str, Any]:
     """What `Confidence` says of a partial ancestral graph and those of the draws."""
-    legal, of_draws = is_legal(pag, known), [Adjustments(one) for one in drawn]
+    pag, of_draws = found.marks, [Adjustments(one) for one in drawn]
+    legal = not found.untested.any() and is_legal(pag, known)
     sets = list(Adjustments(pag).identified()) if legal and drawn else []
     marks = np.array(drawn, dtype=np.int8).reshape(-1, *pag.shape)
     kept = slice(None if drawn else 0)
     return {
         "pag": pag,
         "pag_is_legal": legal,
+        "pag_untested": np.argwhere(np.triu(found.untested)),
         "pag_counts": np.stack([(marks == m).sum(axis=0) for m in range(4)], axis=-1)[kept, kept],
         "pag_headed": ((marks == ARROW) & (marks.transpose(0, 2, 1) == ARROW)).sum(axis=0)[kept, kept],
         "adjusted": np.array([(a, b) for a, b, _ in sets], dtype=np.int64).reshape(-1, 2),

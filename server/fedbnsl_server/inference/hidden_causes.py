@@ -3,11 +3,16 @@
 A search for a DAG adds edges where a hidden cause ties two variables: what acts on one of them gets an edge to the
 other. Such an edge lies in a triangle. It is tested away, as FCIT does (Ramsey 2025), by a set that blocks every other
 path of the present graph; what is left is closed under the rules of `pag`.
+
+In a private run an edge may look away because noise hides it. One that the test would not show stays, with circles, and
+no rule concludes anything from it. Where noise hides too much, nothing is told (`tells_enough`).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,9 +20,9 @@ from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.meek import bits, numbers_of
 from fedbnsl.graphs.pag import ARROW, NONE, TAIL, Known, Marks, PartialAncestralGraph, Triple
 from fedbnsl.plan.columns import Columns
-from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
-from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, inverse
+from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, fitted, inverse
 
 _LEVEL = 0.05
 """An edge goes if a set gives its ends a larger p value."""
@@ -27,6 +32,29 @@ MOST_VARIABLES = 200
 """With more, nothing is told."""
 MOST_DRAWN = 60
 """With more, the marks of bootstrap draws are not counted."""
+_POWER = 0.8
+"""With noise an edge goes only if a test would show it, as strong as the graph says, with at least this probability."""
+_STANDS_OUT = 2.8
+"""A correlation of so many standard errors is shown with this power."""
+_LEAST_SHOWN = 0.075
+"""Where noise hides larger correlations, nothing is told: marks would be hardly more often right than arrows."""
+
+
+def least_shown(accuracy: Accuracy) -> float:
+    """The least correlation of two residuals that a test shows with a power of 80 %."""
+    return _STANDS_OUT * math.hypot(accuracy.noise_std, 1.0 / math.sqrt(accuracy.n_samples))
+
+
+def tells_enough(accuracy: Accuracy) -> bool:
+    """Whether marks are told in spite of the noise."""
+    return not accuracy.noise_std or least_shown(accuracy) <= _LEAST_SHOWN
+
+
+class Found(NamedTuple):
+    """A partial ancestral graph."""
+
+    marks: Marks  # (V, V)
+    untested: Mask  # (V, V) symmetric edges that noise would hide from their tests
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +64,117 @@ class Pags:
     accuracy: Accuracy
     columns: Columns
     known: Known
+    # network, lines: with noise alone: whose residuals have it, and (d,) the columns that are tested; None: all
+    network: FittedNetwork | None = None
+    lines: Mask | None = None
 
     def __call__(self, dag: Mask, S: Matrix) -> Marks:
         """(V, V) the marks; `S`: (d, d) the moments that the (V, V) DAG was found in, NaN where they are not known."""
-        return _Removal(dag, Dependence(S, self.accuracy, self.columns), self.known).found()
+        return self.found(dag, S).marks
+
+    def found(self, dag: Mask, S: Matrix, seen: Matrix | None = None) -> Found:
+        """The marks and what could not be tested; `seen`: (d, d) moments as they came, see `Evidence`."""
+        if not self.accuracy.noise_std or self.network is None:
+            tests: _Tests = Dependence(S, self.accuracy, self.columns)
+        else:
+            own = fitted(dag, S, self.columns)
+            members = self.columns.members()
+            if self.lines is not None:
+                members = [of_one[self.lines[of_one]] for of_one in members]
+            expected = own.of_columns(own.residual_covariance)
+            tests = NoisyDependence(expected, S if seen is None else seen, self.accuracy, self.network, members)
+        removal = _Removal(dag, tests, self.known)
+        return Found(removal.found(), removal.unsure)
+
+
+class _Tests(Protocol):
+    def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
+        """Of the hypothesis that the variables x and y are independent given others."""
+        ...
+
+    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
+        """Whether a test shows a dependence as strong as that which the graph has given these others."""
+        ...
+
+
+class NoisyDependence:
+    """Tests of partial covariance in moments with the noise of a private run, by the delta method.
+
+    With regressions a and b of x and y on the others, by the moments M that the graph says, a'Sb of the moments S as
+    they came is 0 up to its error; errors of a and b count by their product alone. Its variance is that of sampling,
+    a'Ma b'Mb / n, and that of noise N of the residuals, of which S has back' N back.
+
+    Parameters
+    ----------
+    expected, seen
+        (d, d) M and S.
+    network
+        Whose residuals the noise of `accuracy` is in.
+    members
+        The columns of every variable.
+    """
+
+    def __init__(
+        self,
+        expected: Matrix,
+        seen: Matrix,
+        accuracy: Accuracy,
+        network: FittedNetwork,
+        members: Sequence[Index],
+    ) -> None:
+        self._expected, self._seen, self._members = expected, seen, members
+        self._n_samples = accuracy.counted
+        self._to_noise = math.sqrt(accuracy.noise_std) * network.units(accuracy)[:, None] * network.back
+
+    def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
+        """0 where the variables are functions of each other: no set separates them."""
+        tested = self._tested(x, y, given)
+        return 0.0 if tested is None else float(chi_square_tails(tested.statistic, tested.degrees)[0])
+
+    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
+        """By the power of the test, if the graph is right."""
+        from scipy.special import chdtri, chndtr  # here: takes long to load
+
+        tested = self._tested(x, y, given)
+        if tested is None:
+            return False
+        critical = chdtri(tested.degrees, _LEVEL)
+        return bool(1.0 - chndtr(critical, tested.degrees, tested.by_graph)[0] >= _POWER)
+
+    def _tested(self, x: int, y: int, given: Sequence[int]) -> "_Tested | None":
+        M, none = self._expected, np.empty(0, dtype=np.int64)
+        others = np.concatenate([none, *(self._members[k] for k in given)])
+        inverted = inverse(M[np.ix_(others, others)])
+
+        def regression(own: Index) -> Matrix:
+            found = np.zeros((len(M), len(own)))
+            found[own, np.arange(len(own))] = 1.0
+            found[others] = -inverted @ M[np.ix_(others, own)]
+            return found
+
+        a, b = (regression(self._members[k]) for k in (x, y))
+        noise_a, noise_b = self._to_noise @ a, self._to_noise @ b
+        crossed, size = noise_a.T @ noise_b, a.shape[1] * b.shape[1]
+        # Entry (i, j) of the noise and (j, i) are one number, so that u'Nw and s'Nt covary by u's w't + u't w's.
+        noise = np.kron(noise_a.T @ noise_a, noise_b.T @ noise_b)
+        noise += np.einsum("il,kj->ijkl", crossed, crossed).reshape(size, size)
+        sampling = np.kron(a.T @ M @ a, b.T @ M @ b) / max(self._n_samples - len(others) - 1.0, 1.0)
+        variance = sampling + noise
+        scale = np.sqrt(np.maximum(variance.diagonal(), np.finfo(np.float64).tiny))
+        values, vectors = np.linalg.eigh(variance / scale / scale[:, None])
+        if values[0] < SINGULAR:
+            return None
+        seen, expected = (vectors.T @ ((a.T @ S @ b).ravel() / scale) for S in (self._seen, M))
+        statistic, by_graph = (np.array([(one**2 / values).sum()]) for one in (seen, expected))
+        return _Tested(statistic, by_graph, np.array([size]))
+
+
+class _Tested(NamedTuple):
+    """(1,) chi-square: of the moments as they came, and of those that the graph says, with their degrees of freedom."""
+
+    statistic: Matrix
+    by_graph: Matrix
+    degrees: Index
 
 
 class Dependence:
@@ -76,13 +211,18 @@ class Dependence:
         fall = np.array([max(records * (a + b - both), 0.0)])
         return float(chi_square_tails(fall, np.array([p * (m - p)]))[0])
 
+    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
+        """Whatever the search has found: it has the same errors."""
+        return True
+
 
 class _Removal:
     """Tests edges away, and keeps by which set."""
 
-    def __init__(self, dag: Mask, tests: Dependence, known: Known) -> None:
+    def __init__(self, dag: Mask, tests: _Tests, known: Known) -> None:
         self.dag, self.tests, self.known = dag, tests, known
         self.adjacent = dag | dag.T
+        self.unsure = np.zeros_like(dag)
         self.sets: dict[tuple[int, int], tuple[int, ...]] = {}
         self._below = arrows_lead(dag)
 
@@ -90,19 +230,30 @@ class _Removal:
         graph, changed = self.oriented(), True
         while changed:
             changed = False
-            for x, y in np.argwhere(np.triu(self.adjacent & ~self.known.cause & ~self.known.cause.T)).tolist():
+            asked = self.adjacent & ~self.unsure & ~self.known.cause & ~self.known.cause.T
+            for x, y in np.argwhere(np.triu(asked)).tolist():
                 if not (self.adjacent[x] & self.adjacent[y]).any():
                     continue  # a hidden cause has made a triangle of it
                 given = self._separator(graph.marks, x, y)
                 if given is None:
                     continue
-                self.adjacent[x, y] = self.adjacent[y, x] = False
-                self.sets[x, y] = self.sets[y, x] = given
+                if self._shown(x, y):
+                    self.adjacent[x, y] = self.adjacent[y, x] = False
+                    self.sets[x, y] = self.sets[y, x] = given
+                else:
+                    self.unsure[x, y] = self.unsure[y, x] = True
                 graph, changed = self.oriented(), True
         return graph.with_tails()
 
     def oriented(self) -> PartialAncestralGraph:
-        return PartialAncestralGraph(self.adjacent, self._colliders(), self._separates, self.known)
+        return PartialAncestralGraph(self.adjacent, self._colliders(), self._separates, self.known, self.unsure)
+
+    def _shown(self, x: int, y: int) -> bool:
+        """Whether a test would show the edge given what else acts on its end in the DAG."""
+        source, target = (x, y) if self.dag[x, y] else (y, x)
+        given = self.dag[:, target].copy()
+        given[source] = False
+        return self.tests.shows(source, target, np.flatnonzero(given).tolist())
 
     def _colliders(self) -> Iterator[Triple]:
         for b in range(len(self.dag)):

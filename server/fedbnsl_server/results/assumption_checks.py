@@ -19,6 +19,7 @@ from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curvature import Curvature
 from fedbnsl_server.inference.draws import MAJORITY
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
+from fedbnsl_server.inference.hidden_causes import least_shown, tells_enough
 from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.results.confidence import inconsistency
 from fedbnsl_server.results.learned_graph import directions
@@ -27,6 +28,7 @@ from fedbnsl_server.results.noise import noise_contradictions, noise_tests
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_server.search.counts.tables import Choice
+from fedbnsl_server.search.fitted_network import Accuracy
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01
@@ -229,8 +231,12 @@ def _not_testable(
 ) -> Iterator[Note]:
     """What no run can see in the sums that sites send; the first matters most."""
     marks = np.zeros((0, 0)) if confidence is None else confidence.pag
-    n, held = np.count_nonzero(marks) // 2, np.count_nonzero(marks == TAIL)
-    yield note("hidden_causes", told=marks.size > 0, n=n, held=held)
+    accuracy = None if confidence is None else Accuracy(confidence.n_samples, confidence.noise_std)
+    if accuracy is not None and plan.tells_hidden_causes and not tells_enough(accuracy):
+        yield note("hidden_causes_in_noise", hides=least_shown(accuracy))
+    else:
+        n, held = np.count_nonzero(marks) // 2, np.count_nonzero(marks == TAIL)
+        yield note("hidden_causes", told=marks.size > 0, n=n, held=held)
     if by_counts:
         yield from map(note, ("chosen_rows", "independent_rows"))
         return

@@ -53,6 +53,7 @@ def hidden_causes_of(
     return {
         "links": links,
         "gone": [[names[i], names[j]] for i, j in gone],
+        "untested": [[names[i], names[j]] for i, j in confidence.pag_untested.tolist()],
         "legal": confidence.pag_is_legal,
         "effects": list(_effects(confidence, names)) if drawn else None,
     }

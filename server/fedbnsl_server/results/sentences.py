@@ -250,6 +250,8 @@ _CHECKS: Mapping[str, str] = {
     "function of others}",
     "hidden_causes": "common causes that no table has, which add edges and turn arrows{told:?: if there may be some, "
     "{held} of {n:counted link} say that one variable acts on another|}",
+    "hidden_causes_in_noise": "common causes that no table has, which add edges and turn arrows: noise hides "
+    "correlations below {hides:.2f}, and so what holds if there are some",
     "hidden_causes_excluded": "no common cause of two variables is missing from the tables, as the plan says "
     '(`hidden_causes = "excluded"`): arrows and effects hold only then',
     "acts_on": "{a!r} acts on {b!r}",
@@ -448,8 +450,8 @@ _EFFECTS: Mapping[str, str] = {
     "if_hidden_draws": "if common causes may be hidden: not identified, since only {share:percent} of the bootstrap "
     "draws allow what the marks say; the numbers here hold only if none is",
     "if_hidden_functions": "if common causes may be hidden: not identified, between functions of each other",
-    "if_hidden_illegal": "if common causes may be hidden: not known, since what the data say of them is contradictory; "
-    "the numbers here hold only if none is",
+    "if_hidden_illegal": "if common causes may be hidden: not known, since what the data say of them is contradictory, "
+    "or noise has kept links from a test; the numbers here hold only if none is",
     "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
     "together",
     "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "
@@ -604,10 +606,14 @@ def hidden_causes_in_words(told: HiddenCauses) -> list[str]:
     for marks, words in OF_MARKS.items():
         if pairs := [f"{one.source} {marks} {one.target}" for one in told.links if one.marks == marks]:
             found.append(f"{words}: {first_few(pairs)}")
-    if told.legal is False:
+    if told.legal is False and not told.untested:
         found.append("these marks contradict each other, so that no effect is told by them")
     if told.gone:
         found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told.gone])}")
+    if told.untested:
+        untested = first_few([f"{a} and {b}" for a, b in told.untested])
+        why = "not tested, since noise would hide such a link"
+        found.append(f"{why}: {untested}; no other mark rests on it, and no effect is told")
     return found
 
 

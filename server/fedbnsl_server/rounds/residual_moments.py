@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.family_moments import symmetric
+from fedbnsl.graphs.pag import Known
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.privacy.calibration import (
     LATTICE,
@@ -417,6 +418,8 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
             counts=confidence.counts,
             leading=confidence.leading,
             led=confidence.led,
+            pag_counts=confidence.pag_counts,
+            pag_headed=confidence.pag_headed,
             taken_out=np.argwhere(rare),
         )
     if not run.n_squares:
@@ -442,6 +445,7 @@ def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> 
         Evidence(learned.moments, learned.accuracy, learned.weight_error, learned.seen.of_columns, lines=lines),
         run.mask.columns,
         None if search is None else Again(search, run.class_of, run.plan.bootstrap, rng),
+        known=Known.of(run.mask) if run.plan.tells_hidden_causes else None,
         progress=run.progress,
     )
 

@@ -99,7 +99,9 @@ def found_from(marks, apart):
     return graph.with_tails()
 
 
-def test_of_four_nodes_the_marks_are_those_that_all_graphs_with_the_same_independences_share():
+@pytest.fixture(scope="module")
+def classes_of_four():
+    """By their independences: all maximal ancestral graphs of four nodes."""
     classes = {}
     for links in product((False, True), repeat=6):
         adjacent = np.zeros((4, 4), dtype=bool)
@@ -109,8 +111,34 @@ def test_of_four_nodes_the_marks_are_those_that_all_graphs_with_the_same_indepen
             if all(marks[x, y] or any(s[:2] == (x, y) for s in apart) for x, y in combinations(range(4), 2)):  # maximal
                 classes.setdefault(apart, []).append(marks)
     assert len(classes) > 100
-    for apart, members in classes.items():
+    return classes
+
+
+def test_of_four_nodes_the_marks_are_those_that_all_graphs_with_the_same_independences_share(classes_of_four):
+    for apart, members in classes_of_four.items():
         assert found_from(members[0], apart).tolist() == alike(members).tolist()
+
+
+def test_whether_an_unsure_edge_is_one_or_none_all_else_that_is_told_holds(classes_of_four):
+    told = 0
+    for apart, (marks, *_) in classes_of_four.items():
+        right = found_from(marks, apart)
+        sets = {(x, y): given for x, y, given in apart}
+        for i, j in combinations(range(4), 2):
+            unsure = np.zeros((4, 4), dtype=bool)
+            unsure[i, j] = unsure[j, i] = True
+            colliders = [one for one in unshielded_colliders(marks) if {one[0], one[2]} != {i, j}]
+
+            def separates(a, b, c, sets=sets):
+                return b in sets[min(a, c), max(a, c)]
+
+            graph = PartialAncestralGraph((marks != NONE) | unsure, colliders, separates, nothing(4), unsure)
+            found = graph.with_tails()
+            assert found[i, j] == found[j, i] == CIRCLE
+            known = ~unsure & (found != CIRCLE)
+            assert (found[known] == right[known]).all()
+            told += np.count_nonzero(known & (found != NONE))
+    assert told > 100
 
 
 @pytest.mark.parametrize("marks", RULES_2_AND_10)

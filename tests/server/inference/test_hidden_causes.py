@@ -7,9 +7,9 @@ from scipy import stats
 from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Known
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
-from fedbnsl_server.inference.hidden_causes import Dependence, Pags
+from fedbnsl_server.inference.hidden_causes import Dependence, NoisyDependence, Pags, tells_enough
 from fedbnsl_server.search.class_search import ClassProblem
-from fedbnsl_server.search.fitted_network import Accuracy
+from fedbnsl_server.search.fitted_network import Accuracy, fitted
 
 MANY = 1e9
 
@@ -133,3 +133,61 @@ def test_where_it_is_not_known_nothing_is_independent():
     assert Dependence(S, Accuracy(900.0, widening=widening), columns_of(2)).p_value(0, 1, ()) == pytest.approx(
         Dependence(S, Accuracy(100.0), columns_of(2)).p_value(0, 1, ())
     )
+
+
+def noisy(S, network, noise_std, rng):
+    """Moments with noise in the residuals of a network, in units of their standard deviations."""
+    N = rng.standard_normal(S.shape)
+    size = np.sqrt(network.residual_variance)
+    noise = noise_std * (N + N.T) / np.sqrt(2.0) * size * size[:, None]
+    return S + network.of_columns(noise)
+
+
+def test_with_noise_p_values_are_even_where_nothing_depends_and_power_is_as_it_says():
+    W = np.zeros((6, 6))
+    W[0, 1], W[0, 2], W[1, 3], W[2, 3], W[2, 4], W[4, 5] = 0.8, -0.7, 0.5, 0.6, 0.9, 0.7
+    W[1, 4] = 0.12  # about what a test with this noise sees in half of the tables
+    S, n, noise_std = covariance(W), 2000, 0.05
+    columns = columns_of(6, {"x4": "x3"})  # the variables 0, 1, 2, (3, 4) and 5
+    network = fitted(W != 0, S, columns_of(6))
+    accuracy = Accuracy(float(n), noise_std)
+    rng, even, weak = np.random.default_rng(9), [], []
+    for _ in range(400):
+        X = rng.standard_normal((n, 6)) @ np.linalg.cholesky(S).T
+        seen = noisy(X.T @ X / n, network, noise_std, rng)
+        tests = NoisyDependence(S, seen, accuracy, network, columns.members())
+        even.append(tests.p_value(0, 3, (1, 2)))  # one column and two
+        weak.append(NoisyDependence(S, seen, accuracy, network, columns_of(6).members()).p_value(1, 4, (2,)))
+    assert stats.kstest(even, "uniform").pvalue > 0.001
+    assert 0.2 < np.mean(np.array(weak) < 0.05) < 0.8
+    of_one = NoisyDependence(S, S, accuracy, network, columns_of(6).members())
+    assert of_one.shows(0, 1, ())
+    assert not of_one.shows(1, 4, (2,))
+    assert not of_one.shows(0, 5, (2,)), "nothing is there"
+
+
+def test_an_edge_that_noise_hides_stays_and_nothing_is_concluded_from_it():
+    """0 -> 1 <- hidden -> 2 <- 3, and an edge that a DAG needs: noise hides it unless it is little."""
+    W = np.zeros((5, 5))
+    W[0, 1], W[3, 2], W[4, 1], W[4, 2] = 0.8, 0.7, 0.9, -0.8  # 4 is hidden
+    S = covariance(W)[:4, :4]
+    dag = searched(S)
+    [gone] = np.argwhere(np.triu((dag | dag.T) & (pag(S, dag) == NONE) & ~np.eye(4, dtype=bool))).tolist()
+
+    def found(noise_std):
+        accuracy = Accuracy(1e6, noise_std)
+        return Pags(accuracy, columns_of(4), nothing(4), fitted(dag, S, columns_of(4))).found(dag, S)
+
+    little, much = found(1e-3), found(0.5)
+    assert (little.marks == pag(S, dag)).all()
+    assert not little.untested.any()
+    assert gone in np.argwhere(np.triu(much.untested)).tolist()
+    assert set(much.marks[much.untested].tolist()) == {CIRCLE}
+    assert (((much.marks == ARROW) & (little.marks != ARROW)) == 0).all()
+
+
+def test_where_noise_hides_too_much_nothing_is_told():
+    assert tells_enough(Accuracy(100.0))
+    assert tells_enough(Accuracy(8000.0, 0.02))
+    assert not tells_enough(Accuracy(8000.0, 0.05))
+    assert not tells_enough(Accuracy(100.0, 0.001)), "few rows beside noise"

@@ -107,6 +107,7 @@ MATHS_STANDARD = {
 }
 MATHS_INTERNAL = (
     "fedbnsl.errors",
+    "fedbnsl.graphs.directed_by",
     "fedbnsl.graphs.graph",
     "fedbnsl.graphs.pag",
     "fedbnsl.protocol.messages",  # frozen values without a wire format

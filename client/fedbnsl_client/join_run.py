@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.files import durable
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.graphs.formats import LearnedGraph, edges_csv
+from fedbnsl.graphs.pag import NONE, Marks
 from fedbnsl.plan import largest_changes
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
@@ -40,13 +43,14 @@ from fedbnsl.protocol.messages import (
     JoinReply,
     JoinRequest,
     LeaveReason,
+    LinkMarks,
     LocalUpdate,
     RoundTask,
     RunOffer,
     Units,
     run_tag,
 )
-from fedbnsl.protocol.sparse import SparseMatrix
+from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.protocol.versions import own_versions
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_client.cancellation import Leaving
@@ -340,7 +344,7 @@ def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> str:
 
 
 def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan, units: Units | None) -> LearnedGraph:
-    """The graph with its class, which is not sent, as the DAG and the plan tell it, and with what else the end says."""
+    """The graph with its class as the DAG, the plan and who directs edges tell it, and with what else the end says."""
     columns, known, support = table.columns, plan.edge_mask(table.columns.names).of_variables, graph.support()
     dag = columns.joined(support)
     marks = dag
@@ -359,8 +363,17 @@ def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan, uni
     arrows = (marks & ~marks.T)[dag]
     if not all(k < len(edges) and arrows[k] for k in end.undecided):
         raise RemoteProtocolError("the end of the run leaves edges undecided that are no arrows of its graph's class")
+    if end.directed_by and len(end.directed_by) != len(edges):
+        raise RemoteProtocolError(
+            f"the end of the run tells who directed {len(end.directed_by)} edges; its graph has {len(edges)}"
+        )
+    by = dict(zip(map(tuple, edges.tolist()), end.directed_by, strict=False))
+    beyond = [edge for edge, who in by.items() if who in get_args(Source)]
+    marks = marks.copy()
+    marks[tuple(np.array(beyond, dtype=np.int64).reshape(-1, 2).T[::-1])] = False
     undecided = np.zeros_like(dag)
     undecided[tuple(edges[list(end.undecided)].T)] = True
+    pag, pag_shares = _marks_of(end.marks, len(columns.variables))
     weights = largest_changes.told(graph.to_dense(), largest_changes.largest_changes(plan, columns))
     return LearnedGraph(
         table.variables,
@@ -369,5 +382,23 @@ def _learned(graph: SparseMatrix, end: Finished, table: Dataset, plan: Plan, uni
         marks=columns.spread(marks),
         undecided=columns.spread(undecided),
         shares={} if drawn is None else drawn.shares(dag, columns.variables),
+        directed_by={(columns.variables[i], columns.variables[j]): who for (i, j), who in by.items()},
+        pag=pag,
+        pag_shares=pag_shares,
         sizes=None if units is None else np.abs(units.weights_of_columns(weights)),
     )
+
+
+def _marks_of(told: LinkMarks | None, n_variables: int) -> tuple[Marks | None, Matrix | None]:
+    """(V, V) marks, and shares of the draws that have the same; shares of pairs without a link are not told."""
+    if told is None:
+        return None, None
+    marks = np.full((n_variables, n_variables), NONE, dtype=np.int8)
+    shares = np.full((n_variables, n_variables), np.nan)
+    if any(j >= n_variables for _, j, _, _ in told.links):
+        raise RemoteProtocolError(f"the end of the run has links of other variables than the {n_variables} of the run")
+    for i, j, at_i, at_j in told.links:
+        marks[j, i], marks[i, j] = at_i, at_j
+    for (i, j, *_), (same_i, same_j) in zip(told.links, told.counts, strict=False):
+        shares[j, i], shares[i, j] = same_i / told.draws, same_j / told.draws
+    return marks, shares if told.draws else None

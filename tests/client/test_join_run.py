@@ -24,9 +24,10 @@ from fedbnsl.errors import (
     SchemaMismatchError,
     UnreachableError,
 )
+from fedbnsl.graphs.pag import ARROW
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
-from fedbnsl.protocol.messages import EdgeDraws, Finished, JoinReply, LeaveReason, RunOffer, SiteState
+from fedbnsl.protocol.messages import EdgeDraws, Finished, JoinReply, LeaveReason, LinkMarks, RunOffer, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.data.dataset import Dataset
@@ -257,7 +258,10 @@ def test_a_site_keeps_the_class_of_the_graph_that_it_is_told(dataset, tmp_path, 
 
 
 def kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, plan):
-    """edges.csv of a run of two sites, row by row, once a site is seen to keep the same but for marks, which end it."""
+    """edges.csv of a run of two sites, row by row, once a site is seen to keep the same.
+
+    But for the shares of draws in which a pair has no link, which are not sent.
+    """
     tables = {"one": Dataset(names, X[: len(X) // 2]), "two": Dataset(names, X[len(X) // 2 :])}
     simulate(plan, tables, tmp_path / "run")
     plan = Plan.from_toml((tmp_path / "run" / "plan.toml").read_text(encoding="utf-8"))
@@ -269,7 +273,9 @@ def kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, plan):
         for folder in ("kept", "run")
     )
     assert kept[0] == consensus[0]
-    assert [row[:-4] for row in kept] == [row[:-4] for row in consensus]
+    for own, common in zip(kept, consensus, strict=True):
+        assert own[:-2] == common[:-2]
+        assert own[-2:] == (["", ""] if common[-4:-2] == ["none", "none"] else common[-2:])
     return consensus
 
 
@@ -279,7 +285,8 @@ def test_a_site_keeps_the_same_edges_as_the_coordinator_with_what_the_draws_say(
     a, b, e = (x - x.mean() for x in rng.normal(size=(3, 60)))
     X = np.stack([a, b, 0.35 * a + 0.35 * b + e, rng.normal(size=60)], axis=1)
     rows = kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, Plan.load("standard", ["bootstrap=30"]))
-    assert [row[4] for row in rows if row[:2] == ["b", "c"]] == ["1"]
+    assert [row[4:6] for row in rows if row[:2] == ["b", "c"]] == [["1", "undecided"]]
+    assert {mark for row in rows[1:] for mark in row[9:11]} == {"circle", "arrow"}
 
 
 def test_a_site_keeps_arrows_between_functions_of_each_other_open_without_draws(tmp_path, monkeypatch):
@@ -289,6 +296,29 @@ def test_a_site_keeps_arrows_between_functions_of_each_other_open_without_draws(
     X = np.stack([a, b, a + b, d + a], axis=1)
     rows = kept_as_the_coordinator_does(monkeypatch, tmp_path, names, X, Plan.load("lean", ["bootstrap=0"]))
     assert "1" in [row[4] for row in rows]
+
+
+def test_a_site_keeps_directions_by_sites_or_noise_and_marks_as_it_is_told(dataset, tmp_path, monkeypatch):
+    """X2 -> X1 alone could be either way, and noise says which; X3 -- X4 stays open."""
+    plan = Plan(graph_class="cpdag", moments_rounds=1, refit_rounds=0)
+    graph = SparseMatrix(4, np.array([4, 11]), np.ones(2))
+    told = LinkMarks(((0, 1, ARROW, ARROW),), 10, ((9, 8),))
+    tell(monkeypatch, dataset, plan, Finished(graph, directed_by=("noise", "nobody"), marks=told))
+    part(dataset, out=tmp_path / "kept")
+    with (tmp_path / "kept" / "edges.csv").open(encoding="utf-8") as file:
+        first, second = csv.DictReader(file)
+    assert [first[name] for name in ("source", "target", "directed", "directed_by")] == ["X2", "X1", "1", "noise"]
+    assert [second[name] for name in ("source", "target", "directed", "directed_by")] == ["X3", "X4", "0", "nobody"]
+    of_marks = ("mark_source", "mark_target", "mark_source_share", "mark_target_share")
+    assert [first[name] for name in of_marks] == ["arrow", "arrow", "0.8", "0.9"]
+    assert [second[name] for name in of_marks] == ["none", "none", "", ""]
+
+
+def test_who_directed_other_edges_than_there_are_is_refused(dataset, tmp_path, monkeypatch):
+    plan = Plan(graph_class="cpdag", moments_rounds=1, refit_rounds=0)
+    tell(monkeypatch, dataset, plan, Finished(SparseMatrix(4, np.array([4]), np.ones(1)), directed_by=("data",) * 2))
+    with pytest.raises(RemoteProtocolError, match="who directed 2 edges; its graph has 1"):
+        part(dataset, out=tmp_path / "kept")
 
 
 @pytest.mark.parametrize("undecided", [0, 2], ids=["an edge that the class leaves open", "no edge"])

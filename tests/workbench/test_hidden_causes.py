@@ -17,6 +17,7 @@ from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.results.result_schema import HiddenCauses
 from fedbnsl_server.results.sentences import hidden_causes_in_words
+from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
@@ -136,6 +137,28 @@ def test_a_link_that_is_told_the_other_way_round_has_its_marks_the_other_way_rou
     (edge,) = (one for one in result["edges"] if {one["source"], one["target"]} == {"diet", "weight"})
     edge["source"], edge["target"] = "weight", "diet"
     assert table_of(summary(result))["weight", "diet"][0] == "<-o"
+
+
+def test_a_notebook_has_the_marks_as_a_data_frame(run: Path, tmp_path: Path) -> None:
+    told = {(one["source"], one["target"]): one for one in read(run)["hidden_causes"]["links"]}
+    frame = Network.read(run).hidden_causes
+    assert frame is not None
+    marks = {(row["source"], row["target"]): row for row in frame.to_dict("records")}
+    assert marks.keys() == told.keys()
+    assert marks["weight", "pressure"]["marks"] == "<->"
+    assert marks["diet", "weight"]["says"] == told["diet", "weight"]["says"]
+    drawn = {"linked": "adjacent", "same_source": "mark_source", "same_target": "mark_target"}
+    for pair, row in marks.items():
+        shares = told[pair]["bootstrap"]
+        assert {key: row[name] for name, key in drawn.items()} == {key: shares[key] for key in drawn.values()}
+        assert row["hidden_cause"] == shares["hidden_cause"]
+    result = read(run)
+    for one in result["hidden_causes"]["links"]:
+        one["bootstrap"] = None
+    undrawn = Network(tmp_path, result).hidden_causes
+    assert undrawn is not None
+    assert undrawn["linked"].isna().all()
+    assert Network(tmp_path, {**result, "hidden_causes": None}).hidden_causes is None
 
 
 def test_the_page_has_the_marks(run: Path) -> None:

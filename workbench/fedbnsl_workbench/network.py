@@ -1,24 +1,30 @@
 """What a run has learned, for programs: the graph with how sure it is, effects, and the page."""
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 from rich.console import Console
 
 from fedbnsl.console.wording import counted
+from fedbnsl.errors import SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.frames import dictionary_from, site_tables
 from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.learned_network import read_network
+from fedbnsl_server.results.result_schema import HiddenCauses
 from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.plan_settings import for_tables
 from fedbnsl_workbench.simulate import simulate as simulate_run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +76,35 @@ class Network:
     def edges(self) -> list[dict[str, Any]]:
         """What result.json says of each: source, target, weight, directed, directed_by, interval, bootstrap, ..."""
         return list(self.result["edges"])
+
+    @property
+    def hidden_causes(self) -> "pd.DataFrame | None":
+        """What holds if common causes may be hidden, a row for each link; None: the run does not tell it.
+
+        `source`, `marks` as people draw them, `target`; `mark_source` and `mark_target`: tail, arrow or circle; `says`
+        in words. Of the bootstrap draws, NaN where marks were not counted: `linked`, with the same mark at the source
+        (`same_source`) and at the target (`same_target`), and with an arrowhead at both (`hidden_cause`).
+
+        Raises
+        ------
+        SetupError
+            If pandas is not installed; ``result["hidden_causes"]`` has the same.
+        """
+        if self.result["hidden_causes"] is None:
+            return None
+        try:
+            import pandas as pd  # here: no extra of fedbnsl brings it along
+        except ImportError:
+            raise SetupError("a data frame needs pandas, which is not installed", remedy="pip install pandas") from None
+        links = HiddenCauses.model_validate(self.result["hidden_causes"]).links
+        rows: dict[str, list[Any]] = {
+            name: [getattr(one, name) for one in links]
+            for name in ("source", "marks", "target", "mark_source", "mark_target", "says")
+        }
+        shares = {"linked": "adjacent", "same_source": "mark_source", "same_target": "mark_target"}
+        for name, key in {**shares, "hidden_cause": "hidden_cause"}.items():
+            rows[name] = [math.nan if one.bootstrap is None else getattr(one.bootstrap, key) for one in links]
+        return pd.DataFrame(rows)
 
     @property
     def warnings(self) -> list[str]:

@@ -81,7 +81,7 @@ class LearnedGraph:
     pag: Marks | None = None
     """(V, V) between variables: what holds if common causes may be hidden, see `pag`. None: not told."""
     pag_shares: Matrix | None = None
-    """(V, V) of the bootstrap draws: with the same mark, [i, j] at j. None without draws."""
+    """(V, V) of the bootstrap draws: with the same mark, [i, j] at j; NaN: not told. None without draws."""
 
     def joined(self, columns: Columns) -> "LearnedGraph":
         """The graph between the variables of these columns; of several weights that of the largest size stands for all.
@@ -174,7 +174,7 @@ def edges_csv(graph: LearnedGraph) -> str:
         i, j = place[source], place[target]
         ends = [""] * 2 if graph.pag is None else [MARK_NAMES[int(graph.pag[j, i])], MARK_NAMES[int(graph.pag[i, j])]]
         of = graph.pag_shares
-        ends += [""] * 2 if of is None else [repr(float(of[j, i])), repr(float(of[i, j]))]
+        ends += [""] * 2 if of is None else [_number(float(of[j, i])), _number(float(of[i, j]))]
         shares = [repr(share) for share in graph.shares.get((source, target), ())] or [""] * 3
         marks = [str(int(directed)), str(int(undecided)), graph.directed_by.get((source, target), "")]
         levels = map(as_cell, graph.levels.get((source, target), ("", "")))

@@ -6,14 +6,17 @@ and refitted weights are sparse in every run.
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
+from typing import get_args
 
 import numpy as np
 
 from fedbnsl.console.shown import shown
 from fedbnsl.errors import MalformedMessageError
+from fedbnsl.graphs.directed_by import DirectedBy
 from fedbnsl.graphs.graph import has_cycle
+from fedbnsl.graphs.pag import ARROW, CIRCLE, TAIL
 from fedbnsl.protocol import versions as versions_of
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.protocol.chunks import wire_bytes
@@ -38,6 +41,7 @@ from fedbnsl.protocol.messages import (
     JoinReply,
     JoinRequest,
     LedgerHead,
+    LinkMarks,
     LocalUpdate,
     Loss,
     MaskedSum,
@@ -58,6 +62,8 @@ from fedbnsl.rounds.keys import decode_memberships, encode_membership
 from fedbnsl.rounds.kinds import KINDS, Kind
 from fedbnsl.rounds.residual_moments import most_moments
 from fedbnsl.wire import federation_pb2 as federation
+
+_DIRECTED_BY: Mapping[str, DirectedBy] = dict(zip(get_args(DirectedBy), get_args(DirectedBy), strict=True))
 
 MAX_VARIABLES = 65_535  # the largest d whose flat index fits 32 bits
 MAX_NAME_LENGTH = 1_000
@@ -260,13 +266,16 @@ def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:
 
 def encode_finished(finished: Finished, *, value_type: str) -> federation.Finished:
     """Wire form of the end of a run."""
-    graph, draws = finished.graph, finished.draws
+    graph, draws, marks = finished.graph, finished.draws, finished.marks
     return to_wire(
         federation.Finished,
         finished,
         graph=None if graph is None else encode_matrix(graph, value_type=value_type),
         draws=None if draws is None else federation.EdgeDraws(draws=draws.draws, counts=chain(*draws.counts)),
-    )
+        marks=None if marks is None else federation.LinkMarks(
+            link=chain(*marks.links), draws=marks.draws, count=chain(*marks.counts)
+        ),
+    )  # fmt: skip
 
 
 def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
@@ -275,7 +284,26 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
     if graph is not None and has_cycle(graph.index, n_variables):
         raise MalformedMessageError("the graph at the end of the run has a cycle; a Bayesian network has none")
     draws = _decode_draws(wire.draws) if wire.HasField("draws") else None
-    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws, tuple(wire.undecided))
+    if unknown := set(wire.directed_by).difference(_DIRECTED_BY):
+        raise MalformedMessageError(f"the end of the run has edges directed by {shown(min(unknown))!r}")
+    by: tuple[DirectedBy, ...] = tuple(_DIRECTED_BY[one] for one in wire.directed_by)
+    marks = _decode_marks(wire.marks, n_variables) if wire.HasField("marks") else None
+    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws, tuple(wire.undecided), by, marks)
+
+
+def _decode_marks(wire: federation.LinkMarks, n_variables: int) -> LinkMarks:
+    told, counts = list(wire.link), list(wire.count)
+    links = tuple(zip(told[::4], told[1::4], told[2::4], told[3::4], strict=False))
+    of_draws = tuple(zip(counts[::2], counts[1::2], strict=False))
+    possible = all(i < j < n_variables and {a, b} <= {CIRCLE, ARROW, TAIL} for i, j, a, b in links)
+    ordered = all(one[:2] < other[:2] for one, other in pairwise(links))
+    counted = len(counts) == (2 * len(links) if wire.draws else 0) and all(n <= wire.draws for n in counts)
+    if len(told) % 4 or not (possible and ordered and counted):
+        raise MalformedMessageError(
+            f"{len(told)} numbers of links and {len(counts)} counts of {wire.draws} draws at the end of the run; "
+            "expected two places in order and two marks a link, and two counts a link of draws"
+        )
+    return LinkMarks(links, wire.draws, of_draws)
 
 
 def _decode_draws(wire: federation.EdgeDraws) -> EdgeDraws:

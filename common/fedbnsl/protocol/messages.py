@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedbnsl import __version__
 from fedbnsl.console.shown import steers_terminal
+from fedbnsl.graphs.directed_by import DirectedBy
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
 PROTOCOL_VERSION = 11
@@ -310,6 +311,16 @@ class EdgeDraws:
 
 
 @dataclass(frozen=True)
+class LinkMarks:
+    """The links between variables that hold if common causes may be hidden, with the marks at their ends."""
+
+    # By link, i, j and the marks of `graphs.pag` at i and at j; i before j, row by row.
+    links: tuple[tuple[int, int, int, int], ...]
+    draws: int = 0  # of the bootstrap; 0: marks were not counted
+    counts: tuple[tuple[int, int], ...] = ()  # by link, draws that have the same mark at i, and at j
+
+
+@dataclass(frozen=True)
 class Finished:
     """The run is over: the learned graph, or the public reason why there is none."""
 
@@ -319,6 +330,8 @@ class Finished:
     draws: EdgeDraws | None = None  # what the bootstrap has on its edges; None: no draws
     # Edges between variables, row by row from 0: the class directs them, and too little speaks for it to show that.
     undecided: tuple[int, ...] = ()
+    directed_by: tuple[DirectedBy, ...] = ()  # of the edges between variables, row by row; empty: not told
+    marks: LinkMarks | None = None  # None: they are not told
 
 
 @dataclass(frozen=True)

@@ -926,6 +926,8 @@ class Finished(_message.Message):
     SEARCH_ENDED_EARLY_FIELD_NUMBER: _builtins.int
     DRAWS_FIELD_NUMBER: _builtins.int
     UNDECIDED_FIELD_NUMBER: _builtins.int
+    DIRECTED_BY_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
     stopped_because: _builtins.str
     """Empty after success, otherwise one public sentence."""
     search_ended_early: _builtins.bool
@@ -942,6 +944,16 @@ class Finished(_message.Message):
     def undecided(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Edges between variables that are shown without a direction although the class has one, counted row by row from 0."""
 
+    @_builtins.property
+    def directed_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who directed each edge between variables, row by row, or why nobody did: "data", "knowledge", "interventions",
+        "sites", "noise", "assumption", "untested", "undecided" or "nobody". Empty: not told.
+        """
+
+    @_builtins.property
+    def marks(self) -> Global___LinkMarks:
+        """What holds if common causes may be hidden; absent: not told."""
+
     def __init__(
         self,
         *,
@@ -950,14 +962,50 @@ class Finished(_message.Message):
         search_ended_early: _builtins.bool = ...,
         draws: Global___EdgeDraws | None = ...,
         undecided: _abc.Iterable[_builtins.int] | None = ...,
+        directed_by: _abc.Iterable[_builtins.str] | None = ...,
+        marks: Global___LinkMarks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "marks", b"marks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because", "undecided", b"undecided"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directed_by", b"directed_by", "draws", b"draws", "graph", b"graph", "marks", b"marks", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because", "undecided", b"undecided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class LinkMarks(_message.Message):
+    """Links between variables, with a mark at either end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    draws: _builtins.int
+    """Of the bootstrap; 0: marks were not counted."""
+    @_builtins.property
+    def link(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By link: the places of its variables, ascending, and the marks there: 1 circle, 2 arrowhead, 3 tail."""
+
+    @_builtins.property
+    def count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By link: draws that have the same mark at the first, and at the second."""
+
+    def __init__(
+        self,
+        *,
+        link: _abc.Iterable[_builtins.int] | None = ...,
+        draws: _builtins.int = ...,
+        count: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "link", b"link"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkMarks: _TypeAlias = LinkMarks  # noqa: Y015
 
 @_typing.final
 class EdgeDraws(_message.Message):

@@ -7,11 +7,11 @@ known beforehand.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from fedbnsl.graphs.cpdag import class_of, cpdag
+from fedbnsl.graphs.directed_by import DirectedBy
 from fedbnsl.graphs.graph import Edge, extract_dag, threshold
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
@@ -24,10 +24,6 @@ from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.inference.directions import Directed, Direction, directed
 from fedbnsl_server.inference.draws import undecided
 from fedbnsl_server.inference.relations import functions
-
-DirectedBy = Literal[
-    "data", "knowledge", "interventions", "sites", "noise", "assumption", "untested", "undecided", "nobody"
-]
 
 
 @dataclass(frozen=True, eq=False)

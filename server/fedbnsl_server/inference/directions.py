@@ -11,16 +11,14 @@ source gives a list of `Direction`; `directed` puts them together by one rule:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.graphs.graph import Edge
 from fedbnsl.graphs.meek import ContradictionError, PartlyDirected, bits
 from fedbnsl.protocol.sparse import Mask
-
-Source = Literal["interventions", "sites", "noise"]
-"""What tells directions; an edge that follows from several has the first of them that suffices."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,9 +24,10 @@ from itertools import islice
 import numpy as np
 
 from fedbnsl.graphs.class_members import directed_at
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.graphs.pag import ARROW, NONE, Marks
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.inference.directions import Direction, Source, components
+from fedbnsl_server.inference.directions import Direction, components
 from fedbnsl_server.inference.site_mechanisms import Family, Mechanism, Mechanisms
 
 MARGIN = 5.0

@@ -10,14 +10,14 @@ import numpy as np
 
 from fedbnsl.files.durable import write_text
 from fedbnsl.graphs import files as graph_files
+from fedbnsl.graphs.directed_by import DirectedBy, Source
 from fedbnsl.graphs.formats import LearnedGraph, strength_csv
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.algorithm.admm import AdmmState
-from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, DirectedBy, graph_to_refit, raw_weights
-from fedbnsl_server.inference.directions import Source
+from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, graph_to_refit, raw_weights
 from fedbnsl_server.results.confidence import sizes, to_no_units, unidentified
 
 _NOISY_VARIANCES = (

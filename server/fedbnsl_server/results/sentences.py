@@ -18,10 +18,10 @@ from string import Formatter
 from typing import Any, cast, get_args
 
 from fedbnsl.console.wording import counted, first_few
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.rounds.completion import LEAST_ROWS
 from fedbnsl_server.inference.curvature import LEAST_SHARE
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS
-from fedbnsl_server.inference.directions import Source
 from fedbnsl_server.inference.draws import FEW_DRAWS
 from fedbnsl_server.results.result_schema import HiddenCauses
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import DivergenceError, FedbnslError, InterruptedRunError, QuorumLostError, ResultError
+from fedbnsl.graphs.pag import NONE
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import Finished
+from fedbnsl.protocol.messages import Finished, LinkMarks
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph
+from fedbnsl_server.inference.confidence import Confidence
 
 _PUBLIC_REASONS: list[tuple[type[FedbnslError], str]] = [
     (InterruptedRunError, "the coordinator was interrupted; join again if it continues the run"),
@@ -24,7 +26,26 @@ def end_of(state: AdmmState, plan: Plan, variables: tuple[str, ...]) -> Finished
     """What the sites are told when all rounds are complete."""
     graph = consensus_graph(state, plan, plan.edge_mask(variables))
     undecided = np.flatnonzero(graph.withdrawn[graph.between_variables])
-    return Finished(graph.as_sparse(), draws=graph.drawn, undecided=tuple(undecided.tolist()))
+    return Finished(
+        graph.as_sparse(),
+        draws=graph.drawn,
+        undecided=tuple(undecided.tolist()),
+        directed_by=tuple(graph.directed_by.values()),
+        marks=_marks(state.confidence),
+    )
+
+
+def _marks(confidence: Confidence | None) -> LinkMarks | None:
+    """As result.json has them: of its links alone."""
+    if confidence is None or not confidence.pag.size:
+        return None
+    pag, counts = confidence.pag, confidence.pag_counts
+    pairs: list[list[int]] = np.argwhere(np.triu(pag != NONE)).tolist()
+    links = tuple((i, j, int(pag[j, i]), int(pag[i, j])) for i, j in pairs)
+    if not (confidence.draws and counts.size):
+        return LinkMarks(links)
+    same = tuple((int(counts[j, i, at_i]), int(counts[i, j, at_j])) for i, j, at_i, at_j in links)
+    return LinkMarks(links, confidence.draws, same)
 
 
 def told(end: Finished, result: Mapping[str, Any]) -> Finished:

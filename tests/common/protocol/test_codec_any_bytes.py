@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from content_numbers import numbers_in
 from fedbnsl.errors import MalformedMessageError
 from fedbnsl.graphs.graph import topological_order
+from fedbnsl.graphs.pag import ARROW, CIRCLE, TAIL
 from fedbnsl.protocol import codec, matrix_codec
 from fedbnsl.protocol.messages import (
     RUN_STATES,
@@ -24,6 +25,7 @@ from fedbnsl.protocol.messages import (
     Finished,
     JoinReply,
     JoinRequest,
+    LinkMarks,
     LocalUpdate,
     Phase,
     RoundTask,
@@ -114,6 +116,45 @@ def test_what_the_draws_have_on_the_edges_and_which_are_undecided_survive_the_wi
     graph = SparseMatrix(3, np.array([1, 5]), np.ones(2))
     end = Finished(graph, draws=EdgeDraws(100, ((100, 60, 40), (7, 0, 0))), undecided=(0, 1))
     assert codec.decode_finished(codec.encode_finished(end, value_type="float64"), n_variables=3) == end
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        LinkMarks(()),
+        LinkMarks(((0, 1, TAIL, ARROW), (1, 2, CIRCLE, ARROW))),
+        LinkMarks(((0, 2, ARROW, ARROW),), 10, ((0, 10),)),
+    ],
+)
+def test_who_directed_edges_and_marks_survive_the_wire(marks: LinkMarks) -> None:
+    end = Finished(SparseMatrix(3, np.array([1, 5]), np.ones(2)), directed_by=("noise", "nobody"), marks=marks)
+    assert codec.decode_finished(codec.encode_finished(end, value_type="float64"), n_variables=3) == end
+
+
+@pytest.mark.parametrize(
+    ("link", "draws", "count"),
+    [
+        ([0, 1, 2], 0, []),
+        ([1, 0, 2, 2], 0, []),
+        ([0, 3, 2, 2], 0, []),
+        ([0, 1, 0, 2], 0, []),
+        ([0, 1, 2, 4], 0, []),
+        ([0, 2, 2, 2, 0, 1, 2, 2], 0, []),
+        ([0, 1, 2, 2, 0, 1, 2, 2], 0, []),
+        ([0, 1, 2, 2], 10, [11, 0]),
+        ([0, 1, 2, 2], 10, [5]),
+        ([0, 1, 2, 2], 0, [5, 5]),
+    ],
+)
+def test_impossible_marks_are_refused(link: list[int], draws: int, count: list[int]) -> None:
+    wire = federation.Finished(marks=federation.LinkMarks(link=link, draws=draws, count=count))
+    with pytest.raises(MalformedMessageError, match=f"{len(link)} numbers of links and {len(count)} counts"):
+        codec.decode_finished(wire, n_variables=3)
+
+
+def test_edges_directed_by_something_unknown_are_refused() -> None:
+    with pytest.raises(MalformedMessageError, match="edges directed by 'fate'"):
+        codec.decode_finished(federation.Finished(directed_by=["data", "fate"]), n_variables=3)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import numpy as np
 
 from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.protocol.sparse import Mask
-from fedbnsl_server.inference.directions import Direction, Source, directed
+from fedbnsl_server.inference.directions import Direction, directed
 
 NAMES = ("a", "b", "c", "d", "e")
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbnsl.console.wording import counted, edges_in_words, first_few
-from fedbnsl_server.inference.directions import Source
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl_server.results.numbers import between, signed
 from fedbnsl_server.results.result_schema import Coefficient, DrawnMarks, Edge, HiddenCauses, Shares
 from fedbnsl_server.results.sentences import DIRECTED_BY, OF_MARKS, hidden_causes_in_words

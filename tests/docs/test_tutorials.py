@@ -50,7 +50,8 @@ def missing(expected: list[str], output: str) -> str | None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "page", ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md", "three-hospitals.md"]
+    "page",
+    ["first-page.md", "three-sites.md", "with-privacy.md", "hospitals.md", "three-hospitals.md", "both-views.md"],
 )
 def test_a_tutorial_prints_what_it_says(page: str, tmp_path: Path) -> None:
     for name in ("cohort.csv", "make_three_hospitals.py"):

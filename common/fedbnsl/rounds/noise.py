@@ -29,6 +29,9 @@ NUMBERS_A_PAIR = 1 + N_STATISTICS + N_STATISTICS * (N_STATISTICS + 1) // 2
 
 MOST_PAIRS = MOST_NOISE_NUMBERS // NUMBERS_A_PAIR
 
+MOST_SETS = 16
+"""Sets of other parents that are asked for, and answered, beside one source and target."""
+
 
 @dataclass(frozen=True, eq=False)
 class Task(Content):

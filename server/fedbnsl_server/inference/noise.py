@@ -25,8 +25,8 @@ REJECTED, POSSIBLE = 0.001, 0.05
 """A direction is rejected with a smaller p value than the first, and possible with a larger one than the second."""
 # Chance that a run rejects both directions of any edge that has one.
 _LEVEL = 0.01
-# Sets of parents that are tried for a direction; an edge with more is not looked at.
-_MOST_SETS = 16
+LEAST_SHARE = 0.5
+"""Of the rows of all sites: of an edge of which sites with fewer tell, nothing is said."""
 
 
 class NoiseTest(NamedTuple):
@@ -36,6 +36,7 @@ class NoiseTest(NamedTuple):
     target: str
     p: float  # of source -> target: the largest of all sets of parents that the target may have
     p_reversed: float  # of target -> source, likewise
+    share: float = 1.0  # of the rows of all sites, those of sites that tell of it, whatever the set of parents
 
     @property
     def direction(self) -> Direction | None:
@@ -77,7 +78,7 @@ class Noise:
         return replace(self, denied=tuple(one for one in told if frozenset((one.source, one.target)) in neither))
 
 
-def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tuple[DirectedPair, ...]:
+def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int, most_sets: int) -> tuple[DirectedPair, ...]:
     """Both directions of edges of a class that have none, each with all sets of other parents that its target may have.
 
     Parameters
@@ -90,6 +91,8 @@ def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tupl
         (d,) columns whose edges are looked at, each a variable by itself.
     most
         Pairs, counted with each set: the first edges that have no more.
+    most_sets
+        Of parents that are tried for a direction: an edge with more is not looked at.
     """
     members = columns.members()
     of_variable = numbers[np.array([own[0] for own in members])]
@@ -97,32 +100,40 @@ def pairs_of(marks: Mask, columns: Columns, numbers: Mask, *, most: int) -> tupl
     for i, j in np.argwhere(np.triu(marks & marks.T)).tolist():
         if not (of_variable[i] and of_variable[j]):
             continue
-        of_edge = [*_pairs(marks, i, j, columns), *_pairs(marks, j, i, columns)]
+        of_edge = [*_pairs(marks, i, j, columns, most_sets), *_pairs(marks, j, i, columns, most_sets)]
         if len({pair.target for pair in of_edge}) == 2 and len(found) + len(of_edge) <= most:
             found += of_edge
     return tuple(found)
 
 
-def _pairs(marks: Mask, source: int, target: int, columns: Columns) -> Iterator[DirectedPair]:
+def _pairs(marks: Mask, source: int, target: int, columns: Columns, most_sets: int) -> Iterator[DirectedPair]:
     members, graph = columns.members(), PartlyDirected(marks)
     graph.direct([(source, target)])
-    for parents in parent_sets(graph.marks(), target, most=_MOST_SETS) or ():
+    for parents in parent_sets(graph.marks(), target, most=most_sets) or ():
         others = sorted(c for v in parents if v != source for c in members[v].tolist())
         yield DirectedPair(int(members[source][0]), int(members[target][0]), tuple(others))
 
 
-def noise_of(sums: Matrix, pairs: Sequence[DirectedPair], marks: Mask, columns: Columns) -> Noise:
-    """Test the edges of a class by the (k, 21) sums of these pairs over all sites."""
-    p: dict[Edge, float] = {}
-    for pair, one in zip(pairs, sums, strict=True):
+def noise_of(sums: Matrix, shares: Matrix, pairs: Sequence[DirectedPair], marks: Mask, columns: Columns) -> Noise:
+    """Test the edges of a class.
+
+    Parameters
+    ----------
+    sums, shares
+        (k, 21) of these pairs over all sites, and (k,) of the rows of all sites, those of sites that tell of a pair.
+    """
+    p, share = dict[Edge, float](), dict[Edge, float]()
+    for pair, one, of_rows in zip(pairs, sums, shares.tolist(), strict=True):
         statistic, degrees = statistic_of_sums(one)
         edge = int(columns.variable_of[pair.source]), int(columns.variable_of[pair.target])
-        # Of a set of parents that nothing is told of, nothing can be rejected, nor shown to be possible.
-        own = float(chi_square_tails(np.array([statistic]), np.array([degrees]))[0]) if degrees else np.nan
+        # Of a set of parents that too few tell of, nothing can be rejected, nor shown to be possible.
+        is_told = degrees and of_rows >= LEAST_SHARE
+        own = float(chi_square_tails(np.array([statistic]), np.array([degrees]))[0]) if is_told else np.nan
         p[edge] = float(np.maximum(p.get(edge, 0.0), own))
+        share[edge] = min(share.get(edge, 1.0), of_rows)
     names = columns.variables
     tests = tuple(
-        NoiseTest(names[i], names[j], one, p[j, i])
+        NoiseTest(names[i], names[j], one, p[j, i], min(share[i, j], share[j, i]))
         for (i, j), one in p.items()
         if i < j and not np.isnan(one + p[j, i])
     )

@@ -11,10 +11,10 @@ from fedbnsl_server.results.sentences import DIRECTED_BY, Note, note
 
 def with_noise(edges: Sequence[Mapping[str, Any]], noise: Noise | None) -> list[dict[str, Any]]:
     """The edges, each that was looked at with the p values of its direction as named and of the other one."""
-    told = {(one.source, one.target): (one.p, one.p_reversed) for one in (noise.tests if noise else ())}
-    told |= {(target, source): (back, p) for (source, target), (p, back) in told.items()}
+    told = {(one.source, one.target): (one.p, one.p_reversed, one.share) for one in (noise.tests if noise else ())}
+    told |= {(target, source): (back, p, share) for (source, target), (p, back, share) in told.items()}
     return [
-        {**edge, "noise": dict(zip(("p", "p_reversed"), told[ends], strict=True))}
+        {**edge, "noise": dict(zip(("p", "p_reversed", "share_of_rows"), told[ends], strict=True))}
         if (ends := (edge["source"], edge["target"])) in told
         else dict(edge)
         for edge in edges
@@ -29,7 +29,8 @@ def noise_tests(plan: Plan, noise: Noise | None) -> Iterator[tuple[bool, Note]]:
             yield False, note("noise_not_asked", groups=plan.no_noise_because == "groups")
         return
     if noise.tests:
-        yield True, note("tests_noise", edges=len(noise.tests))
+        share = min(one.share for one in noise.tests)
+        yield True, note("tests_noise", edges=len(noise.tests), share=share, part=share < 1.0)
     if left := noise.n_open - len(noise.tests):
         yield False, note("noise_untested", edges=left)
 

@@ -101,10 +101,14 @@ class DirectionEvidence(_Part):
 
 
 class NoiseOfEdge(_Part):
-    """How likely what noise shows is, if the edge has the direction as named, and if it has the other one."""
+    """How likely what noise shows is, if the edge has the direction as named, and if it has the other one.
+
+    `share_of_rows`: of the rows of all sites, those of sites that tell of the edge.
+    """
 
     p: Share
     p_reversed: Share
+    share_of_rows: Share = 1.0
 
 
 class Change(_Part):

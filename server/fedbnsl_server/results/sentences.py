@@ -263,9 +263,10 @@ _CHECKS: Mapping[str, str] = {
     "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
     f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "tests_noise": "whether noise has a shape that fits one direction alone of {edges:counted edge} that second "
-    "moments leave open",
+    "moments leave open{part:? (told by sites with {share:percent} or more of the rows)|}",
     "noise_untested": "the shape of noise at {edges:counted edge|edges} that second moments leave open: an end holds "
-    "levels, counts or few different values, rows without a gap do not stand for all, or there are too many graphs",
+    "levels, counts or few different values at sites with more than half of the rows, rows without a gap do not stand "
+    "for all, or there are too many graphs",
     "noise_not_asked": "which directions the shape of noise tells: {groups:?rows of a group are not independent|sums "
     "over all sites have no robust rule, which the plan's consensus asks for}",
     "fits_neither": "{one} -- {other}{by:? ({by} it would be {source} -> {target})}",

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbnsl.graphs.class_members import consistent_extension
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl.rounds.noise import MOST_PAIRS, N_STATISTICS, NUMBERS_A_PAIR, Answer, Task
+from fedbnsl.rounds.noise import MOST_PAIRS, MOST_SETS, N_STATISTICS, NUMBERS_A_PAIR, Answer, Task
 from fedbnsl_server.algorithm.admm import AdmmState, of_result
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph, consensus_graph, never_together
 from fedbnsl_server.algorithm.influence import Compared
@@ -33,7 +33,13 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     if unfit or never_together(state, run.mask.columns) is not None:
         return state, Task(())
     graph, kept = _graph(state, run)
-    pairs = pairs_of(graph.found_class, graph.mask.columns, run.plan.continuous(graph.mask.columns), most=MOST_PAIRS)
+    pairs = pairs_of(
+        graph.found_class,
+        graph.mask.columns,
+        run.plan.continuous(graph.mask.columns),
+        most=MOST_PAIRS,
+        most_sets=MOST_SETS,
+    )
     return state, Task(tuple(pair.at(kept) for pair in pairs))
 
 
@@ -65,7 +71,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     columns, place = graph.mask.columns, {c: k for k, c in enumerate(kept)}
     total = np.sum([answer.sums for answer in answers.values()], axis=0)
     pairs = [pair.at(place) for pair in task.pairs]
-    noise = noise_of(total, pairs, graph.found_class, columns).denying(state.directions)
+    shares = _shares_of_rows(answers, run.n_samples)
+    noise = noise_of(total, shares, pairs, graph.found_class, columns).denying(state.directions)
     others = tuple(one for one in state.directions if one not in noise.denied)
     after = replace(state, noise=noise, directions=(*others, *noise.directions))
     told = _graph(after, run)[0]
@@ -73,6 +80,12 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
         after = along_another_dag(after, consistent_extension(told.class_marks), run)
     keeps_squares = run.plan.searches_curves
     return replace(after, moments={}, squares=after.squares if keeps_squares else {})
+
+
+def _shares_of_rows(answers: Mapping[str, Answer], rows: Mapping[str, int]) -> Matrix:
+    """(k,) of the rows of all sites, those of sites that tell anything of a pair."""
+    told = [rows[site] * (answer.sums[:, 0] > 0.0) for site, answer in answers.items()]
+    return np.asarray(np.sum(told, axis=0) / sum(rows.values()))
 
 
 def compared(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Run) -> list[Compared]:

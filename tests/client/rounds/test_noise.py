@@ -8,7 +8,7 @@ from fedbnsl.graphs.directed_pair import DirectedPair
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import RoundTask, SiteState
 from fedbnsl.protocol.sparse import SparseMatrix
-from fedbnsl.rounds.noise import Task
+from fedbnsl.rounds.noise import MOST_SETS, Task
 from fedbnsl_client.losses.noise import noise_sums
 from fedbnsl_client.participant import Unaccounted
 from fedbnsl_client.rounds.kinds import LocalProblem
@@ -43,3 +43,12 @@ def test_a_task_about_levels_or_forbidden_edges_is_refused() -> None:
     levels = {"a": {"kind": "binary", "levels": ["0", "1"]}, "b": {}, "c": {}}
     with pytest.raises(RemoteProtocolError, match="levels"):
         rounds(X, plan=PLAN.with_settings(dictionary=levels)).begin(TASK, None)
+
+
+def test_a_task_with_more_sets_of_an_edge_than_its_direction_needs_is_refused() -> None:
+    """Else a coordinator could ask for the same residuals beside one set after the other."""
+    both = [DirectedPair(0, 1, ())] * MOST_SETS + [DirectedPair(1, 0, (2,))] * MOST_SETS
+    rounds(X).begin(RoundTask(14, Task(tuple(both)), contributed=True), None)
+    more = RoundTask(14, Task((*both, DirectedPair(0, 1, (2,)))), contributed=True)
+    with pytest.raises(RemoteProtocolError, match=f"beside {MOST_SETS + 1} sets of columns; at most {MOST_SETS}"):
+        rounds(X).begin(more, None)

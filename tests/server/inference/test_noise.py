@@ -1,6 +1,7 @@
 """Directions by the shape of noise: how often they are told, how often wrongly, and where neither fits."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.directed_pair import DirectedPair
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl.rounds.noise import MOST_PAIRS, NUMBERS_A_PAIR
+from fedbnsl.rounds.noise import MOST_PAIRS, MOST_SETS, NUMBERS_A_PAIR
 from fedbnsl_client.losses.noise import noise_sums
 from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, statistic_of_sums
@@ -28,9 +29,12 @@ OPEN = np.array([[False, True], [True, False]])
 AB = Columns.of(["a", "b"])
 
 
+asked = partial(pairs_of, most=MOST_PAIRS, most_sets=MOST_SETS)
+
+
 def looked_at(*sites: Matrix, marks: Mask = OPEN, columns: Columns = AB) -> Noise:
-    pairs = pairs_of(marks, columns, np.ones(len(columns.names), dtype=bool), most=MOST_PAIRS)
-    return noise_of(sum(noise_sums(X, pairs) for X in sites), pairs, marks, columns)
+    pairs = asked(marks, columns, np.ones(len(columns.names), dtype=bool))
+    return noise_of(sum(noise_sums(X, pairs) for X in sites), np.ones(len(pairs)), pairs, marks, columns)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -94,7 +98,7 @@ def chain_with_a_triangle() -> Mask:
 
 def test_a_direction_is_looked_at_beside_all_parents_that_the_target_may_have() -> None:
     marks = chain_with_a_triangle()
-    pairs = pairs_of(marks, Columns.of(list("abcd")), np.ones(4, dtype=bool), most=MOST_PAIRS)
+    pairs = asked(marks, Columns.of(list("abcd")), np.ones(4, dtype=bool))
     assert [one.others for one in pairs if (one.source, one.target) == (1, 3)] == [(), (2,)]
     assert [one.others for one in pairs if (one.source, one.target) == (0, 1)] == [()]
     assert {frozenset((one.source, one.target)) for one in pairs} == {
@@ -117,17 +121,29 @@ def test_no_more_is_asked_than_a_round_may_have_and_nothing_of_levels() -> None:
     dag = np.zeros((d, d), dtype=bool)
     dag[0, 1:] = True
     columns = Columns.of([f"v{k}" for k in range(d)])
-    pairs = pairs_of(cpdag(dag), columns, np.ones(d, dtype=bool), most=MOST_PAIRS)
+    pairs = asked(cpdag(dag), columns, np.ones(d, dtype=bool))
     assert MOST_PAIRS - 2 < len(pairs) <= MOST_PAIRS
-    assert not pairs_of(cpdag(dag), columns, np.arange(d) > 0, most=MOST_PAIRS)
+    assert not asked(cpdag(dag), columns, np.arange(d) > 0)
 
 
 def test_a_set_of_parents_that_no_site_tells_of_leaves_its_edge_out() -> None:
     marks, columns = chain_with_a_triangle(), Columns.of(list("abcd"))
-    pairs = pairs_of(marks, columns, np.ones(4, dtype=bool), most=MOST_PAIRS)
+    pairs = asked(marks, columns, np.ones(4, dtype=bool))
     X = np.random.default_rng(9).exponential(size=(500, 4))
     sums = noise_sums(X, pairs)
     sums[[one == DirectedPair(1, 3, (2,)) for one in pairs]] = 0.0
-    told = noise_of(sums, pairs, marks, columns)
+    told = noise_of(sums, np.ones(len(pairs)), pairs, marks, columns)
     assert told.n_open == 4
     assert {(one.source, one.target) for one in told.tests} == {("a", "b"), ("b", "c"), ("c", "d")}
+
+
+@pytest.mark.parametrize(("share", "n_tests"), [(0.49, 2), (0.5, 3)])
+def test_an_edge_that_sites_with_less_than_half_of_the_rows_tell_of_is_left_out(share: float, n_tests: int) -> None:
+    marks, columns = chain_with_a_triangle(), Columns.of(list("abcd"))
+    pairs = asked(marks, columns, np.ones(4, dtype=bool))
+    sums = noise_sums(np.random.default_rng(9).exponential(size=(500, 4)), pairs)
+    shares = np.where([{one.source, one.target} == {0, 1} for one in pairs], share, 0.75)
+    shares[[one == DirectedPair(1, 3, (2,)) for one in pairs]] = 0.25
+    told = noise_of(sums, shares, pairs, marks, columns)
+    assert len(told.tests) == n_tests
+    assert {one.share for one in told.tests} == ({0.75, 0.5} if share == 0.5 else {0.75})

@@ -9,8 +9,8 @@ from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.graphs.pag import ARROW, CIRCLE, Marks
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.losses.squared_residuals import products_of_squares
-from fedbnsl_server.inference.site_directions import OfSites, site_directions
-from fedbnsl_server.inference.site_mechanisms import Mechanisms
+from fedbnsl_server.inference.site_directions import OfSites, _Evidence, _evidence, _Member, site_directions
+from fedbnsl_server.inference.site_mechanisms import Mechanism, Mechanisms
 from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
@@ -149,3 +149,88 @@ def test_of_too_many_members_none_is_compared() -> None:
     rng = np.random.default_rng(18)
     found = ask([rng.standard_normal((100, d)) for _ in range(3)], cpdag(full))
     assert (found.n_open, found.n_compared, found.told) == (d * (d - 1) // 2, 0, ())
+
+
+# ---- what is asked of the members of a class, three sites, by hand -------------------------------------------------
+
+NOTHING = (0.0, 0.0, 0.0)
+
+
+def mechanism(evidence: tuple[float, ...], told: tuple[bool, ...] = (True, True, True)) -> Mechanism:
+    nothing = np.zeros((3, 1))
+    return Mechanism(
+        np.zeros(3), np.array(evidence), np.zeros(3, dtype=bool), np.array(told), nothing, nothing, nothing
+    )
+
+
+def said(
+    *,
+    gap: tuple[float, ...] = (8.0, 0.0, 0.0),
+    source: tuple[float, ...] = (20.0, 0.0, 0.0),
+    target: Mechanism | None = None,
+    set_at: tuple[tuple[int, int], ...] = (),
+) -> _Evidence | None:
+    """Of v0 -> v1, where the other direction costs `gap` more at each site and v0 moved at the first."""
+    there = np.array([[False, True], [False, False]])
+    at_target = mechanism(NOTHING) if target is None else target
+    targets = np.zeros((3, 2), dtype=bool)
+    for place in set_at:
+        targets[place] = True
+    forward = _Member(there, {0: mechanism(source), 1: at_target}, np.ones(3))
+    back = _Member(there.T, {0: mechanism(NOTHING), 1: mechanism(NOTHING)}, 1.0 + np.array(gap))
+    found = _evidence([back, forward], 0, 1, targets)
+    assert _evidence([back, forward], 1, 0, targets) is None, "the costlier direction"
+    return found
+
+
+def test_a_source_that_moved_where_the_law_of_its_target_stayed_directs_the_edge() -> None:
+    found = said()
+    assert found is not None
+    assert found.gap.tolist() == [8.0, 0.0, 0.0]
+    assert found.by == "sites"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        mechanism((4.0, 0.0, 0.0)),  # it may have moved, too
+        mechanism(NOTHING, (False, True, True)),  # nothing is told of it there
+    ],
+)
+def test_a_target_whose_law_is_not_seen_to_stay_at_that_site_directs_nothing(target: Mechanism) -> None:
+    """With a hidden cause of both, the law of v1 given v0 would move with v0."""
+    assert said(target=target) is None
+    assert said(target=mechanism((3.9, 20.0, 20.0))) is not None, "elsewhere it may"
+
+
+def test_a_source_that_hardly_moved_directs_nothing_unless_it_was_set() -> None:
+    assert said(source=(11.9, 0.0, 0.0)) is None
+    assert said(source=(0.0, 20.0, 0.0)) is None, "not where the members differ"
+    assert said(source=NOTHING, set_at=((0, 0),)) is not None
+
+
+def test_sites_must_not_disagree_by_more_than_chance() -> None:
+    assert said(gap=(9.0, -2.9, 0.0)) is not None
+    assert said(gap=(9.0, -3.1, 0.0)) is None
+
+
+def test_the_site_where_the_source_moved_must_itself_prefer_the_direction() -> None:
+    assert said(gap=(3.1, 2.9, 0.0)) is not None
+    assert said(gap=(2.9, 3.1, 0.0)) is None
+
+
+def test_all_sites_together_must_prefer_it_by_the_margin() -> None:
+    assert said(gap=(4.9, 0.0, 0.0)) is None
+    assert said(gap=(5.1, 0.0, 0.0)) is not None
+
+
+def test_it_is_told_by_interventions_only_where_all_sites_that_prefer_it_had_one() -> None:
+    both = {"gap": (8.0, 4.0, 0.0), "source": (20.0, 20.0, 0.0)}
+    of_one, of_both = said(**both, set_at=((0, 0),)), said(**both, set_at=((0, 0), (1, 1)))
+    assert of_one is not None
+    assert of_one.by == "sites"
+    assert of_both is not None
+    assert of_both.by == "interventions"
+    direction = of_both.as_direction("a", "b", ["north", "south", "east"])
+    assert direction.evidence == {"log_likelihood": 12.0, "sites": ["north", "south"]}
+    assert said(gap=(8.0, 2.9, 0.0), set_at=((0, 0),)).by == "interventions", "the second hardly prefers it"

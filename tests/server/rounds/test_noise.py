@@ -8,7 +8,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.rounds.noise import Answer, Task
 from fedbnsl_client.losses.noise import noise_sums
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.noise import fault
+from fedbnsl_server.rounds.noise import _shares_of_rows, fault
 
 PLAN = Plan.load("standard")
 RUN = Run(PLAN, PLAN.edge_mask(("a", "b")), {"north": 400, "south": 300})
@@ -44,3 +44,12 @@ def test_variances_that_no_scaled_residuals_have_are_refused(rows: float) -> Non
 
 def test_another_number_of_pairs_is_refused() -> None:
     assert "1 pairs" in fault(Answer(sums()[:1]), TASK, RUN)
+
+
+def test_a_pair_counts_the_rows_of_sites_that_tell_of_it() -> None:
+    first_alone = sums(300)
+    first_alone[1] = 0.0
+    answers = {"north": Answer(sums()), "south": Answer(first_alone)}
+    assert _shares_of_rows(answers, RUN.n_samples).tolist() == [1.0, 4 / 7]
+    del answers["north"]
+    assert _shares_of_rows(answers, RUN.n_samples).tolist() == [3 / 7, 0.0]

@@ -115,6 +115,7 @@ def test_a_site_that_sends_something_wrong_is_named_first_and_alone(
     assert named(result) == ["site-2"]
     assert result["warnings"][0].startswith("site-2 stands out")
     assert "run again without this site" in result["warnings"][0]
+    assert "if they are right, its practice or its patients differ" in result["warnings"][0]
     influence = result["influence"]
     assert set(influence["sites"]) == {"site-1", "site-2", "site-3"}
     above = {site for site, of in influence["sites"].items() if of["largest"] > influence["limit"]}

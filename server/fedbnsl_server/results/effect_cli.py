@@ -74,14 +74,19 @@ def effect(
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
-        _show(report, Console())
+        _show(report, network.doubts, Console())
 
 
-def _show(report: dict[str, Any], console: Any) -> None:
+def _show(report: dict[str, Any], doubts: Sequence[str], console: Any) -> None:
+    """First what says against the graph: who reads "identified" reads no further."""
     from rich.text import Text
 
     from fedbnsl.console.whole_words import keep_words
+    from fedbnsl_server.results.sentences import note, sentence
 
+    first = [sentence(note("doubt", doubt=doubt)) for doubt in doubts]
+    for text in first:
+        console.print(Text(text, style="bold red"), soft_wrap=True)
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
     change = "" if report["change"] is None else " from {:g} to {:g}".format(*report["change"])
     title = f"effect of {' and '.join(units[name] for name in report['from'])}{change} on {units[report['to']]}"
@@ -93,8 +98,9 @@ def _show(report: dict[str, Any], console: Any) -> None:
     _print_effects(console, report, report["effects"], title)
     if report["probabilities"]:
         console.print(keep_words(_probabilities(report), console.width, fewest=2))
-    for sentence in report["in_words"]:
-        console.print(Text(sentence), soft_wrap=True)
+    for text in report["in_words"]:
+        if text not in first:
+            console.print(Text(text), soft_wrap=True)
 
 
 def _print_effects(console: Any, report: dict[str, Any], rows: list[dict[str, Any]], title: str) -> None:

@@ -57,7 +57,10 @@ FORMS: Mapping[str, str] = {
 }
 """How a variable was taken, as in result.json, and how it is said."""
 
-_COMPARE = "compare its columns, units and coding with the others'; if they are wrong, "
+_COMPARE = (
+    "compare its columns, units and coding with the others'; if they are right, its practice or its patients differ, "
+    "and the result is a mean of what differs: report this site by itself, too; if they are wrong, "
+)
 _LEFT_OPEN = "directions that the data leave open rest on "
 _BEYOND_CHANCE = "more than chance{noisy:? and the noise of privacy} gives"
 _STANDS_OUT = (
@@ -73,11 +76,12 @@ _WARNINGS: Mapping[str, str] = {
     "or of a unit would have to; look at them at the sites, and correct them or keep them (--set "
     "preparation.outlying=keep)",
     "no_guarantee": "no privacy guarantee: {reason}",
-    "outlier": _STANDS_OUT + f"The result may be this site's alone: {_COMPARE}run again without this site",
+    "outlier": _STANDS_OUT
+    + f"The result may be this site's alone: {_COMPARE}correct them, or run again without this site",
     "outlier_now": _STANDS_OUT + f"C{_COMPARE[1:]}`fedbnsl coordinator eject` takes it out of the run",
     "odd_site": "{site} differs from all other sites in {pairs:few 4}: without it the others agree"
     "{lost:?, and the graph lacks {lost:few 4}}{gained:?{lost:? and|, and the graph} also has {gained:few 4}}. "
-    f"C{_COMPARE[1:]}run again without this site "
+    f"C{_COMPARE[1:]}correct them, or run again without this site "
     '(`consensus = "median"` would {left_out:?leave it out|not leave it out})',
     "many_rows": "{site} says that it has {rows} rows, {times} times the median of the other sites: its numbers may "
     "weigh more than theirs, and nobody else can count its rows",
@@ -344,8 +348,9 @@ _CHECKS: Mapping[str, str] = {
     "says about it is arbitrary",
     "unexplained": f"residuals of {{one}} and {{other}}, which have no edge, are correlated by {{r:.2g}}, "
     f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}",
-    "reason_sites": "{site:?{site} alone differs: another code, unit, device or way of choosing patients there; look "
-    "at its table, and run again without it|practice, devices or patients differ between sites: each site's own "
+    "reason_sites": "{site:?{site} alone differs: another practice or other patients there (each site's own "
+    "coefficients say how, and belong beside the common ones), or another code, unit or device: look at its table, and "
+    "correct it or run again without it|practice, devices or patients differ between sites: each site's own "
     "coefficients are in the result}",
     "reason_rows": "rows depend on each other, such as several of one person{widely:?: most coefficients seem to "
     "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are",

@@ -60,6 +60,16 @@ def test_an_identified_effect_is_the_product_along_the_path_with_its_interval(ca
     assert value["adjusted_for"] == [[[]]]
 
 
+def test_what_says_against_the_graph_comes_before_the_effect_and_its_verdict(capsys, tmp_path):
+    told = "sites differ more than chance gives in the coefficients of a -> b"
+    verdict = {**VERDICT, "contradicted": [told]}
+    estimation = {"n_samples": 100, "noise_std": 0.0, "draws": 0}
+    run = written(tmp_path / "run", DIRECTED, estimation=estimation, verdict=verdict)
+    text = run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
+    assert text.index(f"be careful: {told}") < text.index("effect of a on c") < text.index("identified: ")
+    assert text.count(told) == 1
+
+
 def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path):
     """It is 2 at 1 and 7 at 3; the errors of the points beside are taken by their shares, -1/2, 0 and 1/2."""
     total = {

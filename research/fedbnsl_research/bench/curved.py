@@ -99,6 +99,7 @@ def _row(case: _Case, seeds: Sequence[int]) -> Row:
         "skeleton F1": _f1(curves, truths),
         "mean CPDAG SHD, lines alone": _distance(lines, truths),
         "mean CPDAG SHD": _distance(curves, truths),
+        "directions by noise, right": _by_noise(curves, truths),
         "variables that bend": sum(len(one["variables"]) for one in found if one) / len(found),
         "runs that curves contradict": sum(
             any("do not describe" in text for text in one["verdict"]["contradicted"]) for one in curves
@@ -164,8 +165,27 @@ def _f1(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Mat
 
 
 def _distance(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Matrix]]) -> float:
-    apart = [class_distance(class_found(result), cpdag(W != 0)) for result, (W, _) in zip(results, truths, strict=True)]
+    """Of classes: directions that only the shape of noise tells are in none."""
+    apart = list[int]()
+    for result, (W, _) in zip(results, truths, strict=True):
+        marks = class_found(result)
+        for i, j in _told_by_noise(result):
+            marks[j, i] = True
+        apart.append(class_distance(marks, cpdag(W != 0)))
     return sum(apart) / len(apart)
+
+
+def _by_noise(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matrix, Matrix]]) -> str:
+    """Of edges that the shape of noise directs, those that the true graph has."""
+    told = [W[edge] != 0 for result, (W, _) in zip(results, truths, strict=True) for edge in _told_by_noise(result)]
+    return f"{sum(told)} of {len(told)}"
+
+
+def _told_by_noise(result: Mapping[str, Any]) -> list[tuple[int, int]]:
+    place = {name: k for k, name in enumerate(result["variables"])}
+    return [
+        (place[edge["source"]], place[edge["target"]]) for edge in result["edges"] if edge["directed_by"] == "noise"
+    ]
 
 
 def sample(W: Matrix, curve: Curve, noise: Noise, share: float, n: int, rng: np.random.Generator) -> Matrix:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden
@@ -251,8 +252,35 @@ def test_an_effect_behind_which_nothing_can_be_hidden_is_told_with_the_share_of_
     assert "pressure" in row
 
 
-def test_links_that_noise_keeps_from_a_test_are_named() -> None:
+def test_links_that_could_not_be_tested_are_named() -> None:
     told = HiddenCauses(links=[], gone=[], untested=[["a", "b"]], legal=False)
     assert hidden_causes_in_words(told) == [
-        "not tested, since noise would hide such a link: a and b; no other mark rests on it, and no effect is told"
+        "not testable, and so perhaps no link: a and b; no other mark rests on it, no effect is told"
     ]
+
+
+def test_tables_of_counts_tell_marks(tmp_path: Path) -> None:
+    """As `tables`, of two and three levels."""
+    levels = {"diet": 3, "weight": 2, "pressure": 2, "salt": 3}
+    described = Dictionary.model_validate(
+        {
+            name: {"kind": "binary" if n == 2 else "nominal", "levels": [f"{name}{k}" for k in range(n)]}
+            for name, n in levels.items()
+        }
+    )
+    rng, found = np.random.default_rng(4), dict[str, Dataset]()
+    for site in ("a", "b", "c"):
+        diet, salt, hidden = rng.integers(0, 3, (3, 3000))
+        weight, pressure = (rng.random(3000) < 0.1 + 0.2 * (cause + hidden) for cause in (diet, salt))
+        values = np.column_stack([diet, weight, pressure, salt]).astype(float)
+        found[site] = Dataset.of_values(NAMES, values, origin=site, dictionary=described, warn=False)
+    result = simulate(PLAN.with_dictionary(described, origin="here"), found, tmp_path / "run")
+    assert result["categories"], "counts decide"
+    told = result["hidden_causes"]
+    said = {(one["source"], one["target"]): one for one in told["links"]}
+    assert set(said) == {("diet", "weight"), ("weight", "pressure"), ("salt", "pressure")}
+    hidden_link = said["weight", "pressure"]
+    assert (hidden_link["mark_source"], hidden_link["mark_target"]) == ("arrow", "arrow")
+    assert hidden_link["bootstrap"] is None
+    assert [set(pair) for pair in told["gone"]] in ([{"diet", "pressure"}], [{"weight", "salt"}])
+    assert "<td>&lt;-&gt;</td>" in write_report(tmp_path / "run").read_text()

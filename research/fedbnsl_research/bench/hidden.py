@@ -15,13 +15,16 @@ import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.pag import NONE
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found, named
 from fedbnsl_research.bench.private_tables import outward_range
+from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.inference.ancestral_graphs import of_dag
 from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all
@@ -44,7 +47,28 @@ class _Case(NamedTuple):
         return f"{self.variables} variables, {self.hidden} hidden; {_SITES} x {self.rows} rows; {plan}"
 
 
-CASES = {f"{d}-{d * share // 100}": _Case(d, d * share // 100) for d in (20, 50) for share in (0, 10, 20)}
+class _Published(NamedTuple):
+    """A published network of categories without some of its variables."""
+
+    network: str
+    rows: int = 5000  # of each site
+
+    def __str__(self) -> str:
+        network = read_discrete(self.network)
+        lacking = ", ".join(network.variables[x] for x in _left_out(network))
+        return f"{self.network} without {lacking}; {_SITES} x {self.rows} rows; standard"
+
+
+def _left_out(network: DiscreteNetwork) -> list[int]:
+    """Roots that act on two variables or more; in a network without any, what acts on two and has at most one cause."""
+    graph = network.graph
+    causes, acts_on = graph.sum(axis=0), graph.sum(axis=1)
+    roots = np.flatnonzero((causes == 0) & (acts_on >= 2))
+    return (roots if roots.size else np.flatnonzero((causes <= 1) & (acts_on == 2))).tolist()
+
+
+CASES: dict[str, _Case | _Published] = {f"{name}-8x5000": _Published(name) for name in ("child", "alarm")}
+CASES |= {f"{d}-{d * share // 100}": _Case(d, d * share // 100) for d in (20, 50, 100) for share in (0, 10, 20)}
 CASES["20-4-8x5000"] = _Case(20, 4, rows=5000)
 CASES |= {
     f"private-{epsilon}-20-{hidden}{label}": _Case(20, hidden, rows, float(epsilon))
@@ -86,14 +110,22 @@ def hidden(cases: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Ite
         yield _row(case, seeds or _SEEDS)
 
 
-def _row(case: _Case, seeds: Sequence[int]) -> Row:
-    truths = [_truth(case, np.random.default_rng(seed)) for seed in seeds]
-    runs = [_run(case, truth.X, seed) for truth, seed in zip(truths, seeds, strict=True)]
+def _row(case: _Case | _Published, seeds: Sequence[int]) -> Row:
+    if isinstance(case, _Published):
+        network = read_discrete(case.network)
+        truths = [_truth_of_published(network, case.rows, seed) for seed in seeds]
+        runs = [_run_of_published(network, truth.X) for truth in truths]
+    else:
+        truths = [_truth(case, np.random.default_rng(seed)) for seed in seeds]
+        runs = [_run(case, truth.X, seed) for truth, seed in zip(truths, seeds, strict=True)]
     told = [k for k, one in enumerate(runs) if one.result["hidden_causes"] is not None]
     row: Row = {"figure": str(case)} | _of_class(truths, runs)
     if len(told) < len(seeds):
         row["runs that tell marks"] = len(told)
-    return row | (_of_marks([truths[k] for k in told], [runs[k] for k in told]) if told else {})
+    if not told:
+        return row
+    truths, runs = [truths[k] for k in told], [runs[k] for k in told]
+    return row | _of_marks(truths, runs) | ({} if isinstance(case, _Published) else _of_effects(truths, runs))
 
 
 def _of_class(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
@@ -118,8 +150,13 @@ def _of_marks(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
         "'acts on' right": tails,
         "arrowheads right": heads,
         f"'hidden cause' in {_SURE:.0%} of the draws right": both,
-        "links that noise keeps from a test": sum(len(one["hidden_causes"]["untested"]) for one in results),
+        "links that could not be tested": sum(len(one["hidden_causes"]["untested"]) for one in results),
         "runs whose marks are those of a graph": sum(one["hidden_causes"]["legal"] for one in results),
+    }
+
+
+def _of_effects(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
+    return {
         "effects of the class right": _of_all(
             right for truth, run in zip(truths, runs, strict=True) for right in _effects_of_class(truth, run.network)
         ),
@@ -180,7 +217,8 @@ def _marks(result: Mapping[str, Any]) -> dict[str, Mask]:
         found["heads"][a, b] |= one["mark_target"] == "arrow"
         found["heads"][b, a] |= one["mark_source"] == "arrow"
         found["acts"][a, b] |= (one["mark_source"], one["mark_target"]) == ("tail", "arrow")
-        sure = one["mark_source"] == one["mark_target"] == "arrow" and one["bootstrap"]["hidden_cause"] >= _SURE
+        both = one["mark_source"] == one["mark_target"] == "arrow"
+        sure = both and (one["bootstrap"] is None or one["bootstrap"]["hidden_cause"] >= _SURE)
         found["hidden"][a, b] = found["hidden"][b, a] = sure
     return found
 
@@ -194,6 +232,28 @@ def _truth(case: _Case, rng: np.random.Generator) -> _Truth:
     leads = arrows_lead(dag)
     effects: Matrix = np.asarray(np.linalg.inv(np.eye(n) - W)[:d, :d], dtype=np.float64)
     return _Truth(of_dag(dag, d) != NONE, leads[:d, :d], effects, X[:, :d])
+
+
+def _truth_of_published(network: DiscreteNetwork, rows: int, seed: int) -> _Truth:
+    hidden = _left_out(network)
+    seen = [x for x in range(len(network.variables)) if x not in hidden]
+    dag, d = network.graph[np.ix_([*seen, *hidden], [*seen, *hidden])], len(seen)
+    [X] = network.tables([_SITES * rows], np.random.default_rng(seed))
+    return _Truth(of_dag(dag, d) != NONE, arrows_lead(dag)[:d, :d], np.full((d, d), np.nan), X[:, seen])
+
+
+def _run_of_published(network: DiscreteNetwork, X: Matrix) -> _Run:
+    hidden, described = _left_out(network), network.dictionary()
+    seen = [name for x, name in enumerate(network.variables) if x not in hidden]
+    described = Dictionary({name: described[name] for name in seen})
+    plan = Plan.load("standard").with_dictionary(described, origin="the network").with_settings(n_participants=_SITES)
+    tables = {
+        f"site-{k}": Dataset.of_values(seen, one, origin="drawn", dictionary=described, warn=False)
+        for k, one in enumerate(np.array_split(X, _SITES), start=1)
+    }
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch, "run")
+        return _Run(simulate(plan, tables, folder), read_network(folder))
 
 
 def _run(case: _Case, X: Matrix, noise_seed: int) -> _Run:

@@ -124,7 +124,7 @@ class Confidence:
     # variables may be adjusted for
     adjusted: Index = field(default_factory=lambda: _NO_PAIRS)
     adjusted_counts: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    # (K, 2) edges of it that noise would hide from their tests, the first variable before the second
+    # (K, 2) edges of it that could not be tested, the first variable before the second
     pag_untested: Index = field(default_factory=lambda: _NO_PAIRS)
 
     def shares(self, names: Sequence[str]) -> dict[tuple[str, str], tuple[float, float, float]]:
@@ -145,6 +145,10 @@ class Confidence:
             return self.pag, None
         counts = np.take_along_axis(self.pag_counts, self.pag[:, :, None].astype(np.int64), axis=2)[:, :, 0]
         return self.pag, counts / self.draws
+
+    def with_pag(self, found: Found, known: Known) -> "Confidence":
+        """With a partial ancestral graph that was found elsewhere, of which no draws tell."""
+        return replace(self, **_of_pag(found, (), known))
 
     def of_edges(self, dag: Mask) -> EdgeDraws | None:
         """What the draws have on the edges of a (V, V) DAG; None without draws."""

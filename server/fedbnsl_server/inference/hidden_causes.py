@@ -4,8 +4,8 @@ A search for a DAG adds edges where a hidden cause ties two variables: what acts
 other. Such an edge lies in a triangle. It is tested away, as FCIT does (Ramsey 2025), by a set that blocks every other
 path of the present graph; what is left is closed under the rules of `pag`.
 
-In a private run an edge may look away because noise hides it. One that the test would not show stays, with circles, and
-no rule concludes anything from it. Where noise hides too much, nothing is told (`tells_enough`).
+An edge may not be testable: moments or tables of counts lack, or noise hides what the test would show. It stays, with
+circles, and no rule concludes anything from it. Where noise hides too much, nothing is told (`tells_enough`).
 """
 
 import math
@@ -24,7 +24,7 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
 from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, fitted, inverse
 
-_LEVEL = 0.05
+LEVEL = 0.05
 """An edge goes if a set gives its ends a larger p value."""
 _MOST_SHUT = 5
 """Common neighbours of an edge's ends of which all subsets are tried."""
@@ -32,8 +32,8 @@ MOST_VARIABLES = 200
 """With more, nothing is told."""
 MOST_DRAWN = 60
 """With more, the marks of bootstrap draws are not counted."""
-_POWER = 0.8
-"""With noise an edge goes only if a test would show it, as strong as the graph says, with at least this probability."""
+POWER = 0.8
+"""An edge goes only if a test would show it, as strong as the graph says, with at least this probability."""
 _STANDS_OUT = 2.8
 """A correlation of so many standard errors is shown with this power."""
 _LEAST_SHOWN = 0.075
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     """A partial ancestral graph."""
 
     marks: Marks  # (V, V)
-    untested: Mask  # (V, V) symmetric edges that noise would hide from their tests
+    untested: Mask  # (V, V) symmetric edges of which no test tells whether they are any
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Pags:
     def found(self, dag: Mask, S: Matrix, seen: Matrix | None = None) -> Found:
         """The marks and what could not be tested; `seen`: (d, d) moments as they came, see `Evidence`."""
         if not self.accuracy.noise_std or self.network is None:
-            tests: _Tests = Dependence(S, self.accuracy, self.columns)
+            tests: Tests = Dependence(S, self.accuracy, self.columns)
         else:
             own = fitted(dag, S, self.columns)
             members = self.columns.members()
@@ -83,13 +83,27 @@ class Pags:
                 members = [of_one[self.lines[of_one]] for of_one in members]
             expected = own.of_columns(own.residual_covariance)
             tests = NoisyDependence(expected, S if seen is None else seen, self.accuracy, self.network, members)
-        removal = _Removal(dag, tests, self.known)
-        return Found(removal.found(), removal.unsure)
+        return found_by(dag, tests, self.known)
 
 
-class _Tests(Protocol):
-    def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
-        """Of the hypothesis that the variables x and y are independent given others."""
+def found_by(dag: Mask, tests: "Tests", known: Known) -> Found:
+    """The partial ancestral graph of what a (V, V) DAG and tests say."""
+    removal = _Removal(dag, tests, known)
+    return Found(removal.found(), removal.unsure)
+
+
+def power(noncentral: float, degrees: int) -> float:
+    """Probability that a chi-square test at `LEVEL` shows so large an effect."""
+    from scipy.special import chdtri, chndtr  # here: takes long to load
+
+    return 1.0 - float(chndtr(chdtri(degrees, LEVEL), degrees, noncentral))
+
+
+class Tests(Protocol):
+    """Whether variables depend on each other given others."""
+
+    def p_value(self, x: int, y: int, given: Sequence[int]) -> float | None:
+        """Of the hypothesis that the variables x and y are independent given others; None: nothing tells."""
         ...
 
     def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
@@ -133,13 +147,8 @@ class NoisyDependence:
 
     def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
         """By the power of the test, if the graph is right."""
-        from scipy.special import chdtri, chndtr  # here: takes long to load
-
         tested = self._tested(x, y, given)
-        if tested is None:
-            return False
-        critical = chdtri(tested.degrees, _LEVEL)
-        return bool(1.0 - chndtr(critical, tested.degrees, tested.by_graph)[0] >= _POWER)
+        return tested is not None and power(float(tested.by_graph[0]), int(tested.degrees[0])) >= POWER
 
     def _tested(self, x: int, y: int, given: Sequence[int]) -> "_Tested | None":
         M, none = self._expected, np.empty(0, dtype=np.int64)
@@ -192,8 +201,8 @@ class Dependence:
         self._R = S / size / size[:, None]
         self._accuracy, self._of = accuracy, columns.members()
 
-    def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
-        """Of the likelihood ratio, with Bartlett's factor; 0 where it is not known."""
+    def p_value(self, x: int, y: int, given: Sequence[int]) -> float | None:
+        """Of the likelihood ratio, with Bartlett's factor; None where moments lack, or rows."""
         one, other = self._of[x], self._of[y]
         p, m = len(one), len(one) + len(other)
         places = np.concatenate((one, other, *(self._of[k] for k in given)))
@@ -202,7 +211,7 @@ class Dependence:
             n /= float(self._accuracy.widening[np.ix_(places, places)].max()) ** 2
         records = n - (len(places) - m) - 1.0 - (m + 1.0) / 2.0
         if not np.isfinite(R).all() or records < 1.0:
-            return 0.0
+            return None
         C = R[:m, :m] - R[:m, m:] @ inverse(R[m:, m:]) @ R[m:, :m] if given else R
         parts = [np.linalg.eigvalsh(part) for part in (C[:p, :p], C[p:, p:], C)]
         if min(part[0] for part in parts) < SINGULAR:  # functions of each other: no set separates them
@@ -219,7 +228,7 @@ class Dependence:
 class _Removal:
     """Tests edges away, and keeps by which set."""
 
-    def __init__(self, dag: Mask, tests: _Tests, known: Known) -> None:
+    def __init__(self, dag: Mask, tests: Tests, known: Known) -> None:
         self.dag, self.tests, self.known = dag, tests, known
         self.adjacent = dag | dag.T
         self.unsure = np.zeros_like(dag)
@@ -234,10 +243,10 @@ class _Removal:
             for x, y in np.argwhere(np.triu(asked)).tolist():
                 if not (self.adjacent[x] & self.adjacent[y]).any():
                     continue  # a hidden cause has made a triangle of it
-                given = self._separator(graph.marks, x, y)
-                if given is None:
+                given, all_known = self._separator(graph.marks, x, y)
+                if given is None and all_known:
                     continue
-                if self._shown(x, y):
+                if given is not None and self._shown(x, y):
                     self.adjacent[x, y] = self.adjacent[y, x] = False
                     self.sets[x, y] = self.sets[y, x] = given
                 else:
@@ -270,20 +279,25 @@ class _Removal:
         later = a if self._below[c, a] else c
         return bool(self.dag[b, later])
 
-    def _separator(self, marks: Marks, x: int, y: int) -> tuple[int, ...] | None:
-        """A set given which x and y look independent, or None."""
+    def _separator(self, marks: Marks, x: int, y: int) -> tuple[tuple[int, ...] | None, bool]:
+        """A set given which x and y look independent, or None; and whether all sets before it could be tested."""
         common = np.flatnonzero(self.adjacent[x] & self.adjacent[y]).tolist()
         causes = {c for c in common if marks[x, c] == TAIL or marks[y, c] == TAIL}
         present = Mixed(self.dag & self.adjacent, marks)
-        sizes = range(len(common) + 1) if len(common) <= _MOST_SHUT else (1, 2, len(common) - 1, len(common))
+        sizes: Sequence[int] = range(len(common) + 1)
+        if len(common) > _MOST_SHUT:
+            sizes = (1, 2, len(common) - 1, len(common))
+        all_known = True
         for size in sizes:
             for shut in combinations(common, size):
                 given = [tuple(bits(one)) for one in present.separators(x, y, shut)]
-                p = [self.tests.p_value(x, y, one) for one in given]
+                p_values = [self.tests.p_value(x, y, one) for one in given]
+                p = [0.0 if one is None else one for one in p_values]
+                all_known &= None not in p_values
                 # One set alone may hide an edge, where paths cancel: so against what is directed, all of them must.
-                if p and (min if causes.intersection(shut) else max)(p) > _LEVEL:
-                    return given[p.index(max(p))]
-        return None
+                if p and (min if causes.intersection(shut) else max)(p) > LEVEL:
+                    return given[p.index(max(p))], all_known
+        return None, all_known
 
 
 class Mixed:

@@ -268,7 +268,7 @@ class HiddenCauses(_Part):
 
     links: list[Link]
     gone: list[Names]
-    untested: list[Names] = []  # noise would hide the link: it may be none, and nothing follows from it
+    untested: list[Names] = []  # it may be no link, and nothing follows from it
     legal: bool | None = None  # whether it is that of some graph; None: of an earlier version, which did not look
     effects: list[Adjusted] | None = None
 

@@ -457,7 +457,7 @@ _EFFECTS: Mapping[str, str] = {
     "draws allow what the marks say; the numbers here hold only if none is",
     "if_hidden_functions": "if common causes may be hidden: not identified, between functions of each other",
     "if_hidden_illegal": "if common causes may be hidden: not known, since what the data say of them is contradictory, "
-    "or noise has kept links from a test; the numbers here hold only if none is",
+    "or links could not be tested; the numbers here hold only if none is",
     "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
     "together",
     "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "
@@ -618,8 +618,7 @@ def hidden_causes_in_words(told: HiddenCauses) -> list[str]:
         found.append(f"no link: {first_few([f'{a} and {b}' for a, b in told.gone])}")
     if told.untested:
         untested = first_few([f"{a} and {b}" for a, b in told.untested])
-        why = "not tested, since noise would hide such a link"
-        found.append(f"{why}: {untested}; no other mark rests on it, and no effect is told")
+        found.append(f"not testable, and so perhaps no link: {untested}; no other mark rests on it, no effect is told")
     return found
 
 

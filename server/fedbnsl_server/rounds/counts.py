@@ -11,12 +11,15 @@ import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.graphs.contingency import VariableSet, cells_of, levels_of
+from fedbnsl.graphs.pag import Known
 from fedbnsl.protocol.sparse import Mask
 from fedbnsl.rounds.counts import Answer, Task
 from fedbnsl.rounds.kinds import stage
 from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.bootstrap import shares_of
+from fedbnsl_server.inference.counted_dependence import CountedDependence
+from fedbnsl_server.inference.hidden_causes import MOST_VARIABLES, found_by
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import FoundElsewhere, fitted_by_moments, found_by_moments, saved_by_lines
 from fedbnsl_server.search.counts.climb import parents_of
@@ -174,4 +177,9 @@ def _with_confidence(state: AdmmState, search: CountSearch, rivals: Rivals, run:
         return None if run.progress.is_enough else (found, None)
 
     shares = shares_of(run.progress.each(marks, range(draws)), len(dag), [dag])
-    return fitted_by_moments(state, FoundElsewhere(dag, shares), run)
+    state = fitted_by_moments(state, FoundElsewhere(dag, shares), run)
+    if state.confidence is None or not run.plan.tells_hidden_causes or len(dag) > MOST_VARIABLES:
+        return state
+    known = Known.of(run.mask)
+    found = found_by(dag, CountedDependence(search.source), known)
+    return replace(state, confidence=state.confidence.with_pag(found, known))

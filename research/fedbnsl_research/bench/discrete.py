@@ -14,6 +14,7 @@ import numpy as np
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension
 from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.dataset import Dataset
@@ -235,12 +236,16 @@ def _skeleton_f1(found: Mask, truth: Mask) -> float:
 
 def _run(network: DiscreteNetwork, kind: _Kind, tables: Sequence[Matrix], plan: Plan) -> dict[str, Any]:
     """What result.json holds."""
-    described = network.dictionary(kind)
+    with tempfile.TemporaryDirectory() as scratch:
+        return run_of_codes(network.dictionary(kind), tables, plan, Path(scratch, "run"))
+
+
+def run_of_codes(described: Dictionary, tables: Sequence[Matrix], plan: Plan, folder: Path) -> dict[str, Any]:
+    """What result.json holds after a run on tables of positions of levels, a column for each entry of a dictionary."""
     plan = plan.with_dictionary(described, origin="the network").with_settings(n_participants=len(tables))
     noise_seed = None if plan.privacy is None else _NOISE_SEED
     sites = {
-        f"site-{k}": Dataset.of_values(network.variables, X, origin="drawn", dictionary=described, warn=False)
+        f"site-{k}": Dataset.of_values(described.variables, X, origin="drawn", dictionary=described, warn=False)
         for k, X in enumerate(tables, start=1)
     }
-    with tempfile.TemporaryDirectory() as scratch:
-        return simulate(plan, sites, Path(scratch, "run"), noise_seed=noise_seed)
+    return simulate(plan, sites, folder, noise_seed=noise_seed)

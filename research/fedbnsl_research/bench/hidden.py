@@ -18,9 +18,9 @@ from fedbnsl.graphs.pag import NONE
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
+from fedbnsl_research.bench.discrete import run_of_codes
 from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found, named
 from fedbnsl_research.bench.private_tables import outward_range
@@ -246,14 +246,10 @@ def _run_of_published(network: DiscreteNetwork, X: Matrix) -> _Run:
     hidden, described = _left_out(network), network.dictionary()
     seen = [name for x, name in enumerate(network.variables) if x not in hidden]
     described = Dictionary({name: described[name] for name in seen})
-    plan = Plan.load("standard").with_dictionary(described, origin="the network").with_settings(n_participants=_SITES)
-    tables = {
-        f"site-{k}": Dataset.of_values(seen, one, origin="drawn", dictionary=described, warn=False)
-        for k, one in enumerate(np.array_split(X, _SITES), start=1)
-    }
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "run")
-        return _Run(simulate(plan, tables, folder), read_network(folder))
+        result = run_of_codes(described, np.array_split(X, _SITES), Plan.load("standard"), folder)
+        return _Run(result, read_network(folder))
 
 
 def _run(case: _Case, X: Matrix, noise_seed: int) -> _Run:

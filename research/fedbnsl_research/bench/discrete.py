@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,7 @@ _PEERS = {
 """Searches on pooled rows, and the packages that they need."""
 
 _Kind = Literal["nominal", "ordinal"]
+Found = TypeVar("Found")
 Follow = Callable[[int, int, str], None]
 """Takes how many cells are done, of how many, and what is measured now."""
 
@@ -178,14 +179,14 @@ def _row(case: _Case, seeds: Sequence[int], methods: Sequence[str], now: Callabl
             row[label] = f"not run ({package} is not installed)"
             continue
         now(label)
-        ended = [_within(_LIMIT_S, partial(search, np.concatenate(tables))) for tables in drawn]
+        ended = [within(_LIMIT_S, partial(search, np.concatenate(tables))) for tables in drawn]
         row |= _scores(label, networks, drawn, ended)
         if None in ended:
             row[f"not ended in {_LIMIT_S:.0f} s, {label}"] = ended.count(None)
     return row
 
 
-def _within(limit_s: float, search: Callable[[], Mask]) -> tuple[float, Mask] | None:
+def within(limit_s: float, search: Callable[[], Found]) -> tuple[float, Found] | None:
     """`timed`, in a process that is ended after so many seconds; None: it was ended."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         try:

@@ -5,7 +5,9 @@ variables are linked in truth if no set of observed ones separates them (Richard
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
-from fedbnsl.graphs.pag import NONE
+from fedbnsl.graphs.pag import ARROW, NONE, TAIL
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
-from fedbnsl_research.bench.discrete import run_of_codes
+from fedbnsl_research.bench.discrete import run_of_codes, within
 from fedbnsl_research.bench.generated import weights_with_hidden
 from fedbnsl_research.bench.networks import class_found, named
 from fedbnsl_research.bench.private_tables import outward_range
+from fedbnsl_research.comparators.causal_learn_adapter import causal_learn_installed, fci
 from fedbnsl_research.tables.discrete import DiscreteNetwork, read_discrete
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.inference.ancestral_graphs import of_dag
@@ -33,6 +36,7 @@ from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_workbench.simulate import simulate
 
 _SITES, _SEEDS, _SURE, _ERRORS = 8, range(10), 0.9, 4.0
+_MOST_FOR_FCI, _LIMIT_S = 50, 300.0
 _MOST = 64  # sets of parents of a source
 
 
@@ -118,8 +122,10 @@ def _row(case: _Case | _Published, seeds: Sequence[int]) -> Row:
     else:
         truths = [_truth(case, np.random.default_rng(seed)) for seed in seeds]
         runs = [_run(case, truth.X, seed) for truth, seed in zip(truths, seeds, strict=True)]
-    told = [k for k, one in enumerate(runs) if one.result["hidden_causes"] is not None]
     row: Row = {"figure": str(case)} | _of_class(truths, runs)
+    if isinstance(case, _Case) and case.epsilon is None and case.variables <= _MOST_FOR_FCI:
+        row |= _of_fci(truths)
+    told = [k for k, one in enumerate(runs) if one.result["hidden_causes"] is not None]
     if len(told) < len(seeds):
         row["runs that tell marks"] = len(told)
     if not told:
@@ -134,6 +140,25 @@ def _of_class(truths: Sequence[_Truth], runs: Sequence[_Run]) -> Row:
     return {
         "skeleton F1, class": _f1([found | found.T for found in by_class], truths),
         "arrows of the class right": arrows,
+    }
+
+
+def _of_fci(truths: Sequence[_Truth]) -> Row:
+    """FCI on the rows of all sites together."""
+    if not causal_learn_installed():
+        return {"FCI": "not run (causal-learn is not installed)"}
+    ended = [within(_LIMIT_S, partial(fci, truth.X)) for truth in truths]
+    judged = [(truth, *one) for truth, one in zip(truths, ended, strict=True) if one is not None]
+    row: Row = {f"FCI not ended in {_LIMIT_S:.0f} s": ended.count(None)} if None in ended else {}
+    if not judged:
+        return row
+    heads = [(marks == ARROW, ~truth.acts.T) for truth, _, marks in judged]
+    acts = [((marks == ARROW) & (marks.T == TAIL), truth.acts) for truth, _, marks in judged]
+    return row | {
+        "skeleton F1, FCI": _f1([marks != NONE for _, _, marks in judged], [truth for truth, _, _ in judged]),
+        "'acts on' right, FCI": _share(acts),
+        "arrowheads right, FCI": _share(heads),
+        "seconds, FCI": round(statistics.mean(seconds for _, seconds, _ in judged), 1),
     }
 
 

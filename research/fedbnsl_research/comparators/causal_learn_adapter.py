@@ -1,6 +1,7 @@
-"""BOSS (Andrews et al. 2023) and GES (Chickering 2002) by the package causal-learn, where that is installed.
+"""BOSS (Andrews et al. 2023), GES (Chickering 2002) and FCI by the package causal-learn, where that is installed.
 
-Both find the Markov equivalence class whose DAGs have the least
+FCI finds a partial ancestral graph by tests of partial correlations (Spirtes et al. 1995, Zhang 2008). BOSS and GES
+find the Markov equivalence class whose DAGs have the least
 
     sum over j of n/2 log(v_j) + lambda log(n) edges,
 
@@ -8,8 +9,10 @@ with v_j the residual variance of column j given its parents: BOSS by moves in a
 and without restarts, GES by adding and then removing edges of the class.
 """
 
+import contextlib
 import importlib
 import importlib.util
+import io
 import math
 import random
 import warnings
@@ -22,6 +25,7 @@ from scipy.special import gammaln, xlogy
 
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Marks
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_research.comparators.pgmpy_adapter import DiscreteScore
 
@@ -30,6 +34,8 @@ BOSS_LAMBDA = 2.0
 
 GES_LAMBDA = 0.5
 """The package's own value: that of BIC."""
+
+FCI_LEVEL = 0.01
 
 _SAMPLE_SIZE = 10.0  # of BDeu, as in `pgmpy`
 
@@ -139,11 +145,32 @@ def ges(X: Matrix, *, penalty: float | None = None) -> Mask:
     return _marks(found["G"])
 
 
+def fci(X: Matrix) -> Marks:
+    """(d, d) partial ancestral graph of an (n, d) table, by Fisher's z at level `FCI_LEVEL`.
+
+    Raises
+    ------
+    SetupError
+        If the package is not installed.
+    """
+    search: Any = _module("search.ConstraintBased.FCI").fci
+    # The package prints edges whatever it is told.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        graph, _ = search(X, "fisherz", FCI_LEVEL, verbose=False, show_progress=False)
+    # The package writes at [i, j] the mark at i.
+    written = np.asarray(graph.graph).T
+    marks: Marks = np.full(written.shape, NONE, dtype=np.int8)
+    for number, mark in {-1: TAIL, 1: ARROW, 2: CIRCLE}.items():
+        marks[written == number] = mark
+    return marks
+
+
 def _module(name: str) -> Any:
     if not causal_learn_installed():
         raise SetupError(
-            "the comparison with BOSS and GES needs the package causal-learn, which is not installed",
-            remedy="Install it by `pip install causal-learn`, or leave BOSS and GES out.",
+            "the comparison with BOSS, GES and FCI needs the package causal-learn, which is not installed",
+            remedy="Install it by `pip install causal-learn`, or leave these out.",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

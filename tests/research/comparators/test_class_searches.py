@@ -1,4 +1,4 @@
-"""The adapters of FLOP, BOSS and GES: the class of a known graph, penalties in one unit, and what they leave alone."""
+"""The adapters of FLOP, BOSS, GES and FCI: the class of a known graph, penalties in one unit, and what they leave alone."""
 
 import math
 import random
@@ -9,8 +9,9 @@ import pytest
 
 from fedbnsl.errors import SetupError
 from fedbnsl.graphs.cpdag import cpdag
+from fedbnsl.graphs.pag import ARROW, CIRCLE, NONE, TAIL
 from fedbnsl_research.comparators import causal_learn_adapter, flop_adapter
-from fedbnsl_research.comparators.causal_learn_adapter import boss, causal_learn_installed, ges
+from fedbnsl_research.comparators.causal_learn_adapter import boss, causal_learn_installed, fci, ges
 from fedbnsl_research.comparators.class_searches import CLASS_SEARCHES, rows_centred_by_site
 from fedbnsl_research.comparators.flop_adapter import flop, flop_installed
 from moment_rows import gaussian_score, rows_with_moments
@@ -103,7 +104,8 @@ def test_rows_of_sites_lose_the_means_of_their_own_site() -> None:
 
 
 def test_a_search_that_is_not_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    for adapter, search in ((flop_adapter, flop), (causal_learn_adapter, boss), (causal_learn_adapter, ges)):
+    of_causal_learn = [(causal_learn_adapter, search) for search in (boss, ges, fci)]
+    for adapter, search in ((flop_adapter, flop), *of_causal_learn):
         monkeypatch.setattr(adapter.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(SetupError, match="not installed") as caught:
             search(rows(10))
@@ -113,3 +115,17 @@ def test_a_search_that_is_not_run_says_why(monkeypatch: pytest.MonkeyPatch) -> N
     if causal_learn_installed():
         assert CLASS_SEARCHES["GES"].not_run(100) == ""
         assert CLASS_SEARCHES["GES"].not_run(101) == "not run (slow)"
+
+
+@pytest.mark.skipif(not causal_learn_installed(), reason="needs causal-learn")
+def test_marks_of_fci_stand_at_the_ends_that_they_are_about():
+    rng = np.random.default_rng(3)
+    a, b, c, d = rng.standard_normal((4, 4000))
+    c += a + b
+    found = fci(np.column_stack([a, b, c, c + d]))
+    assert found.tolist() == [
+        [NONE, NONE, ARROW, NONE],
+        [NONE, NONE, ARROW, NONE],
+        [CIRCLE, CIRCLE, NONE, ARROW],
+        [NONE, NONE, TAIL, NONE],
+    ]

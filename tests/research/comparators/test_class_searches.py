@@ -1,4 +1,4 @@
-"""The adapters of FLOP, BOSS, GES and FCI: the class of a known graph, penalties in one unit, and what they leave alone."""
+"""The adapters of FLOP, BOSS, GES and FCI: marks of a known graph, penalties in one unit, what they leave alone."""
 
 import math
 import random

@@ -19,6 +19,7 @@ from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds.curvature import MOST_PAIRS, NUMBERS_A_PAIR, Answer, Task, n_possible, pairs_of
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
+from fedbnsl_server.results.curves import clearly_bent
 from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.rounds import curvature, hinges
@@ -417,3 +418,28 @@ def test_moments_of_hinges_that_no_rows_have_are_refused(change: Any, words: str
     answer = hinges_rounds.Answer(600, S[np.triu_indices(9)])
     assert hinges.fault(answer, task, context) == ""
     assert words in hinges.fault(change(answer), task, context)
+
+
+def test_straight_effects_beside_a_u_are_not_called_bent(tmp_path: Path) -> None:
+    """Of e -> a -> b and a -> c -> d, a -> b is a U, and other numbers get hinges beside it."""
+    rng, data = np.random.default_rng(7), dict[str, Dataset]()
+    for site in ("w", "x", "y", "z"):
+        e, of_a, of_b, of_c, of_d = rng.standard_normal((5, 1000))
+        a = 0.6 * e + of_a
+        c = 0.7 * a + 0.3 * e + of_c
+        X = np.column_stack([e, a, 0.5 * np.square(a) + of_b, c, 0.6 * c + of_d])
+        data[site] = Dataset(("e", "a", "b", "c", "d"), X)
+    result = simulate(PLAN.with_settings(n_participants=4), data, tmp_path / "run")
+    told = {(one["source"], one["target"]): one["p_straight"] for one in result["curves"]["effects"]}
+    assert told["a", "b"] < 1e-9
+    assert all(p > 1e-3 for pair, p in told.items() if pair != ("a", "b"))
+    assert [(one["source"], one["target"]) for one in clearly_bent(result["curves"])] == [("a", "b")]
+    assert result["verdict"]["assumed"][0].startswith("effects of 'a' bend")
+
+
+def test_where_no_effect_is_clearly_bent_all_are_named() -> None:
+    effects = [{"source": source, "target": "t", "p_straight": 0.02} for source in "ab"]
+    assert clearly_bent({"effects": effects}) == effects
+    effects[0]["p_straight"] = 0.004
+    assert clearly_bent({"effects": effects}) == effects[:1]
+    assert clearly_bent({"effects": [*effects, {"source": "c", "target": "t"}]})[-1]["source"] == "c", "not known"

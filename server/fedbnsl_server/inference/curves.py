@@ -17,6 +17,7 @@ from fedbnsl.graphs.class_members import arrows_lead, consistent_extension, dire
 from fedbnsl.plan.row_groups import BEFORE, PRESENT
 from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl_server.inference.heterogeneity import chi_square_tails
 from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.hinges import HingeMoments
 
@@ -24,6 +25,7 @@ from fedbnsl_server.search.hinges import HingeMoments
 _ENDS = (-2.5, 2.5)
 # Sets of parents of one number; with more, its total effects are not told.
 _MOST_PARENT_SETS = 64
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Effect(NamedTuple):
@@ -35,6 +37,8 @@ class Effect(NamedTuple):
     change: tuple[float, ...]  # of the target
     error: tuple[float, ...]  # standard errors of these
     spread: float | None = None  # standard deviation of the change over all records; None: an earlier version's
+    # How likely what hinges add to a straight line is, if it is one; None: not known, as under the noise of privacy
+    p_straight: float | None = None
 
 
 class Below(NamedTuple):
@@ -111,6 +115,8 @@ def effects_of(
             H = inverse(G)
             weights, own = H @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
+            beyond = own & ~first[parents]  # uncorrelated with the column itself
+            chi_square = float(weights[beyond] @ inverse(H[np.ix_(beyond, beyond)]) @ weights[beyond])
             z, rows = _basis(moments, source, parents[own], points)
             squares = np.einsum("ij,jk,ik->i", rows, H[np.ix_(own, own)], rows) * variance
             yield Effect(
@@ -120,6 +126,9 @@ def effects_of(
                 tuple((rows @ weights[own] * scales[target]).tolist()),
                 tuple((np.sqrt(np.maximum(squares, 0.0)) * scales[target]).tolist()),
                 float(np.sqrt(max(weights[own] @ G[np.ix_(own, own)] @ weights[own], 0.0)) * scales[target]),
+                float(
+                    chi_square_tails(np.array([chi_square / max(variance, _TINY)]), np.array([int(beyond.sum())]))[0]
+                ),
             )
 
 

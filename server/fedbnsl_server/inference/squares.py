@@ -60,7 +60,8 @@ class Bends:
         dag, moments = self.learned.graph.dag, self._moments.over(self._moments.with_hinges_of(self.bent))
         found = effects_of(moments, dag, self.class_of(dag), self._counted, scales, Points.of_squares())
         return tuple(
-            one._replace(error=tuple(np.hypot(one.error, _OF_CLIPPING * np.abs(one.change)).tolist())) for one in found
+            one._replace(error=tuple(np.hypot(one.error, _OF_CLIPPING * np.abs(one.change)).tolist()), p_straight=None)
+            for one in found
         )
 
     def of_lines(self, tests: Confidence) -> Confidence:

@@ -22,6 +22,7 @@ from fedbnsl_server.inference.heterogeneity import chi_square_tails, holm
 from fedbnsl_server.inference.hidden_causes import least_shown, tells_enough
 from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.results.confidence import inconsistency
+from fedbnsl_server.results.curves import clearly_bent
 from fedbnsl_server.results.learned_graph import directions
 from fedbnsl_server.results.likely_reasons import likely_reasons
 from fedbnsl_server.results.noise import noise_contradictions, noise_tests
@@ -180,7 +181,10 @@ def _assumed(
     short = confidence is None or len(confidence.sites) < 2  # what several sites tell of uneven scatter is allowed for
     if curves and curves["variables"]:
         gaps = completion is not None
-        yield note("bent", names=curves["variables"], rows=curves["rows"], gaps=gaps, short=short)
+        bent = {one["source"] for one in clearly_bent(curves)} or curves["variables"]
+        names = [name for name in curves["variables"] if name in bent]
+        straight = [name for name in curves["variables"] if name not in bent]
+        yield note("bent", names=names, straight=straight, rows=curves["rows"], gaps=gaps, short=short)
     elif by_counts:
         yield note("by_counts", rows=sum(completion.complete_rows.values()) if completion else 0)
     else:

@@ -381,6 +381,7 @@ class CurvedEffect(_Part):
     change: list[float]
     error: list[float]
     spread: Number = None
+    p_straight: Number = None
 
 
 class ChangeBelow(_Part):

@@ -190,6 +190,7 @@ _CHECKS: Mapping[str, str] = {
     "linear_gaussian": "effects are linear, noise is Gaussian, and no common cause of two variables is missing",
     "bent": "effects of {names:quoted 8} bend (`curves` in result.json), so that their weights and effects are those "
     "of straight lines through curves{short:?, with intervals that may be too short|}; "
+    "{straight:?those of {straight:quoted 8} are told along curves, too, but straight lines fit them; |}"
     "{gaps:?the graph and the curves are those of the {rows:,} rows without a missing value, weights of all rows; |}"
     "all other effects are linear, effects add up, noise is Gaussian, and no common cause of two variables is missing",
     "by_counts": "nothing about how a category depends on its parents: records of each combination of levels were "

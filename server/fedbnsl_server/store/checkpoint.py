@@ -206,9 +206,9 @@ def _curves(told: list[Any] | None) -> Curves | None:
 
 
 def _effect(
-    source: str, target: str, at: list[float], change: list[float], error: list[float], spread: float | None = None
+    source: str, target: str, at: list[float], change: list[float], error: list[float], *more: float | None
 ) -> Effect:
-    return Effect(source, target, tuple(at), tuple(change), tuple(error), spread)
+    return Effect(source, target, tuple(at), tuple(change), tuple(error), *more)
 
 
 def _total(source: str, given: list[str], at: list[float], covariance: list[list[float]], below: list[Any]) -> Total:

@@ -12,6 +12,7 @@ from rich.text import Text
 from fedbnsl.console.whole_words import keep_words
 from fedbnsl.console.wording import first_few, levels_in_words
 from fedbnsl_server.observe.terminal import megabytes
+from fedbnsl_server.results.curves import clearly_bent
 from fedbnsl_server.results.numbers import between, ratio, signed
 from fedbnsl_server.results.numbers import ratios as between_ratios
 from fedbnsl_server.results.outlier_scores import in_one_line, outliers, who_was_left_out
@@ -117,7 +118,7 @@ def print_summary(
         lines.add_row("levels", Text(said))
     if result["taken"]:
         lines.add_row("taken as", Text(taken_in_words(result["taken"])))
-    if result["curves"] and (curves := result["curves"]["effects"]):
+    if result["curves"] and (curves := clearly_bent(result["curves"])):
         named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
         lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
     for text, children in remarks_on(regressions).items():

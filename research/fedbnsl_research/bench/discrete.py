@@ -226,7 +226,7 @@ def _above_truth(found: Mask, network: DiscreteNetwork, codes: Matrix) -> str:
     none = np.zeros((len(sizes),) * 2, dtype=bool)
     moves = Moves(Gains(Records(list(whole.T), sizes), sizes), none, none)
     above = moves.score(consistent_extension(found)) - moves.score(network.graph)
-    return f"{above:.0f}" if np.isfinite(above) else "-"
+    return str(round(above)) if np.isfinite(above) else "-"
 
 
 def _skeleton_f1(found: Mask, truth: Mask) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.cpdag import class_distance, cpdag
+from fedbnsl.graphs.directed_by import Source
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -23,6 +24,8 @@ from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights
 
+# Who directed an edge.
+_NOISE: Source = "noise"
 _SITES, _SEEDS, _EPSILONS = 8, range(10), (1.0, 5.0)
 # Curves of the rows in which tables differ otherwise.
 _FEW = ("straight lines", "squares", "thresholds")
@@ -183,9 +186,7 @@ def _by_noise(results: Sequence[Mapping[str, Any]], truths: Sequence[tuple[Matri
 
 def _told_by_noise(result: Mapping[str, Any]) -> list[tuple[int, int]]:
     place = {name: k for k, name in enumerate(result["variables"])}
-    return [
-        (place[edge["source"]], place[edge["target"]]) for edge in result["edges"] if edge["directed_by"] == "noise"
-    ]
+    return [(place[edge["source"]], place[edge["target"]]) for edge in result["edges"] if edge["directed_by"] == _NOISE]
 
 
 def sample(W: Matrix, curve: Curve, noise: Noise, share: float, n: int, rng: np.random.Generator) -> Matrix:

@@ -120,10 +120,12 @@ class Confidence:
     # both ends; of size 0 where these were not looked for
     pag_counts: Index = field(default_factory=lambda: np.zeros((0, 0, 4), dtype=np.int64))
     pag_headed: Index = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    # (A, 2) sources and targets of the effects that it identifies by adjustment, and in how many draws the same
-    # variables may be adjusted for
+    # (A, 2) sources and targets of the effects that it identifies by adjustment, and in how many draws whose own is that
+    # of some graph the same variables may be adjusted for
     adjusted: Index = field(default_factory=lambda: _NO_PAIRS)
     adjusted_counts: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # (V, V) [i, j]: in how many draws no path is left on which i may act on j; (0, 0): not counted
+    no_path_counts: Index = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     # (K, 2) edges of it that could not be tested, the first variable before the second
     pag_untested: Index = field(default_factory=lambda: _NO_PAIRS)
 
@@ -401,7 +403,7 @@ def confidence_of(
 
 def _of_pag(found: Found, drawn: Sequence[Marks], known: Known) -> dict[str, Any]:
     """What `Confidence` says of a partial ancestral graph and those of the draws."""
-    pag, of_draws = found.marks, [Adjustments(one) for one in drawn]
+    pag, of_draws = found.marks, [Adjustments(one) for one in drawn if is_legal(one, known)]
     legal = not found.untested.any() and is_legal(pag, known)
     sets = list(Adjustments(pag).identified()) if legal and drawn else []
     marks = np.array(drawn, dtype=np.int8).reshape(-1, *pag.shape)
@@ -412,6 +414,7 @@ def _of_pag(found: Found, drawn: Sequence[Marks], known: Known) -> dict[str, Any
         "pag_untested": np.argwhere(np.triu(found.untested)),
         "pag_counts": np.stack([(marks == m).sum(axis=0) for m in range(4)], axis=-1)[kept, kept],
         "pag_headed": ((marks == ARROW) & (marks.transpose(0, 2, 1) == ARROW)).sum(axis=0)[kept, kept],
+        "no_path_counts": sum((~one.may_act() for one in of_draws), np.zeros(pag.shape, dtype=np.int64))[kept, kept],
         "adjusted": np.array([(a, b) for a, b, _ in sets], dtype=np.int64).reshape(-1, 2),
         "adjusted_counts": np.array(
             [sum(one.has_set([a], b, given) for one in of_draws) for a, b, given in sets], dtype=np.int64

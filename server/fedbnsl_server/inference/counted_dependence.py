@@ -24,9 +24,9 @@ class CountedDependence:
         tested = self._tested(x, y, given)
         return None if tested is None else float(chi_square_tails(np.array(tested[:1]), np.array(tested[1:]))[0])
 
-    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
-        """By the power of the test: what the likelihood ratio exceeds its degrees of freedom by is the effect."""
-        tested = self._tested(x, y, given)
+    def shows(self, x: int, y: int, others: Sequence[int], given: Sequence[int]) -> bool:
+        """By the power of the test given the others alone: the likelihood ratio beyond its degrees is the effect."""
+        tested = self._tested(x, y, others)
         return tested is not None and power(max(tested[0] - tested[1], 0.0), tested[1]) >= POWER
 
     def _tested(self, x: int, y: int, given: Sequence[int]) -> tuple[float, int] | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedbnsl.graphs.meek import bits, numbers_of
 from fedbnsl.graphs.pag import ARROW, NONE, TAIL, Marks
+from fedbnsl.protocol.sparse import Mask
 from fedbnsl_server.inference.ancestral_graphs import mag_of
 from fedbnsl_server.inference.hidden_causes import Mixed
 
@@ -66,6 +67,13 @@ class Adjustments:
         if not (self._are_visible(first) and self._blocks(sources, target, given, first)):
             return Adjustment("not identified")
         return Adjustment("identified", tuple(bits(given)))
+
+    def may_act(self) -> Mask:
+        """(V, V) [i, j]: a path on which i may act on j."""
+        found = np.zeros(self._marks.shape, dtype=bool)
+        for i in range(len(found)):
+            found[i, list(bits(_closure([i], self._onward) & ~(1 << i)))] = True
+        return found
 
     def identified(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """Source, target, and what is adjusted for, of each single variable's effect that is identified."""

@@ -106,8 +106,8 @@ class Tests(Protocol):
         """Of the hypothesis that the variables x and y are independent given others; None: nothing tells."""
         ...
 
-    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
-        """Whether a test shows a dependence as strong as that which the graph has given these others."""
+    def shows(self, x: int, y: int, others: Sequence[int], given: Sequence[int]) -> bool:
+        """Whether a test given some variables shows an edge x -> y; `others`: what else acts on y in the graph."""
         ...
 
 
@@ -145,12 +145,15 @@ class NoisyDependence:
         tested = self._tested(x, y, given)
         return 0.0 if tested is None else float(chi_square_tails(tested.statistic, tested.degrees)[0])
 
-    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
-        """By the power of the test, if the graph is right."""
-        tested = self._tested(x, y, given)
-        return tested is not None and power(float(tested.by_graph[0]), int(tested.degrees[0])) >= POWER
+    def shows(self, x: int, y: int, others: Sequence[int], given: Sequence[int]) -> bool:
+        """By the power of the test: x moves y by the weight of the edge, as far as `given` leaves x to move."""
+        M, parents = self._expected, np.concatenate([self._members[k] for k in (x, *others)])
+        weights = inverse(M[np.ix_(parents, parents)]) @ M[np.ix_(parents, self._members[y])]
+        tested = self._tested(x, y, given, weights[: len(self._members[x])])
+        return tested is not None and power(float(tested.by_edge[0]), int(tested.degrees[0])) >= POWER
 
-    def _tested(self, x: int, y: int, given: Sequence[int]) -> "_Tested | None":
+    def _tested(self, x: int, y: int, given: Sequence[int], weights: Matrix | None = None) -> "_Tested | None":
+        """`weights`: of the edge that the test should show."""
         M, none = self._expected, np.empty(0, dtype=np.int64)
         others = np.concatenate([none, *(self._members[k] for k in given)])
         inverted = inverse(M[np.ix_(others, others)])
@@ -173,16 +176,17 @@ class NoisyDependence:
         values, vectors = np.linalg.eigh(variance / scale / scale[:, None])
         if values[0] < SINGULAR:
             return None
-        seen, expected = (vectors.T @ ((a.T @ S @ b).ravel() / scale) for S in (self._seen, M))
-        statistic, by_graph = (np.array([(one**2 / values).sum()]) for one in (seen, expected))
-        return _Tested(statistic, by_graph, np.array([size]))
+        by_edge = np.zeros((a.shape[1], b.shape[1])) if weights is None else a.T @ M @ a @ weights
+        both = (vectors.T @ (one.ravel() / scale) for one in (a.T @ self._seen @ b, by_edge))
+        statistic, noncentral = (np.array([(one**2 / values).sum()]) for one in both)
+        return _Tested(statistic, noncentral, np.array([size]))
 
 
 class _Tested(NamedTuple):
-    """(1,) chi-square: of the moments as they came, and of those that the graph says, with their degrees of freedom."""
+    """(1,) chi-square: of the moments as they came, and of an edge, with their degrees of freedom."""
 
     statistic: Matrix
-    by_graph: Matrix
+    by_edge: Matrix
     degrees: Index
 
 
@@ -220,7 +224,7 @@ class Dependence:
         fall = np.array([max(records * (a + b - both), 0.0)])
         return float(chi_square_tails(fall, np.array([p * (m - p)]))[0])
 
-    def shows(self, x: int, y: int, given: Sequence[int]) -> bool:
+    def shows(self, x: int, y: int, others: Sequence[int], given: Sequence[int]) -> bool:
         """Whatever the search has found: it has the same errors."""
         return True
 
@@ -246,7 +250,7 @@ class _Removal:
                 given, all_known = self._separator(graph.marks, x, y)
                 if given is None and all_known:
                     continue
-                if given is not None and self._shown(x, y):
+                if given is not None and self._shown(x, y, given):
                     self.adjacent[x, y] = self.adjacent[y, x] = False
                     self.sets[x, y] = self.sets[y, x] = given
                 else:
@@ -257,12 +261,12 @@ class _Removal:
     def oriented(self) -> PartialAncestralGraph:
         return PartialAncestralGraph(self.adjacent, self._colliders(), self._separates, self.known, self.unsure)
 
-    def _shown(self, x: int, y: int) -> bool:
-        """Whether a test would show the edge given what else acts on its end in the DAG."""
+    def _shown(self, x: int, y: int, given: Sequence[int]) -> bool:
+        """Whether tests given these, and given what else acts on its end in the DAG, would show the edge."""
         source, target = (x, y) if self.dag[x, y] else (y, x)
-        given = self.dag[:, target].copy()
-        given[source] = False
-        return self.tests.shows(source, target, np.flatnonzero(given).tolist())
+        others = np.flatnonzero(self.dag[:, target]).tolist()
+        others.remove(source)
+        return all(self.tests.shows(source, target, others, one) for one in (others, given))
 
     def _colliders(self) -> Iterator[Triple]:
         for b in range(len(self.dag)):

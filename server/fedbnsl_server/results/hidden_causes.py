@@ -30,6 +30,7 @@ def hidden_causes_of(
     marks, names, dag = confidence.pag, columns.variables, columns.joined(graph.dag)
     drawn = bool(confidence.draws and confidence.pag_counts.size)
     links: list[dict[str, Any]] = []
+    untested = {frozenset(pair) for pair in confidence.pag_untested.tolist()}
     for i, j in np.argwhere(np.triu(marks != NONE)).tolist():
         a, b = towards_arrow(marks, i, j)
         of_source, of_target = int(marks[b, a]), int(marks[a, b])
@@ -45,7 +46,9 @@ def hidden_causes_of(
                 "target": names[b],
                 "mark_source": MARK_NAMES[of_source],
                 "mark_target": MARK_NAMES[of_target],
-                "says": note(_SAYS[of_source, of_target], a=names[a], b=names[b]),
+                "says": note(
+                    "link_untested" if {a, b} in untested else _SAYS[of_source, of_target], a=names[a], b=names[b]
+                ),
                 "bootstrap": {name: count / confidence.draws for name, count in shares.items()} or None,
             }
         )
@@ -55,7 +58,8 @@ def hidden_causes_of(
         "gone": [[names[i], names[j]] for i, j in gone],
         "untested": [[names[i], names[j]] for i, j in confidence.pag_untested.tolist()],
         "legal": confidence.pag_is_legal,
-        "effects": list(_effects(confidence, names)) if drawn else None,
+        "effects": list(_effects(confidence, names)) if confidence.no_path_counts.size else None,
+        "no_path": list(_no_path(confidence, names)) if confidence.no_path_counts.size else None,
     }
 
 
@@ -68,6 +72,14 @@ def _effects(confidence: Confidence, names: Sequence[str]) -> Iterator[dict[str,
             "adjusted_for": [names[k] for k in adjustments.of([a], b).given],
             "share": count / confidence.draws,
         }
+
+
+def _no_path(confidence: Confidence, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Those that not all draws agree with."""
+    shares = confidence.no_path_counts / confidence.draws
+    none = ~Adjustments(confidence.pag).may_act() & ~np.eye(len(names), dtype=bool)
+    for i, j in np.argwhere(none & (shares < 1.0)).tolist():
+        yield {"source": names[i], "target": names[j], "share": float(shares[i, j])}
 
 
 def marks_of(told: Mapping[str, Any], variables: Sequence[str]) -> Marks:

@@ -1,7 +1,7 @@
 """How far a total effect is told if common causes may be hidden: by adjustment, where the marks identify it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -45,18 +45,42 @@ class EffectsIfHidden:
         network = self._network
         if not network.pag_is_legal:
             return IfHidden("not known", because="illegal")
-        if network.function(sources, target):
-            return IfHidden("not identified", because="functions")
         found = self._adjustments.of(sources, target)
-        if found.verdict != "identified":
-            return IfHidden(found.verdict, because="" if found.verdict == "no path" else "marks")
-        if unseen_pairs(network, sources, target, [self._in(network.covariance, sources, target, found.given)]):
+        if network.function(sources, target) or self._are_determined(sources, found.given):
+            return IfHidden("not identified", because="functions")
+        if found.verdict == "not identified":
+            return IfHidden(found.verdict, because="marks")
+        if self._rests_on_unseen(sources, target, found.given):
             return IfHidden("not known", found.given, because="unseen")
+        if found.verdict == "no path":
+            share = None if network.adjustable is None else min(network.no_path.get((k, target), 1.0) for k in sources)
+            if share is not None and share < SURE:
+                return IfHidden("not identified", share=share, because="draws")
+            return IfHidden("no path", share=share)
         (first, *more), drawn = sources, network.adjustable
         share = None if more or drawn is None else drawn.get((first, target), 0.0)
         if share is not None and share < SURE:
             return IfHidden("not identified", found.given, share, because="draws")
         return IfHidden("identified", found.given, share)
+
+    def _are_determined(self, sources: Sequence[int], given: Sequence[int]) -> bool:
+        """Whether sources are functions of what is adjusted for: then no row tells what else they do."""
+        names, fixed = self._network.columns.variables, {*sources, *given}
+        return any(
+            {names[k] for k in fixed} >= set(one) and {names[k] for k in sources} & set(one)
+            for one in self._network.functions
+        )
+
+    def _rests_on_unseen(self, sources: Sequence[int], target: int, given: Sequence[int]) -> bool:
+        """Whether no row has two variables of the question, or two between which an edge would make a path."""
+        network = self._network
+        if network.unseen is None:
+            return False
+        if self._adjustments.of(sources, target).verdict == "no path":
+            members = network.columns.members()
+            nothing = np.zeros((sum(members[k].size for k in sources), members[target].size))
+            return bool(unseen_pairs(network, sources, target, [Effect(nothing, None, ((tuple(given),),))]))
+        return bool(unseen_pairs(network, sources, target, [self._in(network.covariance, sources, target, given)]))
 
     def value(self, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
         """The effect by adjustment for `given`; NaN where it is not told."""
@@ -72,7 +96,15 @@ class EffectsIfHidden:
         return told
 
     def _in(self, covariance: Matrix, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
-        return adjusted(covariance, sources, target, given, self._network.columns, self._network.precision)
+        network, columns = self._network, self._network.columns
+        found = adjusted(covariance, sources, target, given, columns, network.precision)
+        asked = {columns.variables[k] for k in (*sources, target, *given)}
+        owner = dict(zip(columns.names, columns.variable_of.tolist(), strict=True))
+        bent = any({columns.variables[owner[one]] for one in pair} <= asked for pair in network.not_described)
+        # How rows depend on each other is known of residuals of the network's own families alone.
+        if bent or (network.precision is not None and network.precision.others):
+            return replace(found, standard_error=None)
+        return found
 
     @cached_property
     def _adjustments(self) -> Adjustments:

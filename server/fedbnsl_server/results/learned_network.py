@@ -87,6 +87,8 @@ class LearnedNetwork:
     # In which share of the draws the same variables may be adjusted for, by source and target of the effects that it
     # identifies; None: not counted.
     adjustable: Mapping[tuple[int, int], float] | None = None
+    # The same of pairs of which it has no path that may carry an effect; others are in all draws, or not counted.
+    no_path: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
     # By variable, where counts have found the graph: tables given the parents in one DAG of the class, and levels.
     tables: Mapping[str, Family] = field(default_factory=dict[str, Family])
     table_levels: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -228,6 +230,7 @@ def _of_marks(result: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "pag": marks_of(told, result["variables"]),
         "pag_is_legal": told["legal"],
+        "no_path": {(place(one["source"]), place(one["target"])): one["share"] for one in told["no_path"] or ()},
         "adjustable": None
         if drawn is None
         else {(place(one["source"]), place(one["target"])): one["share"] for one in drawn},

@@ -263,6 +263,14 @@ class Adjusted(_Part):
     share: float
 
 
+class NoPath(_Part):
+    """A variable on which another one does not act by the marks, and the share of the draws that agree."""
+
+    source: str
+    target: str
+    share: float
+
+
 class HiddenCauses(_Part):
     """The partial ancestral graph: what holds if common causes are hidden, and the edges of the class that do not."""
 
@@ -271,6 +279,7 @@ class HiddenCauses(_Part):
     untested: list[Names] = []  # it may be no link, and nothing follows from it
     legal: bool | None = None  # whether it is that of some graph; None: of an earlier version, which did not look
     effects: list[Adjusted] | None = None
+    no_path: list[NoPath] | None = None
 
     def by_pair(self) -> dict[tuple[str, str], Link]:
         """Each link by its two ends, either way round."""

@@ -261,6 +261,7 @@ _CHECKS: Mapping[str, str] = {
     '(`hidden_causes = "excluded"`): arrows and effects hold only then',
     "acts_on": "{a!r} acts on {b!r}",
     "acts_on_or_hidden": "{a!r} acts on {b!r}, or both have a hidden cause",
+    "link_untested": "{a!r} and {b!r} may be linked or not: no test tells",
     "hidden_cause": "{a!r} and {b!r} have a hidden cause",
     "linked": "{a!r} and {b!r} are linked; the data do not tell how",
     "not_linear": "effects that are not linear",
@@ -451,14 +452,14 @@ _EFFECTS: Mapping[str, str] = {
     "if_hidden_identified": "if common causes may be hidden: identified by adjusting for {some:?{given:few}|nothing}"
     "{drawn:?, which {share:percent} of the bootstrap draws allow|; how many bootstrap draws agree was not counted}"
     "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}",
-    "if_hidden_no_path": "if common causes may be hidden: no path: whatever is hidden, {source} does not act on "
-    "{target}; an effect that is too faint for these rows would look the same",
+    "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; how "
+    "many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}; an effect that is too faint for these rows would look the same",
     "if_hidden_marks": "if common causes may be hidden: not identified; the numbers here hold only if none is",
     "if_hidden_draws": "if common causes may be hidden: not identified, since only {share:percent} of the bootstrap "
     "draws allow what the marks say; the numbers here hold only if none is",
     "if_hidden_functions": "if common causes may be hidden: not identified, between functions of each other",
-    "if_hidden_illegal": "if common causes may be hidden: not known, since what the data say of them is contradictory, "
-    "or links could not be tested; the numbers here hold only if none is",
+    "if_hidden_illegal": "if common causes may be hidden: not known, since the marks contradict each other, or not all "
+    "links could be tested; the numbers here hold only if none is",
     "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
     "together",
     "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "

@@ -32,8 +32,8 @@ def test_p_values_are_even_where_others_separate():
         found.append(tests.p_value(1, 2, (0,)))
     assert stats.kstest(found, "uniform").pvalue > 0.001
     assert tests.p_value(1, 2, ()) < 1e-4
-    assert tests.shows(0, 1, ())
-    assert not tests.shows(0, 3, ())
+    assert tests.shows(0, 1, (), ())
+    assert not tests.shows(0, 3, (), ())
 
 
 def test_levels_that_do_not_occur_count_as_none():
@@ -45,7 +45,7 @@ def test_levels_that_do_not_occur_count_as_none():
 def test_what_few_records_or_no_table_tell_is_not_told():
     few = CountedDependence(drawn(np.random.default_rng(4), n=40))
     assert few.p_value(1, 2, (3,)) is None
-    assert not few.shows(1, 2, (3,))
+    assert not few.shows(1, 2, (3,), ())
 
     class Nothing(Records):
         def table(self, variables):

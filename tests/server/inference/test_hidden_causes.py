@@ -161,9 +161,32 @@ def test_with_noise_p_values_are_even_where_nothing_depends_and_power_is_as_it_s
     assert stats.kstest(even, "uniform").pvalue > 0.001
     assert 0.2 < np.mean(np.array(weak) < 0.05) < 0.8
     of_one = NoisyDependence(S, S, accuracy, network, columns_of(6).members())
-    assert of_one.shows(0, 1, ())
-    assert not of_one.shows(1, 4, (2,))
-    assert not of_one.shows(0, 5, (2,)), "nothing is there"
+    assert of_one.shows(0, 1, (), ())
+    assert not of_one.shows(1, 4, (2,), (2,))
+    assert not of_one.shows(0, 5, (4,), (2,)), "nothing is there"
+
+
+def test_an_edge_stays_where_what_is_given_leaves_its_source_too_little_to_show_it():
+    """0 -> 1, nearly a copy, 0 -> 2 -> 1, 2 -> 3, 1 -> 3: given 0 and 2, hardly anything of 1 is left to move 3."""
+    W = np.zeros((4, 4))
+    W[0, 1], W[0, 2], W[2, 1], W[2, 3], W[1, 3] = 1.0, 0.6, 0.15, 0.6, 0.35
+    noise = np.diag([1.0, 0.1, 1.0, 1.0])
+    back = np.linalg.inv(np.eye(4) - W)
+    S = back.T @ noise**2 @ back
+    network, accuracy = fitted(W != 0, S, columns_of(4)), Accuracy(8000.0, 0.02)
+    tests = NoisyDependence(S, S, accuracy, network, columns_of(4).members())
+    assert tests.shows(1, 3, (2,), (2,))
+    assert not tests.shows(1, 3, (2,), (0, 2))
+    rng, gone, untested = np.random.default_rng(3), 0, 0
+    for _ in range(40):
+        X = rng.standard_normal((8000, 4)) @ np.linalg.cholesky(S).T
+        seen = noisy(X.T @ X / 8000, network, accuracy.noise_std, rng)
+        of_draw = Pags(accuracy, columns_of(4), nothing(4), fitted(W != 0, seen, columns_of(4)))
+        found = of_draw.found(W != 0, seen, seen)
+        gone += found.marks[1, 3] == NONE
+        untested += found.untested[1, 3]
+    assert gone == 0
+    assert untested > 10
 
 
 def test_an_edge_that_noise_hides_stays_and_nothing_is_concluded_from_it():

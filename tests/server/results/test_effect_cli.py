@@ -420,7 +420,7 @@ def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_oth
 COLLIDER = {("a", "b"): 0.5, ("d", "b"): 1.0, ("b", "c"): 2.0}
 
 
-def with_marks(folder, *, share=1.0, legal=True, draws=True, weights=COLLIDER):
+def with_marks(folder, *, share=1.0, none=1.0, legal=True, draws=True, weights=COLLIDER, noise_std=0.0, **more):
     """a o-> b <-o d and b --> c, behind which nothing is hidden: a acts on b, perhaps, and has no edge to c."""
     marks = [("a", "b", "circle"), ("d", "b", "circle"), ("b", "c", "tail")]
     links = [
@@ -428,11 +428,12 @@ def with_marks(folder, *, share=1.0, legal=True, draws=True, weights=COLLIDER):
         for s, t, mark in marks
     ]
     effects = [{"source": "b", "target": "c", "adjusted_for": ["a", "d"], "share": share}] if draws else None
-    told = {"links": links, "gone": [], "legal": legal, "effects": effects}
+    no_path = [{"source": "c", "target": "a", "share": none}]
+    told = {"links": links, "gone": [], "legal": legal, "effects": effects, "no_path": no_path}
     edges = [{**edge("a", "b", "knowledge"), "source": s, "target": t, "weight": w} for (s, t), w in weights.items()]
     return written(
         folder, edges, weights=weights, names="abcd", variances=(4.0, 3.0, 12.0, 1.0), hidden_causes=told,
-        estimation={"n_samples": 100, "noise_std": 0.0, "draws": 0},
+        estimation={"n_samples": 100, "noise_std": noise_std, "draws": 0}, **more,
     )  # fmt: skip
 
 
@@ -458,21 +459,42 @@ def test_of_two_that_are_set_together_each_has_its_effect_past_the_other(capsys,
 
 
 @pytest.mark.parametrize(
-    ("source", "changes", "verdict", "words"),
+    ("source", "target", "changes", "verdict", "words"),
     [
-        ("a", {}, "not identified", "hold only if none is"),
-        ("b", {"share": 0.89}, "not identified", "89 %"),
-        ("b", {"legal": False}, "not known", "contradictory"),
+        ("a", "c", {}, "not identified", "hold only if none is"),
+        ("b", "c", {"share": 0.89}, "not identified", "89 %"),
+        ("b", "c", {"legal": False}, "not known", "contradict each other"),
+        ("b", "c", {"verdict": {**VERDICT, "functions": [["a", "b", "d"]]}}, "not identified", "functions"),
+        ("b", "c", {"gaps": {**GAPS, "never_together": [["d", "c"]]}}, "not known", "no row has together"),
+        ("c", "a", {"none": 0.8}, "not identified", "80 %"),
     ],
 )
 def test_where_something_hidden_may_explain_it_the_effect_is_not_identified(
-    source, changes, verdict, words, capsys, tmp_path
+    source, target, changes, verdict, words, capsys, tmp_path
 ):
-    report = asked(capsys, with_marks(tmp_path / "run", **changes), source, "c")
-    assert report["hidden_causes"]["verdict"] == verdict
-    assert report["hidden_causes"]["effects"] == []
-    assert words in report["hidden_causes"]["in_words"]
-    assert report["verdict"] == "identified"  # if nothing is hidden
+    hidden = asked(capsys, with_marks(tmp_path / "run", **changes), source, target)["hidden_causes"]
+    assert (hidden["verdict"], hidden["effects"]) == (verdict, [])
+    assert words in hidden["in_words"]
+
+
+def test_no_interval_stands_beside_a_line_that_the_data_contradict(capsys, tmp_path):
+    verdict = {**VERDICT, "not_described": [["a", "b"]]}
+    hidden = asked(capsys, with_marks(tmp_path / "run", verdict=verdict), "b", "c")["hidden_causes"]
+    (value,) = hidden["effects"][0]["values"]
+    assert value["effect"] == pytest.approx(2.0)
+    assert value["interval"] is None
+
+
+def test_a_change_along_a_curve_is_not_told_by_another_set(capsys, tmp_path):
+    below = [{"target": "c", "change": [-4.0, 0.0, 4.0], "residual_variance": 1.0}]
+    total = [
+        {"source": "b", "adjusted_for": ["a"], "at": [-2.0, 0.0, 2.0], "covariance": np.eye(3).tolist(), "below": below}
+    ]
+    curves = {"rows": 100, "variables": ["b"], "effects": [], "total": total}
+    run = with_marks(tmp_path / "run", curves=curves)
+    hidden = asked(capsys, run, "b", "c", "--change", 0, 1)["hidden_causes"]
+    assert (hidden["verdict"], hidden["effects"]) == ("identified", [])
+    assert "no curve is adjusted for this" in hidden["in_words"]
 
 
 def test_nothing_hidden_acts_against_the_arrowheads(capsys, tmp_path):

@@ -111,6 +111,11 @@ def remarks_on_links(edges: Sequence[Edge], told: HiddenCauses, majority: float)
     if told.gone:
         gone = first_few([f"{a} and {b}" for a, b in told.gone])
         found.append(("no link", f"{gone}: the class needs an edge there only if no common cause is hidden"))
+    if told.untested:
+        pairs = first_few([f"{a} and {b}" for a, b in told.untested])
+        found.append(("not testable", f"{pairs}: perhaps no link; no other mark rests on it, and no effect is told"))
+    if told.legal is False and not told.untested:
+        found.append(("be careful", "the marks contradict each other, so that no effect is told by them"))
     if told.links:
         found.append(("weights", _OF_THE_CLASS))
     directed = [

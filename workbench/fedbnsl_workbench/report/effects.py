@@ -143,8 +143,11 @@ def _with_hidden(network: LearnedNetwork, if_hidden: EffectsIfHidden, row: Effec
     i, j = columns.names.index(row.source), columns.names.index(row.target)
     source, target = int(columns.variable_of[i]), int(columns.variable_of[j])
     found = if_hidden.of([source], target)
+    verdict = found.verdict
+    if verdict in ("identified", "no path") and found.share is None:
+        verdict += ", draws not counted"
     if found.verdict != "identified" or network.tables:
-        return replace(row, if_hidden=found.verdict)
+        return replace(row, if_hidden=verdict)
     effect, members = if_hidden.value([source], target, found.given), columns.members()
     at = members[source].tolist().index(i), members[target].tolist().index(j)
     value, interval = float(effect.value[at]), None
@@ -153,7 +156,7 @@ def _with_hidden(network: LearnedNetwork, if_hidden: EffectsIfHidden, row: Effec
     if row.interval is not None and effect.standard_error is not None and np.isfinite(effect.standard_error[at]):
         half = _NORMAL_95 * float(effect.standard_error[at])
         interval = network.possible(value - half, value + half, (i, j))
-    return replace(row, if_hidden=found.verdict, value_if_hidden=value, interval_if_hidden=interval)
+    return replace(row, if_hidden=verdict, value_if_hidden=value, interval_if_hidden=interval)
 
 
 def _on_all(network: LearnedNetwork, covariance: Matrix | None, source: int) -> dict[int, list[Effect]] | None:

@@ -120,8 +120,8 @@ class Confidence:
     # both ends; of size 0 where these were not looked for
     pag_counts: Index = field(default_factory=lambda: np.zeros((0, 0, 4), dtype=np.int64))
     pag_headed: Index = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    # (A, 2) sources and targets of the effects that it identifies by adjustment, and in how many draws whose own is that
-    # of some graph the same variables may be adjusted for
+    # (A, 2) sources and targets of the effects that it identifies by adjustment, and in how many draws the same
+    # variables may be adjusted for: here and below, of draws whose own is that of some graph
     adjusted: Index = field(default_factory=lambda: _NO_PAIRS)
     adjusted_counts: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     # (V, V) [i, j]: in how many draws no path is left on which i may act on j; (0, 0): not counted

@@ -192,7 +192,11 @@ class _Question:
         told, found = self._if_hidden, self._effects_if_hidden
         if found is None or told is None or told.verdict != "identified" or self._by_tables:
             return None
-        if self.change is not None and self._curves and frozenset(self._names[k] for k in told.given) not in self._curves:
+        if (
+            self.change is not None
+            and self._curves
+            and frozenset(self._names[k] for k in told.given) not in self._curves
+        ):
             return None
         return found.value(self.sources, self.target, told.given)
 
@@ -200,9 +204,7 @@ class _Question:
         source, goal = " and ".join(repr(self._names[k]) for k in self.sources), repr(self._names[self.target])
         given = [self._names[k] for k in told.given]
         if told.verdict == "no path":
-            return note(
-                "if_hidden_no_path", source=source, target=goal, share=told.share, drawn=told.share is not None
-            )
+            return note("if_hidden_no_path", source=source, target=goal, share=told.share, drawn=told.share is not None)
         if told.because:
             return note(f"if_hidden_{told.because}", share=told.share, given=given)
         return note(

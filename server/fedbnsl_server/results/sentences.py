@@ -452,8 +452,9 @@ _EFFECTS: Mapping[str, str] = {
     "if_hidden_identified": "if common causes may be hidden: identified by adjusting for {some:?{given:few}|nothing}"
     "{drawn:?, which {share:percent} of the bootstrap draws allow|; how many bootstrap draws agree was not counted}"
     "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}",
-    "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; how "
-    "many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}; an effect that is too faint for these rows would look the same",
+    "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; "
+    "how many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}; an effect "
+    "that is too faint for these rows would look the same",
     "if_hidden_marks": "if common causes may be hidden: not identified; the numbers here hold only if none is",
     "if_hidden_draws": "if common causes may be hidden: not identified, since only {share:percent} of the bootstrap "
     "draws allow what the marks say; the numbers here hold only if none is",

@@ -1,6 +1,7 @@
 """`fedbnsl effect`: run folders written by hand, effects counted on paper."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from command_line import run_command
 from fedbnsl.graphs.files import LearnedGraph, write_all
 from fedbnsl_server.results.effect_cli import _no_path, _sets_in_words
+from fedbnsl_server.results.hidden_effects import EffectsIfHidden
+from fedbnsl_server.results.learned_network import read_network
 from least_result import LEAST_RESULT
 
 WEIGHTS = {("a", "b"): 0.5, ("b", "c"): 2.0}
@@ -465,7 +468,6 @@ def test_of_two_that_are_set_together_each_has_its_effect_past_the_other(capsys,
         ("b", "c", {"share": 0.89}, "not identified", "89 %"),
         ("b", "c", {"legal": False}, "not known", "contradict each other"),
         ("b", "c", {"verdict": {**VERDICT, "functions": [["a", "b", "d"]]}}, "not identified", "functions"),
-        ("b", "c", {"gaps": {**GAPS, "never_together": [["d", "c"]]}}, "not known", "no row has together"),
         ("c", "a", {"none": 0.8}, "not identified", "80 %"),
     ],
 )
@@ -475,6 +477,16 @@ def test_where_something_hidden_may_explain_it_the_effect_is_not_identified(
     hidden = asked(capsys, with_marks(tmp_path / "run", **changes), source, target)["hidden_causes"]
     assert (hidden["verdict"], hidden["effects"]) == (verdict, [])
     assert words in hidden["in_words"]
+
+
+@pytest.mark.parametrize(("pair", "ends"), [((3, 2), (1, 2)), ((0, 2), (2, 0))])
+def test_what_rests_on_variables_that_no_row_has_together_is_not_known(pair, ends, tmp_path):
+    network = read_network(with_marks(tmp_path / "run"))
+    assert EffectsIfHidden(network, network.pag).of(ends[:1], ends[1]).verdict in ("identified", "no path")
+    unseen = np.zeros((4, 4), dtype=bool)
+    unseen[pair] = unseen[pair[::-1]] = True
+    told = EffectsIfHidden(replace(network, unseen=unseen), network.pag).of(ends[:1], ends[1])
+    assert (told.verdict, told.because) == ("not known", "unseen")
 
 
 def test_no_interval_stands_beside_a_line_that_the_data_contradict(capsys, tmp_path):

@@ -143,9 +143,8 @@ def _with_hidden(network: LearnedNetwork, if_hidden: EffectsIfHidden, row: Effec
     i, j = columns.names.index(row.source), columns.names.index(row.target)
     source, target = int(columns.variable_of[i]), int(columns.variable_of[j])
     found = if_hidden.of([source], target)
-    verdict = found.verdict
-    if verdict in ("identified", "no path") and found.share is None:
-        verdict += ", draws not counted"
+    uncounted = found.verdict in ("identified", "no path") and found.share is None
+    verdict = f"{found.verdict}, draws not counted" if uncounted else found.verdict
     if found.verdict != "identified" or network.tables:
         return replace(row, if_hidden=verdict)
     effect, members = if_hidden.value([source], target, found.given), columns.members()

@@ -47,7 +47,9 @@ def hidden_causes_of(
                 "mark_source": MARK_NAMES[of_source],
                 "mark_target": MARK_NAMES[of_target],
                 "says": note(
-                    "link_untested" if {a, b} in untested else _SAYS[of_source, of_target], a=names[a], b=names[b]
+                    "link_untested" if frozenset((a, b)) in untested else _SAYS[of_source, of_target],
+                    a=names[a],
+                    b=names[b],
                 ),
                 "bootstrap": {name: count / confidence.draws for name, count in shares.items()} or None,
             }

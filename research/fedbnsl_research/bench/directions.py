@@ -66,6 +66,7 @@ def directions(seeds: Sequence[int] | None = None) -> Iterator[Row]:
 
     `seeds`: of the graphs, in place of the usual ten, and twenty where nothing differs.
     """
+    read_sachs()  # whoever lacks the data learns it before the long rows
     for noise in _NOISE:
         yield _row(_Case(0, noise), seeds or _NULL)
     for changed in (1, 2):

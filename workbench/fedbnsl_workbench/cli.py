@@ -465,7 +465,7 @@ def _print_result(
     "--truth",
     required=True,
     type=_PATH,
-    help="CSV with columns source,target, which may have cycles; or marks: pag.csv, pag-tetrad.txt, pag-dagitty.txt.",
+    help="CSV with columns source,target, which may have cycles; or marks, as the files pag* of a run have them.",
 )
 @click.option("--hidden", metavar="NAMES", help="Variables of the truth, with commas, that no table has.")
 @click.option(

@@ -17,7 +17,7 @@ from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_server.results.result_schema import HiddenCauses
-from fedbnsl_server.results.sentences import hidden_causes_in_words
+from fedbnsl_server.results.sentences import checks_in_words, hidden_causes_in_words
 from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
@@ -160,6 +160,12 @@ def test_a_notebook_has_the_marks_as_a_data_frame(run: Path, tmp_path: Path) -> 
     assert undrawn is not None
     assert undrawn["linked"].isna().all()
     assert Network(tmp_path, {**result, "hidden_causes": None}).hidden_causes is None
+
+
+def test_the_verdict_says_that_the_marks_contradict_that_nothing_is_hidden(run: Path) -> None:
+    verdict = read(run)["verdict"]
+    assert verdict["hidden_causes_seen"] == ["weight and pressure"]
+    assert "the marks contradict that no common cause is missing" in checks_in_words(verdict)[0]
 
 
 def test_the_page_has_the_marks(run: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.console.wording import counted
-from fedbnsl.graphs.pag import TAIL
+from fedbnsl.graphs.pag import ARROW, NONE, TAIL
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.plan.plan import Plan
@@ -157,6 +157,7 @@ def assumption_checks(
         "contradicted": contradicted,
         "reasons": reasons,
         "not_testable": list(_not_testable(plan, columns, confidence, curvature, by_counts=by_counts)),
+        "hidden_causes_seen": [] if confidence is None else list(_seen_hidden(confidence, columns)),
         "functions": functions,
         "not_described": [[one.source, one.target] for one in curvature.curves] if curvature is not None else [],
         "directed_by": directions(edges),
@@ -225,6 +226,21 @@ def _assumed(
         yield note("knowledge", given=known)
 
 
+def _agreed(confidence: Confidence) -> Mask:
+    """(V, V) marks of the partial ancestral graph that enough of the draws which link the two have."""
+    marks, shares = confidence.pag_with_shares()
+    if marks is None or shares is None:
+        return np.ones(confidence.pag.shape, dtype=bool)
+    linked = 1.0 - confidence.pag_counts[:, :, NONE] / confidence.draws
+    return np.asarray(shares >= MAJORITY * linked)
+
+
+def _seen_hidden(confidence: Confidence, columns: Columns) -> Iterator[str]:
+    heads = (confidence.pag == ARROW) & _agreed(confidence)
+    for i, j in np.argwhere(np.triu(heads & heads.T)).tolist():
+        yield f"{columns.variables[i]} and {columns.variables[j]}"
+
+
 def _chosen(choice: Choice) -> Note:
     code = "tables_chosen" if choice.counts else "lines_chosen"
     return note(code, tables=round(choice.by_tables), lines=round(choice.by_lines))
@@ -239,7 +255,8 @@ def _not_testable(
     if accuracy is not None and plan.tells_hidden_causes and not tells_enough(accuracy):
         yield note("hidden_causes_in_noise", hides=least_shown(accuracy))
     else:
-        n, held = np.count_nonzero(marks) // 2, np.count_nonzero(marks == TAIL)
+        agreed = np.ones(marks.shape, dtype=bool) if confidence is None else _agreed(confidence)
+        n, held = np.count_nonzero(marks) // 2, np.count_nonzero((marks == TAIL) & agreed & agreed.T)
         yield note("hidden_causes", told=marks.size > 0, n=n, held=held)
     if by_counts:
         yield from map(note, ("chosen_rows", "independent_rows"))

@@ -346,6 +346,7 @@ class Verdict(_Part):
     majority: float = MAJORITY
     incomplete: Texts = []
     not_testable: Texts = ["common causes that no table has"]
+    hidden_causes_seen: Texts = []  # pairs with arrowheads at both ends, in enough draws
     few_rows: Texts = []
     outlying: Texts = []
     withheld: Texts = []

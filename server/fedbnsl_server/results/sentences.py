@@ -556,6 +556,9 @@ def checks_in_words(verdict: Mapping[str, Any]) -> list[str]:
     """What of the assumptions was tested and not contradicted, what was not or cannot be, and complete cases."""
     tested, not_tested, not_testable = verdict["tested"], verdict["not_tested"], verdict["not_testable"]
     held = " None of these tests contradicts what is assumed." * (not verdict["contradicted"])
+    if seen := verdict["hidden_causes_seen"]:
+        held += f" But the marks contradict that no common cause is missing: one seems to act on {first_few(seen)}, so "
+        held += "that arrows, weights and ratios there are not to be believed."
     parts = [f"Tested: {'; '.join(tested)}.{held}" if tested else "Whether the data contradict it was not tested."]
     if tested is None:  # an older result does not say
         parts = []

@@ -20,7 +20,9 @@ MOST_SHOWN = 40
 """Rows of the table; files have the others."""
 _FLAG = "--no-hidden-causes"
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
-_OF_THE_CLASS = "of source -> target in one DAG of the class, in which no common cause is hidden (lgbn.json)"
+_OF_THE_CLASS = (
+    "of source -> target in one DAG of the class, in which no common cause is hidden (lgbn.json); ratios, too"
+)
 _OF_LINKS = "% of the bootstrap draws: linked, with the same mark at source, at target, and with a hidden cause"
 _OF_EDGES = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 _BESIDE_DRAWS = "; they tell nothing of directions by interventions, sites or noise"

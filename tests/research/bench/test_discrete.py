@@ -90,8 +90,8 @@ def test_a_row_of_tables_with_gaps_has_what_counts_of_complete_rows_find(
 
 
 def test_a_search_that_takes_too_long_is_ended() -> None:
-    assert bench._within(0.5, partial(time.sleep, 60.0)) is None
-    ended = bench._within(60.0, partial(pow, 2, 10))
+    assert bench.within(0.5, partial(time.sleep, 60.0)) is None
+    ended = bench.within(60.0, partial(pow, 2, 10))
     assert ended is not None
     assert ended[1] == 1024
 

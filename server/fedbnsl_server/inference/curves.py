@@ -116,7 +116,9 @@ def effects_of(
             weights, own = H @ g, base[parents] == source
             variance = max(float(moments.S[target, target] - g @ weights), 0.0) / n_samples
             beyond = own & ~first[parents]  # uncorrelated with the column itself
-            chi_square = float(weights[beyond] @ inverse(H[np.ix_(beyond, beyond)]) @ weights[beyond])
+            others = G[np.ix_(~beyond, beyond)]
+            left = G[np.ix_(beyond, beyond)] - others.T @ inverse(G[np.ix_(~beyond, ~beyond)]) @ others
+            chi_square = max(float(weights[beyond] @ left @ weights[beyond]), 0.0)
             z, rows = _basis(moments, source, parents[own], points)
             squares = np.einsum("ij,jk,ik->i", rows, H[np.ix_(own, own)], rows) * variance
             yield Effect(

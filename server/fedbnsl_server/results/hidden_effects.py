@@ -10,7 +10,7 @@ import numpy as np
 from fedbnsl.graphs.pag import Marks
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, adjusted
-from fedbnsl_server.inference.hidden_adjustment import Adjustments
+from fedbnsl_server.inference.hidden_adjustment import Adjustment, Adjustments
 from fedbnsl_server.results.learned_network import LearnedNetwork
 from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
 
@@ -50,7 +50,7 @@ class EffectsIfHidden:
             return IfHidden("not identified", because="functions")
         if found.verdict == "not identified":
             return IfHidden(found.verdict, because="marks")
-        if self._rests_on_unseen(sources, target, found.given):
+        if self._rests_on_unseen(sources, target, found):
             return IfHidden("not known", found.given, because="unseen")
         if found.verdict == "no path":
             share = None if network.adjustable is None else min(network.no_path.get((k, target), 1.0) for k in sources)
@@ -71,16 +71,12 @@ class EffectsIfHidden:
             for one in self._network.functions
         )
 
-    def _rests_on_unseen(self, sources: Sequence[int], target: int, given: Sequence[int]) -> bool:
+    def _rests_on_unseen(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
         """Whether no row has two variables of the question, or two between which an edge would make a path."""
-        network = self._network
-        if network.unseen is None:
-            return False
-        if self._adjustments.of(sources, target).verdict == "no path":
-            members = network.columns.members()
-            nothing = np.zeros((sum(members[k].size for k in sources), members[target].size))
-            return bool(unseen_pairs(network, sources, target, [Effect(nothing, None, ((tuple(given),),))]))
-        return bool(unseen_pairs(network, sources, target, [self._in(network.covariance, sources, target, given)]))
+        effect = self._in(self._network.covariance, sources, target, found.given)
+        if found.verdict == "no path":
+            effect = replace(effect, value=np.zeros_like(effect.value))
+        return bool(unseen_pairs(self._network, sources, target, [effect]))
 
     def value(self, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
         """The effect by adjustment for `given`; NaN where it is not told."""

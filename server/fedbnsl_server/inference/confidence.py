@@ -143,10 +143,16 @@ class Confidence:
         """(V, V) the partial ancestral graph, and the shares of draws that have the same marks; None: not told."""
         if not self.pag.size:
             return None, None
+        same = self.pag_same
+        return self.pag, None if same is None else same / self.draws
+
+    @property
+    def pag_same(self) -> Index | None:
+        """(V, V) how many draws have the same mark as the partial ancestral graph; None: not counted."""
         if not (self.draws and self.pag_counts.size):
-            return self.pag, None
-        counts = np.take_along_axis(self.pag_counts, self.pag[:, :, None].astype(np.int64), axis=2)[:, :, 0]
-        return self.pag, counts / self.draws
+            return None
+        of_marks = self.pag[:, :, None].astype(np.int64)
+        return np.asarray(np.take_along_axis(self.pag_counts, of_marks, axis=2)[:, :, 0])
 
     def with_pag(self, found: Found, known: Known) -> "Confidence":
         """With a partial ancestral graph that was found elsewhere, of which no draws tell."""

@@ -228,11 +228,10 @@ def _assumed(
 
 def _agreed(confidence: Confidence) -> Mask:
     """(V, V) marks of the partial ancestral graph that enough of the draws which link the two have."""
-    marks, shares = confidence.pag_with_shares()
-    if marks is None or shares is None:
+    if (same := confidence.pag_same) is None:
         return np.ones(confidence.pag.shape, dtype=bool)
-    linked = 1.0 - confidence.pag_counts[:, :, NONE] / confidence.draws
-    return np.asarray(shares >= MAJORITY * linked)
+    linked = confidence.draws - confidence.pag_counts[:, :, NONE]  # whole numbers: shares would be rounded
+    return np.asarray(same >= MAJORITY * linked)
 
 
 def _seen_hidden(confidence: Confidence, columns: Columns) -> Iterator[str]:

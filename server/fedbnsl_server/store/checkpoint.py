@@ -118,6 +118,8 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         head = json.loads(arrays["head"].tobytes())
         ours = head.get("schema") == _SCHEMA
         known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS} if ours else {}  # another format may lack some
+    except OSError as error:  # a disk that fails may pass: see `shortage`
+        raise ResultError(f"checkpoint {path} cannot be read: {error}") from error
     except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
         raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
     if not ours:

@@ -65,7 +65,7 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
         known = state_file.exists()
         lines = list(_objects(events.read_bytes().split(b"\n"))) if events.exists() else []
     except OSError as error:
-        raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from None
+        raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from error
     state = checkpoint.load(state_file, plan_digest=plan.digest()) if known else None
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
     turned_out = {line["site"]: line["after_round"] for line in lines if line.get("event") == TURNED_OUT}

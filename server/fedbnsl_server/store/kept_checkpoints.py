@@ -30,7 +30,7 @@ class KeptCheckpoints:
         try:
             content = checkpoint.read_bytes()
         except OSError as error:
-            raise ResultError(f"{checkpoint} cannot be read: {error.strerror}") from None
+            raise ResultError(f"{checkpoint} cannot be read: {error.strerror}") from error
         durable.write_file(self.file(t), lambda file: file.write(content), mode=durable.OWNER_ONLY)
 
     def file(self, t: int) -> Path:
@@ -42,7 +42,7 @@ class KeptCheckpoints:
         try:
             names = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
         except OSError as error:
-            raise ResultError(f"{self._folder} cannot be read: {error.strerror}") from None
+            raise ResultError(f"{self._folder} cannot be read: {error.strerror}") from error
         return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
 
     def forget_after(self, t: int) -> None:
@@ -52,4 +52,4 @@ class KeptCheckpoints:
                 if later > t:
                     self.file(later).unlink(missing_ok=True)
         except OSError as error:
-            raise ResultError(f"{error.filename} cannot be deleted: {error.strerror}") from None
+            raise ResultError(f"{error.filename} cannot be deleted: {error.strerror}") from error

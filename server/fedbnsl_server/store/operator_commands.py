@@ -68,7 +68,7 @@ def settle(folder: Path, answer: Answer) -> None:
     try:
         (folder / COMMAND).unlink(missing_ok=True)
     except OSError as error:
-        raise ResultError(f"{folder / COMMAND} cannot be removed: {error.strerror}") from None
+        raise ResultError(f"{folder / COMMAND} cannot be removed: {error.strerror}") from error
 
 
 def answer_to(folder: Path, command: EjectCommand) -> Answer | None:
@@ -90,6 +90,6 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ResultError(f"{file} cannot be read: {error}") from None
+        raise ResultError(f"{file} cannot be read: {error}") from error
     except ValidationError:
         raise ResultError(f"{file} is not a file of fedbnsl's operator commands; remove it") from None

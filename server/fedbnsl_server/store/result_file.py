@@ -28,7 +28,7 @@ def read_result(run: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise _no_result(run) from None
     except (OSError, ValueError) as error:
-        raise ResultError(f"{path} cannot be read: {error}") from None
+        raise ResultError(f"{path} cannot be read: {error}") from error
     result = cast(dict[str, Any], content) if isinstance(content, dict) else {}
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")

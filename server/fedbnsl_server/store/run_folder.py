@@ -109,7 +109,7 @@ class RunFolder:
         try:
             lock = _locked(path)
         except OSError as error:
-            raise ResultError(f"run folder {path} cannot be locked: {error.strerror}") from None
+            raise ResultError(f"run folder {path} cannot be locked: {error.strerror}") from error
         try:
             identity = run_id.read(path / _RUN_ID)
             kept = KeptCheckpoints(path / KEPT, n_rounds(plan))
@@ -146,7 +146,7 @@ class RunFolder:
         try:
             self.checkpoint.unlink(missing_ok=True)
         except OSError as error:
-            raise ResultError(f"{self.checkpoint} cannot be deleted: {error.strerror}") from None
+            raise ResultError(f"{self.checkpoint} cannot be deleted: {error.strerror}") from error
 
     def keep_checkpoint(self, t: int) -> None:
         """Keep the checkpoint of round t, if the run can be continued and the round is one of those that are kept."""
@@ -163,7 +163,7 @@ class RunFolder:
         try:
             self.events.write("resumed", after_round=self.past.round)
         except OSError as error:
-            raise ResultError(f"run folder {self.path} cannot be written: {error.strerror}") from None
+            raise ResultError(f"run folder {self.path} cannot be written: {error.strerror}") from error
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.past = replace(self.past, resumed_at=(*self.past.resumed_at, now))
 
@@ -191,7 +191,7 @@ def can_be_continued(path: Path) -> bool:
     try:
         return all((path / name).exists() for name in (_PLAN, _RUN_ID))
     except OSError as error:
-        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
+        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from error
 
 
 def load_plan(path: Path) -> Plan:
@@ -212,7 +212,7 @@ def refuse_existing_run(path: Path) -> None:
         if any((path / name).exists() for name in (_PLAN, "result.json", "edges.csv")):
             raise ResultError(f"folder {path} holds a run already; results are never overwritten")
     except OSError as error:
-        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from None
+        raise ResultError(f"run folder {path} cannot be used: {error.strerror}") from error
 
 
 def _ended_before_its_first_round(path: Path) -> bool:
@@ -234,7 +234,7 @@ def result_of(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultError(f"{file} cannot be read: {error}") from None
+        raise ResultError(f"{file} cannot be read: {error}") from error
     return result
 
 
@@ -246,7 +246,7 @@ def is_worked_on(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError as error:
-        raise ResultError(f"{path / LOCK} cannot be looked at: {error.strerror}") from None
+        raise ResultError(f"{path / LOCK} cannot be looked at: {error.strerror}") from error
     return False
 
 

@@ -45,4 +45,4 @@ def read(file: Path) -> RunIdentity:
             seeds=content["seeds"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ResultError(f"{file} cannot be read: {error}") from None
+        raise ResultError(f"{file} cannot be read: {error}") from error

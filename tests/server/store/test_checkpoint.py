@@ -1,5 +1,6 @@
 """A state survives the disk bit for bit; a write that fails leaves the one before; nothing damaged gets in."""
 
+import errno
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
+from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 from fedbnsl_server.store import checkpoint
@@ -272,6 +274,25 @@ def test_the_state_of_another_plan_is_refused(state: AdmmState, tmp_path: Path) 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match=r"checkpoint .*nowhere\.npz cannot be read"):
         checkpoint.load(tmp_path / "nowhere.npz", plan_digest=DIGEST)
+
+
+def test_a_disk_that_fails_for_a_while_is_told_from_a_damaged_file(
+    state: AdmmState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path / "state", state, plan_digest=DIGEST)
+
+    def load(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(np, "load", load)
+        with pytest.raises(ResultError, match=r"cannot be read: .*Input/output error") as passing:
+            checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+    assert shortage(passing.value) == os.strerror(errno.EIO)
+    (tmp_path / "state").write_bytes(b"PK damaged")
+    with pytest.raises(ResultError, match="cannot be read") as damaged:
+        checkpoint.load(tmp_path / "state", plan_digest=DIGEST)
+    assert shortage(damaged.value) == ""
 
 
 @pytest.mark.parametrize("version", [1, 99])

@@ -13,7 +13,7 @@ from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.privacy.report import price_lines, price_summary
+from fedbnsl.privacy.report import epsilon_at, price_lines, price_summary
 from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.rounds.noise import MOST_PAIRS
@@ -195,16 +195,28 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
             f"Spent so far: epsilon {spent.epsilon(delta):.4g}. With this run it would be epsilon "
             f"{after.epsilon(delta):.4g}: more than the policy allows."
         )
+    k = price.sites_per_person
+    if k > 1:
+        lines.append(
+            f"That is for a record here. Somebody with a record at {k} sites, as many as the plan says "
+            f"(privacy.sites_per_person), loses epsilon {epsilon_at(price, k):.4g} at delta {delta:.3g}."
+        )
+    else:
+        lines.append(
+            "The plan takes it that nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses "
+            f"epsilon {epsilon_at(price, 2):.4g} at delta {delta:.3g}."
+        )
     if price.n_honest > 1:
         in_all, most = Spending(price.share_units, price.gaussian), dataset.cap_against_all
         allowed = "which the policy has no rule for"
         if most is not None:
             allowed = f"of at most {whole(most, in_all):.4g} in all"
-        others = plan.n_participants - price.n_honest
+        t = plan.n_participants - price.n_honest
         lines.append(
-            f"That holds against the coordinator and any {others} other sites, those that are not confirmed here "
-            f"(participant peers) and those that are lost during the run among them. If it and all other sites "
-            f"collude, the run spends epsilon {in_all.epsilon(delta):.4g}, {allowed}."
+            f"That holds against the coordinator together with any {counted(t, 'other site')}, those that are not "
+            "confirmed here (participant peers) and those that are lost during the run among them; against one that "
+            f"pretends as many losses as the plan allows, {price.retries}, together with {t - price.retries} others. "
+            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g}, {allowed}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append(

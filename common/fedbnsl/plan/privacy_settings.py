@@ -39,12 +39,20 @@ _SMALLEST_DELTA = 1e-100
 
 
 class Privacy(BaseModel):
-    """How much privacy one site's table may lose in a run (one record replaced), and how the budget is used."""
+    """How much privacy a person's records may lose in a run (replaced by others), and how the budget is used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epsilon: Real = Field(ge=1e-6, le=1000, description="epsilon of the whole run, for each site's table (required)")
     delta: Real = Field(default=0.0, ge=0, lt=1, description="delta of that guarantee; 0: 1 / rows^2 at each site")
+    sites_per_person: int = Field(
+        default=1,
+        strict=True,
+        ge=1,
+        le=10_000,
+        description="most sites (k) that may have a record of one person: epsilon holds for somebody at all of them, "
+        "for which there is more noise; more than 1 takes a delta",
+    )
     clip: Annotated[Scale, _SQUARES] = Field(
         default=10.0, description="clipping threshold of a record's gradient (C), in squared units of the variables"
     )
@@ -109,6 +117,11 @@ class Privacy(BaseModel):
         if self.secure_aggregation and not self.delta:
             raise ValueError(
                 "delta = 0.0: must be given with secure_aggregation: the sites share one noise, none has its own"
+            )
+        if self.sites_per_person > 1 and not self.delta:
+            raise ValueError(
+                f"delta = 0.0: must be given with sites_per_person = {self.sites_per_person}: somebody at several "
+                "sites has one guarantee, whatever the rows of each"
             )
         if self.colluding and not self.secure_aggregation:
             raise ValueError(f"colluding = {self.colluding}: must be 0 without secure_aggregation")

@@ -171,6 +171,8 @@ def _broken_privately(plan: Settings, privacy: Privacy) -> Iterator[tuple[str, s
             yield "privacy.feature_bounds", f"given for smoothness = 'estimated' {instead}"
     if plan.value_type == "float32" and privacy.moments_norm_bound**2 > LARGEST_SQUARE:
         yield "value_type", f"float64 with squared bounds above {LARGEST_SQUARE:g}"
+    if privacy.sites_per_person > plan.n_participants:
+        yield "privacy.sites_per_person", "at most n_participants"
     if not privacy.secure_aggregation:
         return
     if not plan.moments_rounds:

@@ -9,6 +9,7 @@ square in [0, LATTICE]: how far one record can move a sum is known exactly, what
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from fedbnsl import __version__
@@ -87,6 +88,8 @@ class Price:
     """Of the noise on these means, which is the site's alone."""
     retries: int = 0
     """Rounds that may be asked again, as secure aggregation lost a site; each is paid again, at most the dearest."""
+    sites_per_person: int = 1
+    """k: a person may have a record at so many sites; epsilon and delta hold for all of these together."""
     surcharge_units: int = 0
     """Where private steps are counted by Gaussian DP: what their selections cost beyond the sum of all rounds. It is
     paid whole, with the first of the run's ADMM rounds that a site pays for."""
@@ -107,10 +110,30 @@ class Price:
 
         Where columns are prepared, the noise of the setup is the site's own, as is that of its own means.
         """
+        return self._weighed(t, in_sum=self.n_honest, own=1)
+
+    @property
+    def person_units(self) -> int:
+        """Cost of the whole run for a person at as many sites as the plan says."""
+        return self.units_at(self.sites_per_person)
+
+    def units_at(self, n_sites: int) -> int:
+        """Cost of the whole run for a person who has a record at each of `n_sites` sites, all of them replaced at once.
+
+        Releases of several sites compose: their costs add up. A sum over sites has one noise, and moves by up to
+        `n_sites` times as much: mu is as many times as large, and the cost its square. Noise that is a site's own, of
+        statistics and of its means, counts as released by each.
+        """
+        if self.n_honest == 1:
+            return n_sites * self.units
+        return self._whole(partial(self._weighed, in_sum=n_sites**2, own=n_sites))
+
+    def _weighed(self, t: int, *, in_sum: int, own: int) -> int:
+        """Cost of round t if what has its noise in a sum over sites costs `in_sum` times as much, all else `own`."""
         units = self.units_of(t)
         if t == 0:
-            return units * (1 if self.prepared else self.n_honest)
-        return self.n_honest * (units - self.means_units) + self.means_units if units else 0
+            return units * (own if self.prepared else in_sum)
+        return in_sum * (units - self.means_units) + own * self.means_units if units else 0
 
     @property
     def accounting(self) -> str:
@@ -256,9 +279,7 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int, n_squares: 
     if plan.rounds:  # zCDP, where so few steps are taken that the surcharge costs more than Gaussian DP saves
         parts = max(parts, _split(plan, privacy, delta, gaussian=False), key=lambda parts: parts.round_units)
     setup, step = zcdp.zcdp_of(parts.setup_units), zcdp.zcdp_of(parts.round_units) / plan.local_steps * _SHORT
-    shared = privacy.secure_aggregation and plan.preparation
-    means = math.floor(privacy.own_means_share * parts.moments_units) if shared else 0
-    D = d + n_squares
+    means, D = parts.means_units, d + n_squares
     of_means = own_means_sensitivity(privacy.residual_norm_bound(D), D) if means else 0.0
     return replace(
         parts,
@@ -268,16 +289,15 @@ def _exponential(plan: Plan, privacy: Privacy, delta: float, d: int, n_squares: 
         update_variance=_variance((2 * LATTICE) ** 2, (1.0 - privacy.selection_share) * step),
         sharpness=zcdp.selection_sharpness(privacy.selection_share * step) if step else 0.0,
         moments_variance=_matrix_variance(parts.moments_units - means, n_residuals(plan, D)),
-        means_units=means,
         means_variance=_variance(math.ceil(of_means**2 * (1.0 + 2.0**-40)), zcdp.zcdp_of(means) * _SHORT),
-        prepared=plan.preparation is not None,
-        retries=privacy.retries,
     )
 
 
 def _split(plan: Plan, privacy: Privacy, delta: float, *, gaussian: bool) -> Price:
-    """The budget, split by releases: their costs without any noise."""
+    """The budget of a person, split by releases: what one costs a record, without any noise; see `Price.units_at`."""
+    k, prepared, shared = privacy.sites_per_person, plan.preparation is not None, privacy.secure_aggregation
     whole = zcdp.units_within((gaussian_dp if gaussian else zcdp).budget(privacy.epsilon, delta))
+    whole //= 1 if shared else k
     setup = math.floor(privacy.smoothness_share * whole) if privacy.smoothness == "estimated" else 0
     left, times = whole - setup, plan.moments_rounds
     share = privacy.moments_share if plan.rounds else 1.0
@@ -290,6 +310,11 @@ def _split(plan: Plan, privacy: Privacy, delta: float, *, gaussian: bool) -> Pri
         surcharge = math.ceil(a_round * more)
     elif plan.rounds:
         a_round = left // plan.rounds
+    means = math.floor(privacy.own_means_share * a_release) if shared and prepared else 0
+    if shared:
+        setup //= k if prepared else k * k
+        a_release = (a_release - means) // (k * k) + means // k
+        means //= k
     return Price(
         privacy.epsilon,
         delta,
@@ -300,7 +325,11 @@ def _split(plan: Plan, privacy: Privacy, delta: float, *, gaussian: bool) -> Pri
         surcharge_units=surcharge,
         moments_rounds=times,
         moments_units=a_release,
+        prepared=prepared,
         gaussian=gaussian,
+        means_units=means,
+        retries=privacy.retries,
+        sites_per_person=k,
     )
 
 
@@ -317,14 +346,14 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> Pric
     """
     from scipy.optimize import brentq  # here: as in `zcdp`
 
-    epsilon, setup = privacy.epsilon, 0
+    epsilon, setup, k = privacy.epsilon, 0, privacy.sites_per_person
     if privacy.smoothness == "estimated":
         delta_left = delta / 2
-        setup = zcdp.units_within(zcdp.budget(privacy.smoothness_share * epsilon, delta_left))
+        setup = zcdp.units_within(zcdp.budget(privacy.smoothness_share * epsilon, delta_left)) // k
         epsilon *= 1.0 - privacy.smoothness_share
     else:
         delta_left = delta
-    times = plan.rounds * plan.local_steps
+    times = plan.rounds * plan.local_steps * k
 
     def split(each: float) -> tuple[float, float]:
         """Epsilon of a selection and of an update; equal shares give both the same."""
@@ -346,13 +375,14 @@ def _laplace(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> Pric
         round_units=math.ceil(cost * zcdp.UNITS_PER_ZCDP),
         setup_variance=_moments_variance(zcdp.zcdp_of(setup), d),
         update_scale=math.ceil(2 * LATTICE / update),
+        sites_per_person=k,
         sharpness=select / 2.0,  # noisy max with Laplace noise: 2 x sensitivity / scale under replace-one
     )
 
 
 def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> Price:
     """The covariance once, by the Gaussian mechanism; everything after it is post-processing."""
-    setup = zcdp.units_within(gaussian_dp.budget(privacy.epsilon, delta))
+    setup = zcdp.units_within(gaussian_dp.budget(privacy.epsilon, delta)) // privacy.sites_per_person
     return Price(
         epsilon=privacy.epsilon,
         delta=delta,
@@ -360,6 +390,7 @@ def _covariance(plan: Plan, privacy: Privacy, delta: float, d: int, _: int) -> P
         local_steps=0,
         setup_units=setup,
         setup_variance=_matrix_variance(setup, d),
+        sites_per_person=privacy.sites_per_person,
         gaussian=True,
     )
 

@@ -41,6 +41,8 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         **_shared(price, plan),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
+        "sites_per_person": price.sites_per_person,
+        "epsilon_per_person": _by_sites(price),
         **({"record": _record_of(plan.dictionary.rows.group)} if plan.dictionary.rows.group else {}),
         "noise": noise_scales(plan, privacy, price),
     }
@@ -62,8 +64,19 @@ def _shared(price: Price, plan: Plan) -> dict[str, Any]:
             "epsilon_against_all_others": epsilon_of_share(price),
             "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
             "noise_of_the_sum_without": math.sqrt(alone.moments_variance / price.moments_variance),
+            "epsilon_per_person_without": _by_sites(alone),
         }
     }
+
+
+def _by_sites(price: Price) -> dict[str, float]:
+    """Epsilon for a person who has a record at 1, 2 and 3 sites, and at as many as the plan says."""
+    return {str(k): epsilon_at(price, k) for k in sorted({1, 2, 3, price.sites_per_person})}
+
+
+def epsilon_at(price: Price, n_sites: int) -> float:
+    """Epsilon of a run for a person who has a record at each of so many sites, which pay as much as this one."""
+    return _epsilon(price, price.units_at(n_sites))
 
 
 def noise_relative_to_zcdp(price: Price) -> float:
@@ -121,20 +134,34 @@ def guarantee_sentence(
         if repeated:
             parts.append(f"{repeated} of these releases again, with fresh noise, as {_sites(repeated)} lost")
         releases = ", and ".join(parts)
+    k, group = price.sites_per_person, plan.dictionary.rows.group
+    unit, who = ("one record", "the site") if k == 1 else (f"one record at each of up to {k} sites", "each of them")
     sentence = (
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
-        f"replacement of one record, over everything that the site released in this run: {releases}."
+        f"replacement of {unit}, over everything that {who} released in this run: {releases}."
     )
-    if plan.dictionary.rows.group:
-        sentence += f" A record is {_record_of(plan.dictionary.rows.group)}."
+    sentence += f" A record is {_record_of(group)}." if group else " A record is a row."
+    sentence += _of_persons(price, plan.n_participants)
     return f"{sentence} {_of_sums(price, plan.n_participants, lost)}" if price.n_honest > 1 else sentence
 
 
 def _record_of(group: str) -> str:
     """What a record is where rows belong together."""
+    return f"the mean of all rows of a site with the same {group!r}, which are protected together"
+
+
+def _of_persons(price: Price, n_sites: int) -> str:
+    """At how many sites a person may have a record, and what holds for others."""
+    k = price.sites_per_person
+    others = [] if k == 1 else [f"with a single record, epsilon is {epsilon_at(price, 1):.4g}"]
+    if k < n_sites:
+        others.append(f"with a record at {k + 1} sites, epsilon is {epsilon_at(price, k + 1):.4g}")
+    if not others:
+        return ""
+    sites = "one site" if k == 1 else f"{k} sites"
     return (
-        f"the mean of all rows of a site with the same {group!r}, which are protected together; rows of the same one "
-        "at another site are another record"
+        f" The plan takes it that nobody has a record at more than {sites} (sites_per_person = {k}): for a person "
+        f"{'; '.join(others)} at the same delta."
     )
 
 
@@ -144,11 +171,13 @@ def _of_sums(price: Price, n_sites: int, lost: int) -> str:
     seen = f"sums over all {n_sites} sites only" + (
         f", and over the other {n_sites - lost} once {_sites(lost)} lost" if lost else ""
     )
+    k = price.sites_per_person
+    rest, of_rest = "other sites" if k == 1 else "sites but those of the person", _epsilon(price, k * price.share_units)
     among = "those that a site has not confirmed" + ("" if lost else " and those that are lost during the run")
     together = f" together with any {others} other site{'' if others == 1 else 's'}, {among} among them"
     return (
         f"The coordinator sees {seen}. The guarantee holds against it{together if others else ' alone'}; against it "
-        f"and all other sites together, epsilon is {epsilon_of_share(price):.4g} at the same delta."
+        f"and all {rest} together, epsilon is {of_rest:.4g} at the same delta."
     )
 
 
@@ -234,7 +263,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         if rounds
         else "solver        none: the plan has no ADMM rounds",
         f"site          {summary['rows']} rows, {summary['variables']} variables",
-        f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for one replaced record of the table",
+        f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for {_unit_of(summary)}",
         *([f"record        {summary['record']}"] if "record" in summary else []),
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
@@ -250,6 +279,7 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         _accounting(summary),
         f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
+        *_person_lines(summary),
     ]
     if sums:
         lines += [
@@ -302,6 +332,23 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
             f"selection     exp({scale['sharpness']:.4g} x score / sensitivity); one coordinate is picked half the "
             f"time if its score leads by {100 * scale['lead_as_share_of_largest_score']:.3g} % of the largest possible"
         )
+    return lines
+
+
+def _unit_of(summary: dict[str, Any]) -> str:
+    k = summary["sites_per_person"]
+    return "one replaced record of the table" if k == 1 else f"one replaced record at each of up to {k} sites"
+
+
+def _person_lines(summary: dict[str, Any]) -> list[str]:
+    """A table: epsilon for a person at 1, 2 and 3 sites, at the same delta."""
+    without: dict[str, float] = summary.get("secure_aggregation", {}).get("epsilon_per_person_without", {})
+    lines: list[str] = []
+    for k, epsilon in summary["epsilon_per_person"].items():
+        where = f"at {k} site" + ("" if k == "1" else "s")
+        agreed = ", as the plan says" if int(k) == summary["sites_per_person"] else ""
+        alone = f" ({without[k]:.4g} without secure aggregation)" if without else ""
+        lines.append(f"{'' if lines else 'per person':13} {where}{agreed}: epsilon {epsilon:.4g}{alone}")
     return lines
 
 

@@ -50,6 +50,7 @@ def privacy_loss(
         if reasons
         else guarantee_sentence(plan, d, min(rows.values()), paid_rounds, lost=len(lost), repeated=repeated),
         "no_guarantee_because": reasons,
+        "sites_per_person": 1 if plan.privacy is None else plan.privacy.sites_per_person,
         "sites": sites,
     }
 

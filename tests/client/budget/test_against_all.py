@@ -182,13 +182,54 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
         dataset = made.dataset(None)
         said = "\n".join(approval_lines(PLAN, dataset, ledger))
         in_all = Spending(PRICE.share_units).epsilon(1e-6)
-        assert "against the coordinator and any 2 other sites, those that are not confirmed here" in said
+        assert "against the coordinator together with any 2 other sites, those that are not confirmed here" in said
         assert f"If it and all other sites collude, the run spends epsilon {in_all:.4g}" in said
         assert "of at most 900 in all" in said
         assert "spent_against_all" not in spending(dataset, ledger)
         play(journal(ledger, dataset))
         assert spending(dataset, ledger)["spent_against_all"]["epsilon"] == pytest.approx(in_all)
         assert any("all other sites collude: spent epsilon" in line for line in ledger_lines(made, ledger))
+
+
+@pytest.mark.parametrize(
+    ("sites", "retries", "said"),
+    [(3, 1, "any 1 other site"), (4, 1, "any 1 other site"), (4, 0, "any 1 other site"), (8, 1, "any 2 other sites")],
+)
+def test_approve_says_how_many_others_a_coordinator_that_pretends_losses_may_have(
+    sites: int, retries: int, said: str, ledger: Ledger
+) -> None:
+    plan = PLAN.with_settings(
+        n_participants=sites,
+        privacy={**PLAN.model_dump()["privacy"], "secure_aggregation_retries": retries},
+    )
+    told = "\n".join(approval_lines(plan, policy(against_all=900.0), ledger))
+    assert f"against the coordinator together with {said}, those" in told
+    left = (2 if sites == 8 else 1) - retries
+    assert f"as many losses as the plan allows, {retries}, together with {left} others." in told
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_for_a_record(
+    k: int, ledger: Ledger
+) -> None:
+    plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": k})
+    price = price_of(plan, n_samples=120, n_variables=3)
+    dataset = policy(against_all=900.0)
+    told = "\n".join(approval_lines(plan, dataset, ledger))
+    assert f"This run would spend epsilon {Spending(price.units).epsilon(1e-6):.4g} of" in told
+    if k == 1:
+        at_two = Spending(4 * price.units).epsilon(1e-6)  # all of this plan's releases have their noise in sums
+        assert (
+            f"nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses epsilon {at_two:.4g}"
+            in told
+        )
+    else:
+        assert (
+            "Somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person), loses epsilon 2 at"
+            in told
+        )
+    play(journal(ledger, dataset, plan=plan))
+    assert units_spent(ledger, DATASET) == price.units < PRICE.units + (k == 1)
 
 
 def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:

@@ -114,14 +114,15 @@ MOMENTS = {"rounds": 0, "moments_rounds": 3}
 
 def test_a_run_of_moments_that_broke_off_names_what_may_have_been_released(tmp_path: Path) -> None:
     plan = private_plan(**MOMENTS)
-    assert result_of(plan, tmp_path / "first")["privacy"]["guarantee"].endswith("in this run: 3 noisy second moments.")
+    first = result_of(plan, tmp_path / "first")["privacy"]["guarantee"]
+    assert "in this run: 3 noisy second moments. A record is a row." in first
     RunFolder.create(tmp_path / "run", plan, RunIdentity(1, datetime.now(UTC))).close()
     folder = RunFolder.resume(tmp_path / "run", plan)
     recorder = RunRecorder(folder, run=1)
     recorder.start(NAMES, {"north": 120}, Traffic())
     resumed = recorder.pause()["privacy"]["guarantee"]
     folder.close()
-    assert resumed.endswith("the noisy moments of its residuals at most 3 times."), "the folder may be a backup"
+    assert "the noisy moments of its residuals at most 3 times. A record" in resumed, "the folder may be a backup"
 
 
 def test_columns_whose_spread_the_noise_hides_are_named_where_their_edges_are_told() -> None:

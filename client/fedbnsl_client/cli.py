@@ -130,6 +130,9 @@ def init(folder: Path, new: NewSite) -> None:
     path or header, it is noticed. A copy with changed rows or values is not, nor are the same people in another table.
     Keep one folder for a table: another one would be another budget. Nothing is sent.
 
+    Rules that have no option here stand in policy.toml with their defaults, among them for whom and against whom a run
+    must protect: max_epsilon_per_person, min_honest and max_retries.
+
     Copies of the data dictionary and the column map are kept in FOLDER, as dictionary.toml and columns.toml, and the
     table is read by them from then on.
     """

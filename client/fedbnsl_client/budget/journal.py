@@ -13,7 +13,7 @@ from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger_file import run_text
 from fedbnsl_client.budget.payments import Payment, Payments, Request
-from fedbnsl_client.budget.policy import DatasetPolicy, check_cost, check_cost_against_all
+from fedbnsl_client.budget.policy import DatasetPolicy, check_cost, check_cost_against_all, check_cost_per_person
 from fedbnsl_client.budget.spending import Spending
 
 
@@ -83,6 +83,8 @@ class RunJournal:
         try:
             check_cost(self._dataset, self._price, to_pay=left, spent=spent, spent_in_run=spent_in_run)
             check_cost_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
+            in_sums = spent_in_all.units > spent.units
+            check_cost_per_person(self._dataset, self._price, to_pay=left, spent=spent, in_sums=in_sums)
         except BudgetExhaustedError as error:
             if not promised_in_all.units:
                 raise

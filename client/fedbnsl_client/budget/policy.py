@@ -46,6 +46,7 @@ class DatasetPolicy(BaseModel):
     max_delta: Delta
     max_epsilon_per_run: Epsilon
     max_epsilon_against_all: Epsilon | None = None
+    max_epsilon_per_person: Epsilon | None = None
     mixed_releases: bool = Field(default=False, strict=True)
 
     @model_validator(mode="after")
@@ -63,6 +64,11 @@ class DatasetPolicy(BaseModel):
         if self.max_epsilon_against_all is None:
             return None
         return self._cap(self.max_epsilon_against_all)
+
+    @cached_property
+    def cap_per_person(self) -> Cap:
+        """What all releases together may cost somebody with a record at as many sites as a plan says."""
+        return self._cap(self.max_epsilon_per_person or self.max_epsilon)
 
     @cached_property
     def cap(self) -> Cap:
@@ -92,6 +98,8 @@ class Policy(BaseModel):
     auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
     min_participants: Count = 2
     min_rows: Count = 100
+    min_honest: Count = 2
+    max_retries: Count = 1
     least_cell: Count = 0
     allow_small_pairs: bool = Field(default=False, strict=True)
     datasets: tuple[DatasetPolicy, ...] = ()
@@ -208,6 +216,16 @@ class Policy(BaseModel):
                 plan.n_participants >= self.min_participants,
                 f"`min_participants` = {self.min_participants}: the plan has n_participants = {plan.n_participants}",
             ),
+            (
+                not plan.secure_aggregation or plan.n_honest >= self.min_honest,
+                f"`min_honest` = {self.min_honest}: the plan has n_participants = {plan.n_participants}, of which "
+                f"{plan.n_participants - plan.n_honest} may collude or be said to be lost (privacy.colluding), so that "
+                f"{plan.n_honest} must be honest",
+            ),
+            (
+                plan.retries <= self.max_retries,
+                f"`max_retries` = {self.max_retries}: the plan has privacy.secure_aggregation_retries = {plan.retries}",
+            ),
             (n_samples >= self.min_rows, f"`min_rows` = {self.min_rows}: the table has {n_samples} rows"),
             (
                 privacy is not None or self.allow_non_private or dataset.public,
@@ -290,6 +308,31 @@ def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spen
             f"dataset {dataset.id!r}: if the coordinator and all other sites collude, the run costs epsilon "
             f"{to_pay.epsilon(dataset.max_delta):.4g}, together with what was spent {whole:.4g}: above "
             f"`max_epsilon_against_all` = {dataset.max_epsilon_against_all:g}"
+        )
+
+
+def check_cost_per_person(
+    dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending, in_sums: bool
+) -> None:
+    """As `check_cost`, for somebody with a record at as many sites as the plan says, which have all spent the same.
+
+    `in_sums` says whether any run before had secure aggregation. Raises PolicyRefusal if the run alone costs more than
+    the policy allows, BudgetExhaustedError if all releases together do.
+    """
+    k, cap, delta = price.sites_per_person, dataset.cap_per_person, dataset.max_delta
+    run = Spending(price.person_units, price.gaussian)
+    whole = spent + to_pay
+    before = Spending(max(whole.units - price.units, 0), whole.gaussian)
+    together = run + before.at_sites(k, in_sums=in_sums or price.n_honest > 1)
+    rule = f"`max_epsilon_per_person` = {dataset.max_epsilon_per_person or dataset.max_epsilon:g}"
+    rule += "" if dataset.max_epsilon_per_person else " (not set: it is `max_epsilon`)"
+    who = f"somebody with a record at {k} site{'' if k == 1 else 's'} (the plan's privacy.sites_per_person)"
+    if not cap.allows(run):
+        raise PolicyRefusal(f"rule {rule}: {who} loses epsilon {run.epsilon(delta):.4g} by the run")
+    if not cap.allows(together):
+        raise BudgetExhaustedError(
+            f"dataset {dataset.id!r}: {who} loses epsilon {run.epsilon(delta):.4g} by the run, together with what was "
+            f"spent before up to {together.epsilon(delta):.4g}: above {rule}"
         )
 
 

@@ -19,7 +19,14 @@ from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.rounds.noise import MOST_PAIRS
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
-from fedbnsl_client.budget.policy import DatasetPolicy, Policy, check_cost, check_cost_against_all, not_registered
+from fedbnsl_client.budget.policy import (
+    DatasetPolicy,
+    Policy,
+    check_cost,
+    check_cost_against_all,
+    check_cost_per_person,
+    not_registered,
+)
 from fedbnsl_client.budget.registrations import Registration
 from fedbnsl_client.budget.spending import Cap, Spending
 
@@ -37,6 +44,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
 
     in_all = ledger.payments.spending(dataset.id, against_all=True)
     of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
+    at_sites = {str(k): told(spent.at_sites(k, in_sums=bool(of_all))) for k in (2, 3)}
     return {
         **of_all,
         "dataset": dataset.id,
@@ -46,6 +54,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "one_budget_with": sorted(ledger.registrations.account(dataset.id) - {dataset.id}),
         "accounting": "Gaussian" if spent.gaussian else "zCDP",
         "spent": told(spent),
+        "spent_at_sites": at_sites,
         "left": left(gaussian=True),
         "left_if_not_gaussian": left(gaussian=False),
     }
@@ -250,9 +259,11 @@ def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, l
         payments.require_protected(dataset.id)
         price = price_of(plan, **registered.sizes)
         cost, in_all = (Spending(units, price.gaussian) for units in (price.units, price.share_units))
-        check_cost(dataset, price, to_pay=cost, spent=payments.spending(dataset.id), spent_in_run=Spending())
-        spent = payments.spending(dataset.id, against_all=True)
-        check_cost_against_all(dataset, price, to_pay=in_all, spent=spent)
+        spent, spent_in_all = (payments.spending(dataset.id, against_all=of_all) for of_all in (False, True))
+        check_cost(dataset, price, to_pay=cost, spent=spent, spent_in_run=Spending())
+        check_cost_against_all(dataset, price, to_pay=in_all, spent=spent_in_all)
+        in_sums = spent_in_all.units > spent.units
+        check_cost_per_person(dataset, price, to_pay=cost, spent=spent, in_sums=in_sums)
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
@@ -280,6 +291,12 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
             + ("" if other == f"{of['left']['epsilon']:.4g}" else f", or {other} if it is not priced by Gaussian DP")
         )
+        if of["spent"]["zcdp"]:
+            at = of["spent_at_sites"]
+            lines.append(
+                f"dataset {dataset.id}: somebody with a record at two sites that have spent as much has lost at most "
+                f"epsilon {at['2']['epsilon']:.4g}, at three {at['3']['epsilon']:.4g}"
+            )
         if "spent_against_all" in of:
             lines.append(
                 f"dataset {dataset.id}: if the coordinator and all other sites collude: spent epsilon "

@@ -26,6 +26,14 @@ class Spending:
         gaussian = all(one.gaussian or not one.units for one in (self, other))
         return Spending(self.units + other.units, gaussian)
 
+    def at_sites(self, k: int, *, in_sums: bool) -> "Spending":
+        """The most that somebody has lost who has a record at each of k sites that have spent this.
+
+        Costs add up; where some releases were `in_sums`, one noise for all sites, they may have cost k^2 times as much
+        (`fedbnsl.privacy.calibration.Price.units_at`).
+        """
+        return Spending(self.units * (k * k if in_sums else k), self.gaussian)
+
     def epsilon(self, delta: float) -> float:
         """Epsilon of it at this delta."""
         epsilon_of = gaussian_dp.epsilon_of if self.gaussian else zcdp.epsilon_of

@@ -52,6 +52,11 @@ def approve(
     x^2, in squared units of each column: 100 is for values from -10 to 10. A column that lies beyond its bound in
     nearly all records is refused: a run would spend budget and learn next to nothing about it.
 
+    Of a private PLAN it says whom the epsilon protects: a record, and somebody with records at several sites
+    (privacy.sites_per_person); and against whom: the coordinator together with how many sites (privacy.colluding), and
+    with how many if it says that sites are lost which are there. The policy's rules max_epsilon_per_person, min_honest
+    and max_retries limit these.
+
     An approval is for these very settings: the plan's digest goes into the ledger. So approve what the coordinator
     serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
     coordinator adds change nothing of it. Runs are still held to the policy.

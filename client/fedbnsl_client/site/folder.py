@@ -55,6 +55,15 @@ auto_approve = false
 min_participants = 2
 min_rows = 100
 
+# plans with privacy.secure_aggregation, which tell sums over all sites: a sum hides this site among those that must be
+# honest, all but those that may collude with the coordinator or that it may say are lost (privacy.colluding). With
+# fewer a plan is refused
+min_honest = 2
+
+# more rounds that may be asked again, as the coordinator says that a site is lost (privacy.secure_aggregation_retries),
+# are refused. It may say so of sites that are there: with each, one site less may collude
+max_retries = 1
+
 # plans without [privacy]: counts of fewer records that have some levels are not told. Which tables are withheld for
 # that is told. 0: all are told
 least_cell = 0
@@ -84,6 +93,10 @@ max_delta = {max_delta}
 
 # a single run may take this epsilon (at max_delta)
 max_epsilon_per_run = {max_epsilon_per_run}
+
+# a person may have a record at other sites, too: what all releases of all of them together may cost somebody at as many
+# sites as the plan says (privacy.sites_per_person), who are taken to spend as much as this one; at max_delta
+# max_epsilon_per_person = {max_epsilon}  # the default: max_epsilon
 
 # false: after runs counted by Gaussian differential privacy, as those of all ready plans are, which may spend a little
 # more, plans that are counted by zCDP (`fedbnsl privacy price` says which) are refused. true: both kinds may follow

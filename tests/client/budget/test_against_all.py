@@ -232,6 +232,50 @@ def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_f
     assert units_spent(ledger, DATASET) == price.units < PRICE.units + (k == 1)
 
 
+def test_a_person_at_several_sites_may_lose_as_much_as_the_policy_says_over_all_runs(ledger: Ledger) -> None:
+    """The plan's epsilon of 2 is that of somebody at two sites, who may lose 2.5 in all: a second run is too many."""
+    plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": 2})
+    rules = policy(against_all=900.0).model_dump()
+    rule = DatasetPolicy.model_validate({**rules, "max_epsilon_per_person": 1.9})
+    with pytest.raises(
+        PolicyRefusal,
+        match=r"rule `max_epsilon_per_person` = 1\.9: somebody with a record at 2 sites .* loses epsilon 2 by the run",
+    ):
+        journal(ledger, rule, plan=plan).check()
+    enough = DatasetPolicy.model_validate({**rules, "max_epsilon_per_person": 2.5})
+    both = [journal(ledger, enough, run=run, plan=plan) for run in (1, 2)]
+    both[0].check()
+    play(both[0])
+    both[0].check()  # after a restart what it has paid counts once
+    price = price_of(plan, n_samples=120, n_variables=3)
+    after = Spending(4 * 2 * price.units).epsilon(1e-6)  # mu of two runs in sums over two sites
+    with pytest.raises(BudgetExhaustedError, match=rf"was spent before up to {after:.4g}: above `max_epsilon_per_pers"):
+        both[1].check()
+    journal(ledger, policy(against_all=900.0), run=2, plan=plan).check()  # not set: it is max_epsilon, 100
+
+
+def test_where_no_rule_is_set_a_person_may_lose_what_a_record_may(ledger: Ledger) -> None:
+    plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": 2})
+    with pytest.raises(PolicyRefusal, match=r"`max_epsilon_per_person` = 1\.5 \(not set: it is `max_epsilon`\)"):
+        journal(ledger, policy(against_all=900.0, epsilon=1.5), plan=plan).check()
+
+
+def test_the_ledger_tells_what_somebody_at_two_or_three_sites_has_lost_at_most(ledger: Ledger) -> None:
+    dataset = policy(against_all=900.0)
+    play(journal(ledger, dataset))
+    told = spending(dataset, ledger)["spent_at_sites"]
+    assert told["2"]["epsilon"] == pytest.approx(Spending(4 * PRICE.units).epsilon(1e-6))
+    assert told["3"]["zcdp"] == pytest.approx(9 * PRICE.units / 1e12)
+    ledger.registrations.register("other", NAMES, rows(2))
+    own = DatasetPolicy.model_validate({**dataset.model_dump(), "id": "other"})
+    alone = private_plan()
+    cost = price_of(alone, n_samples=120, n_variables=3)
+    without = RunJournal(ledger.payments, own, alone, cost, RunHere(2, "north", NAMES))
+    for t in range(cost.last_round + 1):
+        without.release(t, lambda t=t: bytes([t]))  # type: ignore[misc]
+    assert spending(own, ledger)["spent_at_sites"]["2"]["zcdp"] == pytest.approx(2 * cost.units / 1e12)
+
+
 def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None:
     table = write_table(tmp_path / "site" / "table.csv", rows())
     made = site_folder.create(tmp_path / "site", NewSite("north", table, DATASET, max_epsilon=5.0))

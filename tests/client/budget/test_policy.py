@@ -84,6 +84,22 @@ def test_a_policy_that_names_a_dataset_and_nothing_else_still_refuses_a_private_
     [
         ({"min_participants": 3}, private_plan(), 100, "`min_participants` = 3: the plan has n_participants = 2"),
         ({}, private_plan(n_participants=1), 100, "`min_participants` = 2: the plan has n_participants = 1"),
+        (
+            {"min_honest": 7},
+            Plan.load("private-moments", ["privacy.secure_aggregation=true", "privacy.delta=1e-6"]),
+            100,
+            "`min_honest` = 7: the plan has n_participants = 8, of which 2 may collude or be said to be lost "
+            "(privacy.colluding), so that 6 must be honest",
+        ),
+        (
+            {},
+            Plan.load(
+                "private-moments",
+                ["privacy.secure_aggregation=true", "privacy.delta=1e-6", "privacy.secure_aggregation_retries=2"],
+            ),
+            100,
+            "`max_retries` = 1: the plan has privacy.secure_aggregation_retries = 2",
+        ),
         ({"min_rows": 101}, private_plan(), 100, "`min_rows` = 101: the table has 100 rows"),
         ({}, private_plan(), 99, "`min_rows` = 100: the table has 99 rows"),
         (
@@ -112,6 +128,10 @@ def test_each_rule_refuses_by_its_name_and_value(settings: Any, plan: Plan, rows
 def test_every_rule_allows_what_it_is_there_for() -> None:
     allow(policy(min_participants=2, min_rows=100), private_plan())
     allow(policy(allow_non_private=True), Plan())
+    allow(policy(allow_non_private=True, min_honest=4, max_retries=0), Plan(n_participants=3))
+    allow(policy(min_honest=4, max_retries=0), private_plan())
+    summed = Plan.load("private-moments", ["privacy.secure_aggregation=true", "privacy.delta=1e-6"])
+    allow(policy(min_honest=6, max_retries=1), summed)
 
 
 @pytest.mark.parametrize("plan", [Plan(), private_plan(privacy={"smoothness": "exact"})])

@@ -22,7 +22,8 @@ def test_the_new_policy_is_commented_and_denies_by_default(tmp_path: Path) -> No
     asked = {*Policy.model_fields} - {"datasets"} | {
         *Policy.model_fields["datasets"].annotation.__args__[0].model_fields
     }
-    assert set(settings) == asked, "every rule is there to be read"
+    assert {*settings, "max_epsilon_per_person"} == asked, "every rule is there to be read"
+    assert "\n# max_epsilon_per_person = 5.0  # the default" in text, "which follows max_epsilon"
     policy = Policy.load(tmp_path / "policy.toml")
     assert (policy.allow_non_private, policy.auto_approve) == (False, False)
     assert policy.allowed_solvers == ("dp-pgcd",)

@@ -63,6 +63,10 @@ def test_the_clinical_table_gives_what_its_page_says(tmp_path: Path) -> None:
     run_page(_DOCS / "how-to" / "a-clinical-table.md", tmp_path)
 
 
+def test_the_page_for_the_privacy_board_has_the_numbers_of_its_commands(tmp_path: Path) -> None:
+    run_page(_DOCS / "explanation" / "for-the-privacy-board.md", tmp_path)
+
+
 def test_the_small_clinical_table_gives_what_its_page_says(tmp_path: Path) -> None:
     table = Path(os.environ.get("FEDBNSL_DATA", "")) / "real" / "cf.csv"
     if not table.exists():

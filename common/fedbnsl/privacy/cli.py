@@ -22,8 +22,15 @@ def privacy() -> None:
     type=click.IntRange(2, 65_535),
     help="Number of columns (d): of variables, with K - 1 for a nominal one of K levels.  [default: as the plan names]",
 )
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1, max=10_000),
+    default=1,
+    show_default=True,
+    help="Also say what so many runs of the same tables cost together.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the privacy cost as JSON.")
-def price(choice: PlanChoice, rows: int, n_variables: int | None, as_json: bool) -> None:
+def price(choice: PlanChoice, rows: int, n_variables: int | None, runs: int, as_json: bool) -> None:
     """Privacy cost of PLAN for one site: total zCDP, epsilon, and every noise scale.
 
     No noise scale can be chosen: each follows from epsilon, delta, rounds, steps and shares.
@@ -41,5 +48,5 @@ def price(choice: PlanChoice, rows: int, n_variables: int | None, as_json: bool)
     d = n_variables or named
     if not d:
         raise SetupError("the plan names no variables; say how many there are with --variables")
-    summary = price_summary(plan, n_samples=rows, n_variables=d)
+    summary = price_summary(plan, n_samples=rows, n_variables=d, runs=runs)
     click.echo(json.dumps(summary) if as_json else "\n".join(price_lines(summary)))

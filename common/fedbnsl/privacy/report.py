@@ -11,8 +11,8 @@ from fedbnsl.privacy.calibration import LATTICE, Price, n_residuals, price_of
 from fedbnsl.rounds.residual_moments import squared
 
 
-def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, Any]:
-    """What `fedbnsl privacy price --json` prints; raises PlanError as `price_of`."""
+def price_summary(plan: Plan, *, n_samples: int, n_variables: int, runs: int = 1) -> dict[str, Any]:
+    """What `fedbnsl privacy price --json` prints, of one run and of several; raises PlanError as `price_of`."""
     price = price_of(plan, n_samples=n_samples, n_variables=n_variables)
     privacy = plan.privacy
     assert privacy is not None  # noqa: S101  # price_of has refused otherwise
@@ -43,6 +43,9 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int) -> dict[str, 
         "guarantee": guarantees(plan),
         "sites_per_person": price.sites_per_person,
         "epsilon_per_person": _by_sites(price),
+        "right_guess": _right_guess(price),
+        "runs": runs,
+        "epsilon_after_runs": _by_sites(price, runs=runs),
         **({"record": _record_of(plan.dictionary.rows.group)} if plan.dictionary.rows.group else {}),
         "noise": noise_scales(plan, privacy, price),
     }
@@ -69,9 +72,19 @@ def _shared(price: Price, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _by_sites(price: Price) -> dict[str, float]:
+def _by_sites(price: Price, *, runs: int = 1) -> dict[str, float]:
     """Epsilon for a person who has a record at 1, 2 and 3 sites, and at as many as the plan says."""
-    return {str(k): epsilon_at(price, k) for k in sorted({1, 2, 3, price.sites_per_person})}
+    sites = sorted({1, 2, 3, price.sites_per_person})
+    return {str(k): _epsilon(price, runs * price.units_at(k)) for k in sites}
+
+
+def _right_guess(price: Price) -> float | None:
+    """How often a guess at most is right which of two equally likely versions of a person's records was used.
+
+    Phi(mu / 2), where every release is Gaussian: the best test between N(0, 1) and N(mu, 1). None: not known so well.
+    """
+    mu = math.sqrt(2.0 * zcdp.zcdp_of(price.person_units))
+    return 0.5 * math.erfc(-mu / math.sqrt(8.0)) if price.gaussian else None
 
 
 def epsilon_at(price: Price, n_sites: int) -> float:
@@ -282,11 +295,12 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         *_person_lines(summary),
     ]
     if sums:
+        here = ", for a record here" if summary["sites_per_person"] > 1 else ""
         lines += [
             f"secure aggregation    the coordinator sees sums over {sums['sites']} sites only; this epsilon holds "
             f"against it together with any {sums['colluding']} of them, lost ones among them",
             f"              against it and all other sites together: epsilon {sums['epsilon_against_all_others']:.4g} "
-            f"({sums['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone",
+            f"({sums['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone{here}",
             f"              the noise of a sum would be {sums['noise_of_the_sum_without']:.3g} times as large without",
         ]
     if releases:
@@ -349,6 +363,14 @@ def _person_lines(summary: dict[str, Any]) -> list[str]:
         agreed = ", as the plan says" if int(k) == summary["sites_per_person"] else ""
         alone = f" ({without[k]:.4g} without secure aggregation)" if without else ""
         lines.append(f"{'' if lines else 'per person':13} {where}{agreed}: epsilon {epsilon:.4g}{alone}")
+    if summary["runs"] > 1:
+        after = (f"{epsilon:.4g} at {k}" for k, epsilon in summary["epsilon_after_runs"].items())
+        lines.append(f"{'':13} after {summary['runs']} such runs of the same tables: epsilon {', '.join(after)} sites")
+    if summary["right_guess"] is not None:
+        lines.append(
+            f"{'':13} who knows all but two equally likely versions of a person's records, and sees all that is "
+            f"released in a run, guesses the true one at most {summary['right_guess']:.1%} of the time"
+        )
     return lines
 
 

@@ -150,6 +150,22 @@ def test_a_price_has_a_table_of_persons_at_one_two_and_three_sites(sums: bool) -
     assert "for one replaced record at each of up to 2 sites" in "\n".join(price_lines(summary))
 
 
+def test_a_price_says_what_many_runs_cost_and_how_often_a_guess_is_right() -> None:
+    plan = plan_of(sites=2)
+    summary = price_summary(plan, n_samples=1000, n_variables=COLUMNS, runs=12)
+    for k in (1, 2, 3):
+        after = epsilon_of(mu_at(plan, k) * math.sqrt(12))
+        assert summary["epsilon_after_runs"][str(k)] == pytest.approx(after, rel=1e-5)
+    assert summary["right_guess"] == pytest.approx(norm.cdf(mu_at(plan, 2) / 2), rel=1e-6)
+    told = "\n".join(price_lines(summary))
+    assert f"after 12 such runs of the same tables: epsilon {summary['epsilon_after_runs']['1']:.4g} at 1" in told
+    assert f"guesses the true one at most {summary['right_guess']:.1%} of the time" in told
+    few = price_lines(price_summary(plan_of(), n_samples=1000, n_variables=COLUMNS))
+    assert not any("such runs" in line for line in few)
+    by_zcdp = private_plan(local_solver="dp-pgcd-laplace")
+    assert price_summary(by_zcdp, n_samples=100, n_variables=3)["right_guess"] is None
+
+
 def test_the_sentence_names_the_unit_the_sites_and_what_a_person_at_one_more_would_lose() -> None:
     one, two = (guarantee_sentence(plan_of(sites=k), COLUMNS, 1000, 5) for k in (1, 2))
     assert "under replacement of one record, over everything that the site released" in one

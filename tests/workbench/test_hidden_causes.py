@@ -111,6 +111,42 @@ def test_the_table_on_the_terminal_has_the_marks(run: Path) -> None:
     assert "the class needs an edge there only if no common cause is hidden" in text
 
 
+def with_marks_turned(result: dict[str, Any]) -> tuple[str, str]:
+    """An edge of the class, whose link is told with its one arrowhead at the edge's source from now on."""
+    pairs = {(one["source"], one["target"]) for one in result["edges"]}
+    (link, *_) = (one for one in result["hidden_causes"]["links"] if (one["source"], one["target"]) in pairs)
+    pair = link["source"], link["target"]
+    link |= {"source": pair[1], "target": pair[0], "mark_source": "circle", "mark_target": "arrow"}
+    return pair
+
+
+def test_a_weight_stands_on_the_terminal_only_along_the_marks(run: Path) -> None:
+    result = read(run)
+    kept, (source, target) = table_of(summary(result)), with_marks_turned(result)
+    assert kept[source, target][1], "the weight of the class"
+    table = table_of(summary(result))
+    assert (source, target) not in table
+    mark, *numbers, _ = table[target, source]
+    assert mark.rstrip("?") == "o->", "the arrowhead is at the target"
+    assert not any(numbers), "the class has the numbers of the other direction"
+    (hidden,) = table.keys() & {("weight", "pressure"), ("pressure", "weight")}
+    assert not any(table[hidden][1:-1]), "neither acts on the other"
+    (other,) = table.keys() & {("diet", "weight"), ("salt", "pressure")}
+    assert all(table[other]), "this one is along the marks"
+
+
+def test_the_page_says_which_weights_hold_only_if_nothing_is_hidden(run: Path, tmp_path: Path) -> None:
+    rows = re.findall(
+        r"<tr>.*?</tr>", write_report(run).read_text().split('<table id="edges"')[1].split("</table>")[0], re.DOTALL
+    )
+    allowed = {("diet", "weight"), ("salt", "pressure")}
+    for edge in read(run)["edges"]:
+        (row,) = (
+            row for row in rows if re.findall(r'class="name[^>]*>([a-z]+)<', row) == [edge["source"], edge["target"]]
+        )
+        assert ("only if none is hidden" in row) == ((edge["source"], edge["target"]) not in allowed)
+
+
 def test_marks_that_few_draws_agree_with_have_a_question_mark(run: Path) -> None:
     result = read(run)
     for one in result["hidden_causes"]["links"]:
@@ -131,13 +167,6 @@ def test_the_table_has_the_class_where_it_is_asked_for(run: Path) -> None:
     assert f"edges learned: {len(marks)}" in text
     assert "if no common cause is hidden" in text
     assert "a hidden cause: weight <-> pressure" in text, "what holds without that is said all the same"
-
-
-def test_a_link_that_is_told_the_other_way_round_has_its_marks_the_other_way_round(run: Path) -> None:
-    result = read(run)
-    (edge,) = (one for one in result["edges"] if {one["source"], one["target"]} == {"diet", "weight"})
-    edge["source"], edge["target"] = "weight", "diet"
-    assert table_of(summary(result))["weight", "diet"][0] == "<-o"
 
 
 def test_a_notebook_has_the_marks_as_a_data_frame(run: Path, tmp_path: Path) -> None:

@@ -240,6 +240,11 @@ class Link(_Part):
         """As people draw the edge."""
         return f"{_AT_SOURCE[self.mark_source]}-{_AT_TARGET[self.mark_target]}"
 
+    @property
+    def points(self) -> bool:
+        """Whether the one arrowhead is at the target, so that a weight of source -> target agrees with the marks."""
+        return self.mark_target == "arrow" and self.mark_source != "arrow"
+
     def is_doubtful(self, majority: float) -> bool:
         """Whether one of the marks is that of less than this share of the draws which link the two."""
         of = self.bootstrap

@@ -1,7 +1,7 @@
 """The table of edges that a terminal shows: with the marks that hold if common causes may be hidden, or without them.
 
-With marks it has the links of the partial ancestral graph. Weights are those of the class all the same, in which no
-common cause is hidden, and so is the end that an edge is told from.
+With marks it has the links of the partial ancestral graph, each with its arrowhead at the target. Weights are those of
+the class, in which no common cause is hidden: a link has one only where the marks allow its direction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,8 @@ MOST_SHOWN = 40
 _FLAG = "--no-hidden-causes"
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_THE_CLASS = (
-    "of source -> target in one DAG of the class, in which no common cause is hidden (lgbn.json); ratios, too"
+    "of source -> target in one DAG that fits if no common cause is hidden (lgbn.json); none where it has the edge the "
+    f"other way, or the marks name no target: {_FLAG} has all"
 )
 _OF_LINKS = "% of the bootstrap draws: linked, with the same mark at source, at target, and with a hidden cause"
 _OF_EDGES = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
@@ -30,14 +31,20 @@ _NOT_DRAWN = f"shares of marks were not drawn, as there are too many variables; 
 
 
 def shown_edges(edges: Sequence[Edge], told: HiddenCauses | None) -> list[Edge]:
-    """The edges that are links if common causes may be hidden, then links that are no edges; None: all edges."""
+    """The edges that are links if common causes may be hidden, then links that are no edges; None: all edges.
+
+    A link whose marks do not name the edge's target as their one target is told along its marks, and without a weight.
+    """
     if told is None:
         return list(edges)
-    links, pairs = told.by_pair(), {frozenset((edge.source, edge.target)) for edge in edges}
-    others = [one for one in told.links if frozenset((one.source, one.target)) not in pairs]
-    return [edge for edge in edges if (edge.source, edge.target) in links] + [
-        Edge(source=one.source, target=one.target, weight=None) for one in others
-    ]
+    links = {frozenset((one.source, one.target)): one for one in told.links}
+    found: list[Edge] = []
+    for edge in edges:
+        link = links.pop(frozenset((edge.source, edge.target)), None)
+        if link is not None:
+            agrees = link.points and link.source == edge.source
+            found.append(edge if agrees else Edge(source=link.source, target=link.target, weight=None))
+    return found + [Edge(source=one.source, target=one.target, weight=None) for one in links.values()]
 
 
 def table_of(
@@ -52,6 +59,7 @@ def table_of(
     """
     units, links = result["units"], {} if told is None else told.by_pair()
     majority: float = result["verdict"]["majority"]
+    of_class = {(edge["source"], edge["target"]) for edge in result["edges"]}
 
     def measured(name: str) -> str:
         return f"{name} ({units[name]})" if name in units else name
@@ -87,11 +95,14 @@ def table_of(
         else:
             link = links[edge.source, edge.target]
             mark = link.marks + "?" * link.is_doubtful(majority)
-        cells = [source, *[mark] * has["link"], target, signed(edge.weight, edge.interval)]
-        cells += [signed(edge.standardised, edge.standardised_interval)] * scaled
         curve = along.get((edge.source, edge.target))
-        cells += ["" if curve is None else f"{curve:.2f}"] * bool(along)
-        cells += [between(edge.interval)] * has["interval"]
+        numbers = [signed(edge.weight, edge.interval)]
+        numbers += [signed(edge.standardised, edge.standardised_interval)] * scaled
+        numbers += ["" if curve is None else f"{curve:.2f}"] * bool(along)
+        numbers += [between(edge.interval)] * has["interval"]
+        pair = edge.source, edge.target
+        agrees = told is None or (pair in of_class and links[pair].points)
+        cells = [source, *[mark] * has["link"], target, *(numbers if agrees else [""] * len(numbers))]
         cells += [_of_draws(drawn)] * has["share"]
         # Text: a plain string would lose "[mol/l]" of a name as markup.
         table.add_row(*map(Text, cells))
@@ -102,7 +113,7 @@ def table_of(
 
 
 def remarks_on_links(edges: Sequence[Edge], told: HiddenCauses, majority: float) -> list[tuple[str, str]]:
-    """What a reader must know of a table with marks, each with the line's head."""
+    """What a reader must know of a table with marks, each with the line's head; `edges`: those of the class."""
     there = {one.marks for one in told.links}
     words = [f"{marks} {meaning}" for marks, meaning in OF_MARKS.items() if marks in there]
     if any(one.is_doubtful(majority) for one in told.links):

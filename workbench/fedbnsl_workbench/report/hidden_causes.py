@@ -41,6 +41,15 @@ def marks_of_edges(run: ReportedRun) -> Mapping[tuple[str, str], tuple[str, str]
     return found
 
 
+def unsupported(run: ReportedRun) -> set[tuple[str, str]]:
+    """Source and target of edges whose weight the marks do not allow: they lack the edge, or its one arrowhead."""
+    told = hidden_causes(run)
+    if told is None:
+        return set()
+    allowed = {pair for pair, one in told.by_pair().items() if one.points}
+    return {(edge["source"], edge["target"]) for edge in run.result["edges"]} - allowed
+
+
 def drawing_of_marks(run: ReportedRun) -> str:
     """The links as SVG; empty where they are not told, there are none or too many, or rows before are among them."""
     told, rows = hidden_causes(run), learned_edges(run)

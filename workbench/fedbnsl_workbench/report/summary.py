@@ -91,12 +91,12 @@ def print_summary(
     for sentence in in_words(outliers(result["influence"])):
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
     _print_checks(result["verdict"], console)
-    edges, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
+    of_class, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
     if along:
-        edges.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
+        of_class.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
     told = None if result["hidden_causes"] is None else HiddenCauses.model_validate(result["hidden_causes"])
     with_marks = None if no_hidden_causes else told
-    edges = shown_edges(edges, with_marks)
+    edges = shown_edges(of_class, with_marks)
     table = table_of(edges, result, along, with_marks)
     to_weight = [column.header for column in table.columns].index("weight") + 1
     console.print(keep_words(table, console.width, fewest=to_weight) if edges else str(table.title))
@@ -108,7 +108,7 @@ def print_summary(
     remarks = (
         remarks_on_class(edges, told)
         if with_marks is None
-        else remarks_on_links(edges, with_marks, result["verdict"]["majority"])
+        else remarks_on_links(of_class, with_marks, result["verdict"]["majority"])
     )
     for head, text in remarks:
         lines.add_row(head, Text(text))

@@ -420,7 +420,7 @@ class _Question:
         """An effect, its standard error and its 95 % interval; None: not known."""
         along, step = self._along_curve(one), 1.0
         value, error = float(one.value[entry]), math.nan
-        if one.standard_error is not None:
+        if one.standard_error is not None and (along is not None or not self._through_curves):
             error = float(one.standard_error[entry]) if along is None else along[1]
         if along is not None:
             value = along[0]
@@ -494,6 +494,8 @@ class _Question:
             yield note("no_intervals_not_described", pairs=self._not_described)
         elif network.precision is None:
             yield note("no_intervals_unknown")
+        elif self._through_curves and not all(absent) and (self.change is None or not self._curves):
+            yield note("no_intervals_lines")
         elif len(self.sources) > 1:
             yield note("no_intervals_together")
         if network.assumed:
@@ -517,6 +519,11 @@ class _Question:
         yield note("effect_along_curve", source=source, target=goal, interval=not self._not_described)
         if min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]:
             yield note("effect_beyond_knots", low=curve.at[1], high=curve.at[-2])
+
+    @cached_property
+    def _through_curves(self) -> bool:
+        """Whether a line goes through a curve, about which the scatter is uneven: no error of a total counts that."""
+        return not self._by_tables and bool(self.network.bent_between(self.sources, self.target))
 
     @property
     def _bent_on_the_way(self) -> list[str]:

@@ -93,7 +93,11 @@ def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path)
     assert value["standardised"] == pytest.approx(5.0 / np.sqrt(28))
     assert any("counted from the mean of its site" in text for text in report["in_words"])
     assert not any("straight lines" in text for text in report["in_words"])
-    assert any("--change A B" in text for text in asked(capsys, run, "a", "c")["in_words"])
+    lines = asked(capsys, run, "a", "c")
+    assert any("--change A B" in text for text in lines["in_words"])
+    (through,) = lines["effects"][0]["values"]
+    assert (through["standard_error"], through["interval"]) == (None, None), "the scatter about such a line is uneven"
+    assert any(text.startswith("no intervals: the scatter about a line") for text in lines["in_words"])
     (line,) = asked(capsys, run, "b", "c", "--change", 1, -0.5)["effects"][0]["values"]
     (unit,) = asked(capsys, run, "b", "c")["effects"][0]["values"]
     assert (line["effect"], line["interval"]) == (-1.5 * unit["effect"], [-1.5 * end for end in unit["interval"]][::-1])

@@ -176,8 +176,8 @@ def _row(
     of_pair, factor = values[:, a, b], float(scale[a, b])
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
-    tied = network.function([source], target)
-    misleading = tied or network.not_described_for([source], target)
+    tied, bent = network.function([source], target), network.bent_between([source], target)
+    misleading = tied or bent or network.not_described_for([source], target)
     if not misleading and len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
         ends = float((of_pair - half).min()), float((of_pair + half).max())
@@ -194,5 +194,5 @@ def _row(
         low * factor,
         high * factor,
         None if interval is None else (interval[0] * factor, interval[1] * factor),
-        f"{said}; a line through a curve" if network.bent_between([source], target) else said,
+        f"{said}; a line through a curve" if bent else said,
     )

@@ -317,6 +317,14 @@ def test_a_run_of_a_class_is_scored_as_one_with_the_knowledge_of_its_plan(run, t
     scores = evaluate(run, truth, tau=None)["class_scores"]["run"]
     assert (scores["n_directed"], scores["n_undirected"]) == (2, 0), "A -> B directs B -> D"
     assert scores["shd"] == 2
+    edges = json.loads((run / "result.json").read_text(encoding="utf-8"))["edges"]
+    (edge,) = (one for one in edges if (one["source"], one["target"]) == (B, D))
+    edge |= {"directed": False, "directed_by": "undecided"}
+    rewrite(run, graph_class="cpdag", edges=edges)
+    report = evaluate(run, truth, tau=None)
+    scores = report["class_scores"]["run"]
+    assert (scores["n_directed"], scores["n_undirected"], scores["shd"]) == (1, 1, 2), "as the run shows its edges"
+    assert any(text.startswith("1 edge without a direction") for text in report["warnings"])
 
 
 def test_a_run_of_a_dag_shows_the_distance_of_the_classes_beside_its_own(run, truth):

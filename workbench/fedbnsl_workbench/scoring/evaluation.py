@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,12 @@ def evaluate(run: Path, truth: Path, *, tau: float | None, hidden: Sequence[str]
             f"the reference {truth} has undirected edges: classes are compared; all other scores are against one DAG"
         )
     estimate, true = reference.of_common(estimate), reference.edges
+    undecided = np.zeros_like(estimate) if tau is not None else reference.of_common(undecided_edges(result))
+    if undecided.any():
+        warnings.append(
+            f"{counted(int(undecided.sum()), 'edge')} without a direction, as too few draws agree, count here as "
+            "undirected; SHD and SID are of the class, which directs them"
+        )
     known = known_in(run, result).of_common(reference.common)
     marks = None if tau is not None else _scores_of_marks(result, reference, known, warnings)
     scores = score(estimate, true)
@@ -101,7 +108,7 @@ def evaluate(run: Path, truth: Path, *, tau: float | None, hidden: Sequence[str]
         "cyclic_reference": not is_acyclic(true),
         "n_variables": len(true),
         "left_out": {"truth": list(reference.only_reference), "run": list(reference.only_run)},
-        "class_scores": _scores_of_classes(estimate, reference, known),
+        "class_scores": _scores_of_classes(estimate, undecided, reference, known),
         "mark_scores": marks,
         "scores": {**scores.as_dict(), "sid": sid(estimate, true)},
         "empty_graph": {**empty_graph_scores(true).as_dict(), "sid": sid(np.zeros_like(true), true)},
@@ -162,16 +169,18 @@ def _compared(result: Mapping[str, Any], reference: MarksReference) -> dict[str,
     }
 
 
-def _scores_of_classes(estimate: Mask, reference: Reference, known: Known) -> dict[str, Any] | None:
-    """Of the run's class, beside the empty graph and random DAGs."""
+def _scores_of_classes(estimate: Mask, undecided: Mask, reference: Reference, known: Known) -> dict[str, Any] | None:
+    """Of the run's class, beside the empty graph and random DAGs; an `undecided` edge has no direction in the run."""
     if not is_acyclic(reference.edges):
         return None
     true, found = known.class_of(reference.edges, reference.directed), known.class_of(estimate)
     least_and_largest = sid_interval(found, reference.edges)
+    scores, n_open = class_scores(found, true), int((found & ~found.T & undecided).sum())
+    scores = replace(scores, n_directed=scores.n_directed - n_open, n_undirected=scores.n_undirected + n_open)
     n_edges, n_draws = int(estimate.sum()), min(100, _draws(len(true)))
     return {
         "run": {
-            **class_scores(found, true).as_dict(),
+            **scores.as_dict(),
             "sid": None if least_and_largest is None else list(least_and_largest[:2]),
             "sid_exact": least_and_largest is not None and least_and_largest[2],
         },

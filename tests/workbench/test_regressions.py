@@ -1,6 +1,7 @@
 """Regressions of whole runs, against statsmodels on all rows with a dummy for each site."""
 
 import csv
+import json
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -282,6 +283,42 @@ def test_summary_page_and_file_have_the_ratios(tmp_path: Path) -> None:
         assert all(
             note in page and " ".join(note.split()) in " ".join(text.getvalue().split()) for note in one["notes"]
         )
+
+
+def test_ratios_whose_direction_the_marks_do_not_allow_are_left_out_or_marked(tmp_path: Path) -> None:
+    """Smoker and visits have no link; ward acts on no age, the marks say, and so no ratio of ward is one of age."""
+    run = tmp_path / "run"
+    result = learned(tables(), run)
+    edges = [(edge["source"], edge["target"]) for edge in result["edges"]]
+    assert {("smoker", "visits"), ("age", "ward")} <= set(edges)
+    link = {"mark_source": "circle", "mark_target": "arrow", "says": "", "bootstrap": None}
+    links = [dict(zip(("source", "target"), pair, strict=True)) for pair in edges if pair != ("smoker", "visits")]
+    for one in links:
+        if (one["source"], one["target"]) == ("age", "ward"):
+            one |= {"source": "ward", "target": "age"}
+    told = {"links": [one | link for one in links], "gone": [["smoker", "visits"]], "untested": [], "legal": True}
+    result["hidden_causes"] = told | {"effects": None, "no_path": None}
+    (run / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    excluded = {("visits", "smoker")} | {(f"ward={level}", "age") for level in "bcd"}
+
+    def shown(*, no_hidden_causes: bool) -> tuple[str, set[tuple[str, str]]]:
+        text = StringIO()
+        console = Console(file=text, width=200)
+        print_summary(result, run, console, no_hidden_causes=no_hidden_causes, seconds=1.0)
+        table = text.getvalue().split("odds ratios, rate ratios and mean differences: ")[1]
+        rows = [line.strip("│").split("│") for line in table.splitlines() if line.startswith("│")]
+        return table, {(row[0].split()[0], row[1].split()[0]) for row in rows if not row[0].startswith("     ")}
+
+    table, pairs = shown(no_hidden_causes=False)
+    assert "(--no-hidden-causes:" in table
+    every = [estimate for one in result["regressions"] for estimate in one["estimates"]]
+    assert table.startswith(f"{len(every) - len(excluded)} of {len(every)} ")
+    assert not pairs & excluded
+    assert pairs | excluded == {(estimate["target"], estimate["source"]) for estimate in every}
+    assert shown(no_hidden_causes=True)[1] == pairs | excluded
+    page = write_report(run).read_text(encoding="utf-8")
+    table = page.split('<table id="regressions"')[1].split("</table>")[0]
+    assert table.count("only if none is hidden") == len(excluded)
 
 
 def test_children_that_are_numbers_have_mean_differences_in_the_same_table(tmp_path: Path) -> None:

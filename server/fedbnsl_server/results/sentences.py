@@ -502,8 +502,8 @@ _EFFECTS: Mapping[str, str] = {
     "no_intervals_functions": "no intervals: they would hold only if the direction were known",
     "no_intervals_not_described": "no intervals: the data contradict how {pairs:few 4}, as it is taken here, and no "
     "interval counts that",
-    "no_intervals_lines": "no intervals: the scatter about a line through a curve is uneven, and no interval of a total "
-    "effect counts that",
+    "no_intervals_lines": "no intervals: the scatter about a line through a curve is uneven, and no interval of a "
+    "total effect counts that",
     "no_intervals_unknown": "no intervals: the run does not say what its coefficients were estimated from",
     "no_intervals_together": "no intervals: they are not computed for variables that are set together",
     "by_assumption": "{n:counted edge has its direction|edges have their directions} by the assumption of equal noise "

@@ -57,7 +57,7 @@ def summary_of(run, width=200):
 # ---- the head ------------------------------------------------------------------------------------------------------
 
 
-def test_page_and_terminal_begin_with_what_was_assumed_and_who_directed_the_edges(run):
+def test_page_and_terminal_say_what_was_assumed_and_who_directed_the_edges(run):
     for text in (page_of(run).text.split("Contents")[0], " ".join(summary_of(run).split())):
         assert "elations are linear with Gaussian noise, of any variance. No common cause of two variables" in text
         assert (
@@ -70,6 +70,13 @@ def test_page_and_terminal_begin_with_what_was_assumed_and_who_directed_the_edge
         ) in text
         assert "contradict what" not in text
     assert "5 edges among 6 variables, 4 of them directed" in page_of(run).text
+
+
+def test_the_terminal_has_the_graph_before_all_but_what_contradicts_it(run):
+    complete(run, verdict={**SMALL["verdict"], "contradicted": ["it does"], "reasons": ["of old"]})
+    text = summary_of(run)
+    order = ["the data contradict", "likely reasons", "edges learned: 5", "directions ", "assumed ", "bytes, formula"]
+    assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
 
 
 def test_few_rows_are_told_once_at_the_head(run):

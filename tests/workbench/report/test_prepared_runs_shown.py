@@ -384,7 +384,7 @@ def test_tables_are_read_by_the_dictionary_for_their_scales(runs: dict[str, Path
 )
 def test_the_summary_says_in_one_line_how_columns_were_prepared(name: str, said: str, runs: dict[str, Path]) -> None:
     text, result = io.StringIO(), result_of(runs[name])
-    print_summary(result, runs[name], Console(file=text, width=250), seconds=1.0)
+    print_summary(result, runs[name], Console(file=text, width=250), no_hidden_causes=True, seconds=1.0)
     flat = " ".join(text.getvalue().split())
     assert f"prepared {said.format(f'{sum(COMPLETE.values()):,}')}" in flat
     assert ("without" in flat and "units" in flat) == (name != "raw"), "on two lines of the head"

@@ -18,16 +18,16 @@ from fedbnsl_server.results.sentences import DIRECTED_BY, OF_MARKS, hidden_cause
 
 MOST_SHOWN = 40
 """Rows of the table; files have the others."""
-_FLAG = "--no-hidden-causes"
+FLAG = "--no-hidden-causes"
 _OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
 _OF_THE_CLASS = (
     "of source -> target in one DAG that fits if no common cause is hidden (lgbn.json); none where it has the edge the "
-    f"other way, or the marks name no target: {_FLAG} has all"
+    f"other way, or the marks name no target: {FLAG} has all"
 )
 _OF_LINKS = "% of the bootstrap draws: linked, with the same mark at source, at target, and with a hidden cause"
 _OF_EDGES = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 _BESIDE_DRAWS = "; they tell nothing of directions by interventions, sites or noise"
-_NOT_DRAWN = f"shares of marks were not drawn, as there are too many variables; those of the class: {_FLAG}"
+_NOT_DRAWN = f"shares of marks were not drawn, as there are too many variables; those of the class: {FLAG}"
 
 
 def shown_edges(edges: Sequence[Edge], told: HiddenCauses | None) -> list[Edge]:
@@ -42,8 +42,11 @@ def shown_edges(edges: Sequence[Edge], told: HiddenCauses | None) -> list[Edge]:
     for edge in edges:
         link = links.pop(frozenset((edge.source, edge.target)), None)
         if link is not None:
-            agrees = link.points and link.source == edge.source
-            found.append(edge if agrees else Edge(source=link.source, target=link.target, weight=None))
+            if link.points and link.source == edge.source:
+                found.append(edge)
+                continue
+            ends = link if link.points else edge
+            found.append(Edge(source=ends.source, target=ends.target, weight=None))
     return found + [Edge(source=one.source, target=one.target, weight=None) for one in links.values()]
 
 
@@ -160,7 +163,7 @@ def _title(edges: Sequence[Edge], result: Mapping[str, Any], told: HiddenCauses 
     learned: Sequence[Mapping[str, Any]] = result["edges"]
     if told is not None:
         of_class = edges_in_words(learned)
-        return f"{counted(len(edges), 'link')} if common causes may be hidden ({_FLAG}: {of_class})"
+        return f"{counted(len(edges), 'link')} if common causes may be hidden ({FLAG}: {of_class})"
     title = f"edges learned: {len(learned)}"
     if not all(edge.directed for edge in edges):
         title += f" ({edges_in_words(learned)})"

@@ -127,6 +127,7 @@ def report_page(run: ReportedRun) -> str:
         unsure=report_graph.unsure_pairs(run),
         hidden_causes=report_marks.hidden_causes(run),
         marks=report_marks.marks_of_edges(run),
+        owners=result["columns"] or {},
         unsupported=report_marks.unsupported(run),
         drawing_of_marks=report_marks.drawing_of_marks(run),
         legend_of_marks=report_marks.legend_of_marks(report_marks.hidden_causes(run)),

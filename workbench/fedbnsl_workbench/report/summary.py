@@ -1,7 +1,7 @@
 """The summary of a run on the terminal, when it is over."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from fedbnsl_server.results.sentences import (
 )
 from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.edges_on_terminal import (
+    FLAG,
     MOST_SHOWN,
     remarks_on_class,
     remarks_on_links,
@@ -90,7 +91,7 @@ def print_summary(
     """
     for sentence in in_words(outliers(result["influence"])):
         console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
-    _print_checks(result["verdict"], console)
+    _print_contradicted(result["verdict"], console)
     of_class, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
     if along:
         of_class.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
@@ -100,9 +101,11 @@ def print_summary(
     table = table_of(edges, result, along, with_marks)
     to_weight = [column.header for column in table.columns].index("weight") + 1
     console.print(keep_words(table, console.width, fewest=to_weight) if edges else str(table.title))
-    regressions = reported(result)
-    if any(one.estimates for one in regressions):
-        console.print(keep_words(_table_of_regressions(regressions, result["units"]), console.width, fewest=4))
+    every = reported(result)
+    regressions = every if with_marks is None else allowed_by(with_marks, every, result)
+    if any(one.estimates for one in every):
+        table = _table_of_regressions(regressions, result["units"], of=sum(len(one.estimates) for one in every))
+        console.print(keep_words(table, console.width, fewest=4) if table.row_count else str(table.title))
     sent = result["bytes"]
     lines = Table.grid(padding=(0, 2))
     remarks = (
@@ -116,6 +119,8 @@ def print_summary(
     levels = {name: own for name, own in result["levels"].items() if name in shown}
     if said := levels_in_words(levels, references_of(edges[:MOST_SHOWN], result)):
         lines.add_row("levels", Text(said))
+    for head, text in _checks(result["verdict"]):
+        lines.add_row(head, Text(text))
     if result["taken"]:
         lines.add_row("taken as", Text(taken_in_words(result["taken"])))
     if result["curves"] and (curves := clearly_bent(result["curves"])):
@@ -169,7 +174,7 @@ def print_summary(
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)
 
 
-def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
+def _print_contradicted(verdict: Mapping[str, Any], console: Console) -> None:
     for text in (*verdict["incomplete"], *verdict["few_rows"], *verdict["outlying"], *verdict["withheld"]):
         console.print(Text(whole(text), style="bold red"), soft_wrap=True)
     if verdict["contradicted"]:
@@ -177,19 +182,35 @@ def _print_checks(verdict: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"the data contradict what was assumed: {told}", style="bold red"), soft_wrap=True)
     lines = Table.grid(padding=(0, 2))
     for k, reason in enumerate(verdict["reasons"], start=1):
-        lines.add_row("likely reasons" if k == 1 else "", f"{k}. {whole(reason)}")
+        lines.add_row("likely reasons" if k == 1 else "", Text(f"{k}. {whole(reason)}"))
+    if verdict["reasons"]:
+        console.print(lines)
+
+
+def _checks(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Who directed the edges, what was assumed, and what of it was tested, each with the line's head."""
+    if words := directions_in_words(verdict):
+        yield "directions", words
     if verdict["assumed"]:
         for k, text in enumerate([*map(whole, verdict["assumed"]), *checks_in_words(verdict)]):
-            lines.add_row("" if k else "assumed", Text(text))
-    if words := directions_in_words(verdict):
-        lines.add_row("directions", words)
-    console.print(lines)
+            yield "assumed" * (not k), text
 
 
 def reported(result: Mapping[str, Any]) -> list[Regression]:
     """The regressions; none where all are mean differences, which the table of edges has."""
     found = [Regression.model_validate(one) for one in result["regressions"]]
     return found if any(one.kind != "mean difference" for one in found) else []
+
+
+def allowed_by(told: HiddenCauses, regressions: Sequence[Regression], result: Mapping[str, Any]) -> list[Regression]:
+    """The regressions with the estimates whose direction the marks allow; none of those without any."""
+    owners: Mapping[str, str] = result["columns"] or {}
+    found: list[Regression] = []
+    allowed = {pair for pair, link in told.by_pair().items() if link.points}
+    for one in regressions:
+        left = [own for own in one.estimates if (owners.get(own.source, own.source), one.child) in allowed]
+        found += [one.model_copy(update={"estimates": left})] if left else []
+    return found
 
 
 def in_numbers(told: Estimate, kind: str) -> tuple[str, str]:
@@ -201,10 +222,13 @@ def in_numbers(told: Estimate, kind: str) -> tuple[str, str]:
     return ratio(told.estimate), between_ratios(told.interval)
 
 
-def _table_of_regressions(regressions: Sequence[Regression], units: Mapping[str, str]) -> Table:
-    """The first estimates, by child."""
+def _table_of_regressions(regressions: Sequence[Regression], units: Mapping[str, str], *, of: int) -> Table:
+    """The first estimates, by child; `of`: how many there are with those whose direction the marks do not allow."""
     told = [(one, estimate) for one in regressions for estimate in one.estimates]
-    table = Table(title=f"odds ratios, rate ratios and mean differences: {len(told)}", title_justify="left")
+    title = f"odds ratios, rate ratios and mean differences: {len(told)}"
+    if len(told) < of:
+        title += f" of {of} ({FLAG}: all)"
+    table = Table(title=title, title_justify="left")
     for name in ("of", "for one more of", "kind"):
         table.add_column(name, overflow="fold")
     for name in ("estimate", "95 %", "rows"):

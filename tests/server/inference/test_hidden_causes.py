@@ -166,6 +166,39 @@ def test_with_noise_p_values_are_even_where_nothing_depends_and_power_is_as_it_s
     assert not of_one.shows(0, 5, (4,), (2,)), "nothing is there"
 
 
+def test_the_variance_of_noise_is_that_of_every_entry_of_it_in_its_unit():
+    """Each of 15 numbers of the noise moves the moments of two columns with two: their covariance is the sum."""
+    W = np.zeros((5, 5))
+    W[0, 1], W[0, 2], W[1, 3], W[2, 3], W[2, 4], W[0, 4] = 0.8, -0.7, 0.5, 0.6, 0.9, 0.3
+    S, noise_std, scales = covariance(W), 0.05, np.array([0.5, 3.0, 1.0, 2.0, 0.25])
+    columns = columns_of(5, {"x2": "x1", "x4": "x3"})  # the variables 0, (1, 2) and (3, 4)
+    network = fitted(W != 0, S, columns_of(5))
+    accuracy = Accuracy(MANY, noise_std, scales=scales)
+    back, drawn = np.linalg.inv(np.eye(5) - W), np.random.default_rng(1).standard_normal((5, 5))
+    seen = noise_std * back.T @ ((drawn + drawn.T) * scales * scales[:, None]) @ back
+    of_x, of_y, others = [1, 2], [3, 4], [0]
+
+    def moments(C):
+        """What is left of the moments of the two after the regressions on the others by the graph's own moments."""
+        A, B = (
+            np.vstack([-np.linalg.solve(S[np.ix_(others, others)], S[np.ix_(others, one)])]) for one in (of_x, of_y)
+        )
+        left = C[np.ix_(of_x, of_y)] + A.T @ C[np.ix_(others, of_y)] + C[np.ix_(of_x, others)] @ B
+        return (left + A.T @ C[np.ix_(others, others)] @ B).ravel()
+
+    variance = np.zeros((4, 4))
+    for k in range(5):
+        for m in range(k + 1):
+            N = np.zeros((5, 5))
+            N[k, m] = N[m, k] = noise_std * (np.sqrt(2.0) if k == m else 1.0) * scales[k] * scales[m]
+            moved = moments(back.T @ N @ back)
+            variance += np.outer(moved, moved)
+    found = NoisyDependence(S, seen, accuracy, network, columns.members()).p_value(1, 2, (0,))
+    expected = stats.chi2.sf(moments(seen) @ np.linalg.solve(variance, moments(seen)), 4)
+    assert 0.001 < expected < 0.999
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
 def test_an_edge_stays_where_what_is_given_leaves_its_source_too_little_to_show_it():
     """0 -> 1, nearly a copy, 0 -> 2 -> 1, 2 -> 3, 1 -> 3: given 0 and 2, hardly anything of 1 is left to move 3."""
     W = np.zeros((4, 4))

@@ -13,7 +13,7 @@ from fedbnsl_client.budget.spending import Cap
 RUN = 2**64 - 1  # as large as a run's number can be
 NAMES = ("age", "dose", "weight")
 TABLE = np.random.default_rng(7).normal(size=(30, 3))
-OTHER = TABLE + np.eye(30, 3)
+OTHER = TABLE + 1.0
 RECIPE = {"T": 10, "K": 3, "C": 0.1 + 0.2, "bounds": [1.0, 2.5], "version": "0.2"}
 
 

@@ -34,6 +34,7 @@ from fedbnsl_client.site.options import (
     column_names,
     described_options,
     gathered,
+    takes_blocks,
     takes_link,
     takes_table,
 )
@@ -157,11 +158,26 @@ def init(folder: Path, new: NewSite) -> None:
     help="The table has new content on purpose, or shares records with another dataset, and from then on its budget: "
     "what was spent stays spent.",
 )
-def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
+@click.option(
+    "--grows",
+    is_flag=True,
+    help="The table has new records: those that were there keep what they have spent, and the new ones form a block "
+    "with a budget of its own. Refused if one that was there is missing or changed.",
+)
+@click.option(
+    "--other-records",
+    is_flag=True,
+    help="Many records are like those of another dataset, and are other people's all the same.",
+)
+def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool, other_records: bool) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed.
 
-    DATASET is by default the policy's only one.
+    DATASET is by default the policy's only one. Where the data dictionary makes one record of each person (an entry of
+    kind 'group', within = 'between'), --grows knows records by their persons: one whose values changed keeps what was
+    spent, and those that were erased are left out.
     """
+    if supersedes and grows:
+        raise SetupError("--supersedes gives the whole table one budget, --grows new records one of their own: choose")
     from fedbnsl_client.site import folder as site_folder
 
     with work_shown(), site_folder.opened(folder) as (policy, ledger):
@@ -169,9 +185,17 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool) -> None:
         table = site_folder.read_table(folder, policy, dataset_id)
         for text in table.remarks():
             click.secho(f"warning: {text}", fg="yellow", err=True)
-        site_folder.register(folder, policy, ledger, dataset_id, table, supersedes=supersedes)
+        site_folder.register(
+            folder, policy, ledger, dataset_id, table, supersedes=supersedes, grows=grows, other_records=other_records
+        )
+        registered = ledger.registrations.find(dataset_id)
         shared = ledger.registrations.account(dataset_id) - {dataset_id}
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
+    if registered is not None and len(registered.blocks) > 1:
+        for block in registered.blocks:
+            click.echo(
+                f"block {block.number}: {block.n_samples:,} records, since {block.time[:10]}, a budget of their own"
+            )
     if shared:
         click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")
 
@@ -210,6 +234,7 @@ class _TableChoice:
 
     folder: Path | None
     dataset_id: str | None
+    blocks: tuple[int, ...]
     data: Path | None
     site: str | None
     public_data: bool
@@ -227,6 +252,8 @@ class _TableChoice:
         from fedbnsl_client.site import folder as site_folder
 
         if self.folder is None:
+            if self.blocks:
+                raise SetupError("--blocks goes with --policy: the site's ledger knows them")
             if self.data is None or (self.site is None) is (self.identity_folder is None) or not self.public_data:
                 raise SetupError(
                     "a table is used under a policy (--policy FOLDER, made by `participant init`), or, if anybody may "
@@ -275,6 +302,7 @@ class _Watched:
         help="The site's folder, made by `participant init`: table, site name, limits and ledger come from it.",
     ),
     click.option("--dataset", "dataset_id", help="Which dataset of the policy.  [default: its only one]"),
+    takes_blocks,
     click.option(
         "--data",
         type=PATH,
@@ -393,6 +421,7 @@ def join(
                     policy,
                     ledger,
                     table.dataset_id,
+                    blocks=table.blocks,
                     columns=table_options.names,
                     max_file_bytes=table_options.max_file_bytes,
                     authority=link.authority,

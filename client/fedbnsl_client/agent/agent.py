@@ -213,9 +213,10 @@ class Agent:
             return
         try:
             plan = self._plan_of(offer)
-            dataset = self._site.dataset
+            dataset, blocks = self._site.dataset, tuple[int, ...]()
             if not self._rules.policy.lists_exactly(offer.plan_digest):
-                dataset = approved_terms(self._rules.ledger, plan, offer.run).dataset
+                terms = approved_terms(self._rules.ledger, plan, offer.run)
+                dataset, blocks = terms.dataset, terms.blocks
         except (PolicyRefusal, PlanError, PlanMismatchError) as error:
             if offer.run not in self._decided or self._decided[offer.run].why != str(error):
                 self._site.notice(offer.name, f"not joined: {error}\n{error.remedy}")
@@ -227,7 +228,7 @@ class Agent:
             self._decided[offer.run] = _Decided(str(error), rules, _AGAIN_S[0], again_at)
             return
         part = self._parts[offer.run] = Part(
-            self._site, offer, self._plans[offer.run], dataset, approval=number, rules=rules
+            self._site, offer, self._plans[offer.run], dataset, blocks, approval=number, rules=rules
         )
         kept = [*self._shown.items()][-_MOST_SHOWN:]
         self._shown = {**{run: one for run, one in kept if run != offer.run}, offer.run: part}

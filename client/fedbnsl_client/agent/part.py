@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,15 @@ class Part:
     """One run, from joining it to its end."""
 
     def __init__(
-        self, site: Site, offer: RunOffer, plan_toml: str, dataset: str | None, *, approval: int, rules: object
+        self,
+        site: Site,
+        offer: RunOffer,
+        plan_toml: str,
+        dataset: str | None,
+        blocks: Sequence[int] = (),
+        *,
+        approval: int,
+        rules: object,
     ) -> None:
         self.offer = offer
         self.approval = approval  # number of the ledger's entry that approves it; 0: the policy does
@@ -59,7 +67,7 @@ class Part:
         self.round = 0  # the last that was asked
         self.view = SiteView(site.name, site.coordinator)
         self._plan_toml = plan_toml
-        self._dataset = dataset
+        self._dataset, self._blocks = dataset, blocks
         self._thread = threading.Thread(target=self._run, name=f"run {offer.run:016x}", daemon=True)
 
     def start(self) -> None:
@@ -96,7 +104,15 @@ class Part:
             self._still_allowed = lambda: is_allowed(Policy.load(site.folder / site_folder.POLICY), ledger, self.offer)
             policy.check_coordinator(link.address, authority=link.authority)
             record = once_each(site_folder.security_log(site.folder).enter)
-            table = UnattendedTable(site.folder, policy, ledger, self._dataset, authority=link.authority, record=record)
+            table = UnattendedTable(
+                site.folder,
+                policy,
+                ledger,
+                self._dataset,
+                blocks=self._blocks,
+                authority=link.authority,
+                record=record,
+            )
             told = Told(
                 self._notice,
                 aside=lambda text: None,  # they were shown when the plan was approved

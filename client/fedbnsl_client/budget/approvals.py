@@ -28,24 +28,27 @@ class Terms:
     units: int
     units_against_all: int
     runs: int  # how many runs
+    blocks: tuple[int, ...] = ()  # of the table, which a run reads; empty: it is not known by blocks
 
     @classmethod
-    def of(cls, plan: Plan, dataset: str, *, n_samples: int, n_variables: int, runs: int) -> Self:
-        """Those of a plan for a registered table."""
+    def of(
+        cls, plan: Plan, dataset: str, *, n_samples: int, n_variables: int, runs: int, blocks: tuple[int, ...] = ()
+    ) -> Self:
+        """Those of a plan for a registered table, or some blocks of it."""
         units = against_all = 0
         if plan.privacy is not None:
             price = price_of(plan, n_samples=n_samples, n_variables=n_variables)
             units, against_all = price.units, price.share_units
-        return cls(dataset, tuple(sorted(plan.sites)), units, against_all, runs)
+        return cls(dataset, tuple(sorted(plan.sites)), units, against_all, runs, blocks)
 
     def to_plain(self) -> dict[str, Any]:
         """For an entry of the ledger."""
-        return asdict(self) | {"sites": list(self.sites)}
+        return asdict(self) | {"sites": list(self.sites), "blocks": list(self.blocks)}
 
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> Self:
         """From an entry of the ledger."""
-        terms: dict[str, Any] = {**told, "sites": tuple(told["sites"])}
+        terms: dict[str, Any] = {**told, "sites": tuple(told["sites"]), "blocks": tuple(told.get("blocks", ()))}
         return cls(**terms)
 
     def why_other(self, other: Self) -> str:

@@ -25,6 +25,7 @@ class RunHere:
     site: str
     variables: tuple[str, ...] = ()  # d names, in the order of the run
     authority: str = ""  # fingerprint of the authority of the run's federation; empty: none, the wire is plaintext
+    blocks: tuple[int, ...] = ()  # of the dataset, which the run reads; empty: it is not known by blocks
 
 
 class RunJournal:
@@ -51,6 +52,7 @@ class RunJournal:
             **recipe(plan, price),
             "variables": list(here.variables),
             "plan": plan.digest().hex(),
+            **({"blocks": list(here.blocks)} if here.blocks else {}),
         }
 
     @property
@@ -72,14 +74,14 @@ class RunJournal:
 
     def _check(self) -> None:
         self._refuse_another_beginning()
-        self._payments.require_protected(self._dataset.id)
-        payments, run, dataset = self._payments, self._here.run, self._dataset.id
-        promised, promised_in_all = payments.promised(dataset, but=run)
+        payments, run, dataset, blocks = self._payments, self._here.run, self._dataset.id, self._here.blocks
+        payments.require_protected(dataset, blocks=blocks)
+        promised, promised_in_all = payments.promised(dataset, but=run, blocks=blocks)
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         left = self._left(self._price.units, paid, self._price.units_of)
         left_in_all = self._left(self._price.share_units, paid, self._price.share_units_of)
-        spent, spent_in_run = payments.spending(dataset) + promised, payments.spending(dataset, run)
-        spent_in_all = payments.spending(dataset, against_all=True) + promised_in_all
+        spent, spent_in_run = payments.spending(dataset, blocks=blocks) + promised, payments.spending(dataset, run)
+        spent_in_all = payments.spending(dataset, against_all=True, blocks=blocks) + promised_in_all
         try:
             check_cost(self._dataset, self._price, to_pay=left, spent=spent, spent_in_run=spent_in_run)
             check_cost_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
@@ -93,7 +95,7 @@ class RunJournal:
             ) from None
         payments.take_run(run)
         whole_in_all = payments.spending(dataset, run, against_all=True) + left_in_all
-        payments.promise(run, dataset, spent_in_run + left, whole_in_all)
+        payments.promise(run, dataset, spent_in_run + left, whole_in_all, blocks=blocks)
 
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
@@ -156,6 +158,13 @@ class RunJournal:
                 f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "
                 f"do not fit {', '.join(self._here.variables)}"
             )
+        of_ours = ours.get("blocks")
+        if begun_with.get("blocks", of_ours) != of_ours:  # earlier versions kept none
+            blocks = ",".join(map(str, begun_with["blocks"]))
+            raise PolicyRefusal(
+                f"this site began this run with block {blocks} of its table; its stored answers are of those records",
+                remedy=f"Go on with them: --blocks {blocks}.",
+            )
         if begun_with.get("plan", ours["plan"]) != ours["plan"]:  # earlier versions kept none
             raise PlanMismatchError("this site began this run under another plan; its stored answers are for that one")
         if not has_price_of(self._price, begun_with):
@@ -182,4 +191,4 @@ class RunJournal:
     def _request(self, t: int, attempt: int) -> Request:
         """An attempt counts as another round, beyond the last one."""
         number = t + attempt * (self._price.last_round + 1)
-        return Request(self._dataset.id, self._here.run, number, self._here.site)
+        return Request(self._dataset.id, self._here.run, number, self._here.site, self._here.blocks)

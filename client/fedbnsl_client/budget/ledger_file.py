@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 # Longer than any transaction takes; the longest verifies the whole ledger.
 _PATIENCE_S = 60.0
 
+_OF_BLOCKS = ("kind", "sha256", "blocks", "made", "fresh")
+
 
 @dataclass(frozen=True, repr=False)
 class Origin:
@@ -291,6 +293,26 @@ class LedgerFile:
         )
         return dict(self._database.execute(sql, (run, run)))
 
+    def spending_of_block(
+        self, dataset: str, block: int, *, made: int, fresh: bool, run: str | None = None, against_all: bool = False
+    ) -> int:
+        """Units reserved for one block of a dataset, which the entry `made` has made.
+
+        A payment counts for the blocks that it names; one that names none, for those that there were; and if the block
+        is not fresh, all that was paid for the dataset before.
+        """
+        of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
+        sql = (
+            f"SELECT COALESCE(SUM({of_all if against_all else 'units'}), 0) FROM entries "  # noqa: S608  # as above
+            "WHERE dataset = :dataset AND (kind = 'lost' OR kind = 'reserve' AND (:run IS NULL OR run = :run)) "
+            "AND CASE WHEN number < :made THEN NOT :fresh "
+            "WHEN json_extract(content, '$.blocks') IS NULL THEN TRUE "
+            "ELSE :block IN (SELECT value FROM json_each(content, '$.blocks')) END"
+        )
+        values = {"dataset": dataset, "run": run, "made": made, "fresh": fresh, "block": block}
+        units: int = self._database.execute(sql, values).fetchone()[0]
+        return units
+
     def state(self) -> Mark:
         """The state that the mark notes."""
         number, link = self.tip()
@@ -334,8 +356,8 @@ class LedgerFile:
         self._charged_for = newer
         self.append("restored", entries=newer.n_entries)
         for entry in newer.registered:
-            if entry not in here.registered:
-                self.append("register", **{key: value for key, value in entry.items() if key != "kind"})
+            if entry not in here.registered:  # without the tags of its records, and so without blocks
+                self.append("register", **{key: value for key, value in entry.items() if key not in _OF_BLOCKS})
         for dataset, units in newer.spent.items():
             in_all = newer.of_all(dataset) - here.of_all(dataset)
             if units > here.spent.get(dataset, 0) or in_all > 0:
@@ -370,12 +392,13 @@ class LedgerFile:
                     dataset, in_all = entry["dataset"], entry.get("units_against_all", entry["units"])
                     spending[dataset] = spending.get(dataset, 0) + entry["units"]
                     against_all[dataset] = against_all.get(dataset, 0) + in_all
-                elif entry["kind"] == "store":
+                elif "sha256" in entry:
                     self.payload(number)
             if self.one("SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'entries'") != expected:
                 raise LedgerError(f"ledger {self.path}: entry {expected + 1} is missing")
             stray = self.one(
-                "SELECT MIN(number) FROM outbox WHERE number NOT IN (SELECT number FROM entries WHERE kind = 'store')"
+                "SELECT MIN(number) FROM outbox WHERE number NOT IN "
+                "(SELECT number FROM entries WHERE json_extract(content, '$.sha256') IS NOT NULL)"
             )
             if stray is not None:
                 raise LedgerError(f"ledger {self.path}: there is a payload for entry {stray}, which stored none")

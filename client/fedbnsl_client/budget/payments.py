@@ -7,7 +7,7 @@ budget, but never overspend it. No request is answered with two draws of noise: 
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,18 +18,19 @@ from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger_chain import canonical
 from fedbnsl_client.budget.ledger_file import LedgerFile, run_text
-from fedbnsl_client.budget.registrations import Registrations
+from fedbnsl_client.budget.registrations import Block, Registrations
 from fedbnsl_client.budget.spending import Cap, Spending
 
 
 @dataclass(frozen=True)
 class Request:
-    """The request that one payload answers. Its key is (run, round, site); the dataset pays for it."""
+    """The request that one payload answers. Its key is (run, round, site); these blocks of the dataset pay for it."""
 
     dataset: str
     run: int
     round: int
     site: str
+    blocks: tuple[int, ...] = ()  # by their numbers; empty: all that there are
 
     def __str__(self) -> str:
         return f"round {self.round} of run {run_text(self.run)} for site {self.site!r}"
@@ -41,7 +42,8 @@ class Request:
 
     def to_plain(self) -> dict[str, object]:
         """For an entry of the ledger."""
-        return {"dataset": self.dataset, "run": run_text(self.run), "round": self.round, "site": self.site}
+        some = {"blocks": list(self.blocks)} if self.blocks else {}
+        return {"dataset": self.dataset, "run": run_text(self.run), "round": self.round, "site": self.site, **some}
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,26 @@ class Payments:
         with self._file.locked():  # nobody looks at the locks of runs meanwhile
             self._file.take_run(run)
 
-    def promise(self, run: int, dataset: str, whole: Spending, against_all: Spending) -> None:
+    def promise(
+        self, run: int, dataset: str, whole: Spending, against_all: Spending, *, blocks: Sequence[int] = ()
+    ) -> None:
         """Tell others what all rounds of a run that was taken will have cost in the end; see `promised`."""
         content = {"run": run_text(run), "dataset": dataset, "units": whole.units, "gaussian": whole.gaussian}
         with self._file.locked():
-            self._file.promise(run, {**content, "units_against_all": against_all.units})
+            self._file.promise(run, {**content, "blocks": list(blocks), "units_against_all": against_all.units})
 
-    def promised(self, dataset: str, *, but: int) -> tuple[Spending, Spending]:
+    def promised(self, dataset: str, *, but: int, blocks: Sequence[int] = ()) -> tuple[Spending, Spending]:
         """What the runs that go on, but one, are still to pay for a dataset and those of the same budget.
 
-        As `spending`, without and with `against_all`.
+        As `spending`, without and with `against_all`. Runs over other blocks than these do not count.
         """
         units = against_all = Spending()
         with self._file.transaction():
             account = self._registrations.account(dataset)
             for one in self._file.promises(but=but):
-                if one["dataset"] not in account:
+                theirs = one.get("blocks", ())
+                is_apart = one["dataset"] == dataset and blocks and theirs and not set(theirs) & set(blocks)
+                if one["dataset"] not in account or is_apart:
                     continue
                 paid, in_all = (
                     sum(self._file.spending(one["run"], against_all=in_all).get(name, 0) for name in account)
@@ -135,20 +141,28 @@ class Payments:
     # ---- use without privacy -----------------------------------------------------------------------------------------
 
     def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:
-        """Record that a dataset is about to be used in a run without privacy, which ends its guarantee."""
+        """Record that a dataset is about to be used in a run without privacy, which ends its guarantee.
+
+        That of records that come later is not ended.
+        """
         with self._file.transaction():
             self._registrations.required(dataset)
             self._file.append("unprotected", dataset=dataset, run=run_text(run), digest=digest.hex())
 
-    def unprotected(self, dataset: str) -> bool:
-        """Whether a dataset, or one of the same budget, was ever used without privacy."""
+    def unprotected(self, dataset: str, *, blocks: Sequence[int] = ()) -> bool:
+        """Whether a dataset, or one of the same budget, was ever used without privacy; or one of some blocks of it."""
         with self._file.transaction():
             account = self._registrations.account(dataset)
-            return any(entry["dataset"] in account for entry in self._file.contents("unprotected"))
+            chosen = self._blocks(dataset, blocks)
+            return any(
+                used in account and (used != dataset or not chosen or any(one.counts(number) for one in chosen))
+                for number, text in self._file.texts("unprotected")
+                for used in [json.loads(text)["dataset"]]
+            )
 
-    def require_protected(self, dataset: str) -> None:
+    def require_protected(self, dataset: str, *, blocks: Sequence[int] = ()) -> None:
         """Refuse a dataset whose guarantee is gone. Raises PolicyRefusal if it was ever used without privacy."""
-        if self.unprotected(dataset):
+        if self.unprotected(dataset, blocks=blocks):
             raise PolicyRefusal(
                 f"dataset {dataset!r} was used in a run without privacy: no guarantee can be given now",
                 remedy="No plan or policy brings it back: a private run needs a table of other records.",
@@ -156,17 +170,32 @@ class Payments:
 
     # ---- spending ----------------------------------------------------------------------------------------------------
 
-    def spending(self, dataset: str, run: int | None = None, *, against_all: bool = False) -> Spending:
+    def spending(
+        self, dataset: str, run: int | None = None, *, against_all: bool = False, blocks: Sequence[int] = ()
+    ) -> Spending:
         """What was reserved for a dataset and those of the same budget, over all their contents, in one run or all.
 
-        With `against_all` as it is if the coordinator and all other sites of secure aggregation collude.
+        With `against_all` as it is if the coordinator and all other sites of secure aggregation collude. It is that of
+        the block, of those named or of all, that has spent most: no record has lost more.
         """
         name = None if run is None else run_text(run)
         with self._file.transaction():
             units = self._file.spending(name, against_all=against_all)
+            if chosen := self._blocks(dataset, blocks):
+                units[dataset] = max(
+                    self._file.spending_of_block(
+                        dataset, one.number, made=one.entry, fresh=one.fresh, run=name, against_all=against_all
+                    )
+                    for one in chosen
+                )
             account = self._registrations.account(dataset)
             parts = [Spending(units.get(one, 0), self.only_gaussian(one, name)) for one in account]
         return sum(parts, Spending())
+
+    def _blocks(self, dataset: str, numbers: Sequence[int]) -> tuple[Block, ...]:
+        """Those of a dataset that are named; none named: all; none at all if it is not known by blocks."""
+        known = self._registrations.find(dataset)
+        return () if known is None else known.of_blocks(numbers).blocks
 
     def only_gaussian(self, dataset: str, run: str | None = None) -> bool:
         """Whether all that counts for a dataset alone was counted by Gaussian DP; lost units count as not.
@@ -207,7 +236,7 @@ class Payments:
             self._refuse_another_payer(request)
             if self._stored_as(request) is not None:
                 raise LedgerError(f"{request} is answered already; send the stored payload again, never draw another")
-            spent = self.spending(dataset)
+            spent = self.spending(dataset, blocks=request.blocks)
             after = spent + Spending(units, payment.gaussian)
             if not cap.allows(after):
                 largest = max(cap.units, cap.gaussian_units) if after.gaussian else cap.units
@@ -217,7 +246,7 @@ class Payments:
                 )
             if cap_against_all is None and in_all > units:
                 raise BudgetExhaustedError(f"dataset {dataset!r} has no cap for secure aggregation")
-            spent = self.spending(dataset, against_all=True)
+            spent = self.spending(dataset, against_all=True, blocks=request.blocks)
             if cap_against_all is not None and not cap_against_all.allows(spent + Spending(in_all, payment.gaussian)):
                 raise BudgetExhaustedError(
                     f"dataset {dataset!r}: against all other sites together, spent {_zcdp(spent.units)} zCDP, "

@@ -1,35 +1,75 @@
-"""The tables that a ledger knows, and which of them hold the same records and so share one budget.
+"""The tables that a ledger knows, the blocks of their records, and which of them share one budget.
 
-A table enters with keyed fingerprints of its content, its columns and its file, never with its values.
+A table enters with keyed fingerprints of its content, its columns and its file, and a keyed tag of each record; never
+with its values. A table that grows keeps its records in blocks, each with what it has spent: block composition (Lecuyer
+et al. 2019). A record is in one block for good, so what it has lost is what the runs over its block have cost.
 """
 
+import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from fedbnsl.console.wording import first_few
-from fedbnsl.errors import LedgerError
-from fedbnsl.protocol.sparse import Matrix
+import numpy as np
+
+from fedbnsl.console.wording import counted, first_few
+from fedbnsl.errors import LedgerError, SetupError
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.budget.ledger_file import LedgerFile
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint, of_the_same_rows
+from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags
 
 RegisterEntry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Block:
+    """Records of a dataset that came together, and share what they have spent."""
+
+    number: int  # within the dataset, from 1
+    n_samples: int  # how many of its records the table holds now
+    entry: int  # number of the ledger's entry that made it
+    fresh: bool  # whether its records were new: what the dataset had spent before does not count for them
+    time: str  # when it was made, ISO 8601
+
+    def counts(self, entry: int) -> bool:
+        """Whether an entry of its dataset that names no blocks is about its records, too."""
+        return entry > self.entry or not self.fresh
+
+
+@dataclass(frozen=True)
 class Registration:
-    """A dataset as it was last registered."""
+    """A dataset as it was last registered; without blocks if an older fedbnsl did, or the ledger was restored."""
 
     dataset: str
     variables: tuple[str, ...]
     n_samples: int
+    blocks: tuple[Block, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
         """What a privacy cost depends on, both public; as `price_of` takes them."""
         return {"n_samples": self.n_samples, "n_variables": len(self.variables)}
+
+    def of_blocks(self, numbers: Sequence[int]) -> Self:
+        """Some of its blocks; none named: all. Raises SetupError if it does not have one."""
+        known = {one.number: one for one in self.blocks}
+        if unknown := [number for number in numbers if number not in known]:
+            raise SetupError(
+                f"dataset {self.dataset!r} has no block {unknown[0]}; it has "
+                + (", ".join(map(str, known)) or "none: register its table once more")
+            )
+        if not numbers:
+            return self
+        chosen = tuple(known[number] for number in sorted(set(numbers)))
+        return replace(self, n_samples=sum(one.n_samples for one in chosen), blocks=chosen)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Those of its blocks."""
+        return tuple(one.number for one in self.blocks)
 
 
 class Registrations:
@@ -44,8 +84,11 @@ class Registrations:
         variables: Sequence[str],
         X: Matrix,
         *,
+        persons: Sequence[str] = (),
         file: Sequence[str] = (),
         supersedes: bool = False,
+        grows: bool = False,
+        other_records: bool = False,
     ) -> None:
         """Enter a dataset under its id. Repeating this with the same table changes nothing.
 
@@ -55,24 +98,50 @@ class Registrations:
         ----------
         X
             (n, d) finite values; the orders of rows and columns do not matter.
+        persons
+            Whose record each row is, if each is another person's; see `record_tags`.
         file
             Identity of the table's file (`file_identity`); empty for a table without a file.
         supersedes
             Accept new content for this id, or content that is known under another id; the two ids then share one
             budget. What was spent stays spent.
+        grows
+            The records that were there keep what they have spent, new ones form a block of their own. Refused if one
+            that was there is missing, unless records are known by their persons: it may have been corrected.
+        other_records
+            Somebody has looked: many records of another id are alike, and are not the same.
         """
-        entry = self._entry(dataset, variables, X, file)
+        entry, tags = self._entry(dataset, variables, X, file), record_tags(self._key(), variables, X, persons)
         with self._file.transaction():
             entries = self._entries()
             known = _latest(entries).get(dataset, {})
-            if known and not supersedes and known["fingerprint"] != entry["fingerprint"]:
-                raise self._changed(dataset)
+            is_same = known.get("fingerprint") == entry["fingerprint"]
+            there = self._there(dataset, tags)
+            if known and not is_same and not (supersedes or grows):
+                raise self._changed(dataset, there)
+            if grows and not is_same:
+                self._refuse_growth(dataset, there, by_persons=bool(persons))
             others = _known_as(entry, entries)
+            alike = self._alike(tags, entry, entries)
+            if other_records:
+                entry["other_records"] = sorted(alike)
+            else:
+                others = alike | others
             if others and not supersedes:
                 raise _known_already(self._folder, dataset, *next(iter(others.items())))
-            # An older fedbnsl recorded no file, and a file may have moved.
-            if others or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
-                self._file.append("register", **entry, supersedes=bool(known), same_budget=sorted(others))
+            entry |= {"supersedes": bool(known), "same_budget": sorted(others)}
+            kept = there.sizes if there.blocks and (is_same or grows) else {}
+            n_new = len(tags) - sum(kept.values())
+            if n_new:
+                number = 1 + max(
+                    (one["made"] for one in entries if one["dataset"] == dataset and "made" in one), default=0
+                )
+                entry |= {"blocks": [*kept.items(), (number, n_new)], "made": number, "fresh": bool(kept)}
+                payload = (tags[there.of_each < 0] if kept else tags).astype("<u8").tobytes()
+                self._file.append_with_payload("register", payload, **entry)
+            # A file may have moved; an older fedbnsl recorded none.
+            elif others or other_records or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
+                self._file.append("register", **entry, blocks=[*kept.items()])
 
     def known_as(self, variables: Sequence[str], X: Matrix, file: Sequence[str] = ()) -> tuple[str, ...]:
         """Datasets that hold, or ever held, records of a table that is not registered itself."""
@@ -90,15 +159,21 @@ class Registrations:
             if self.required(dataset)["fingerprint"] != found:
                 raise self._changed(dataset)
 
+    def rows_of(self, registered: Registration, variables: Sequence[str], X: Matrix, persons: Sequence[str]) -> Mask:
+        """(n,) which records of the registered table are in these blocks of it."""
+        of_each = self._there(registered.dataset, record_tags(self._key(), variables, X, persons)).of_each
+        return np.isin(of_each, registered.numbers)
+
     def find(self, dataset: str) -> Registration | None:
         """A dataset as last registered; None for an unknown id."""
         return {known.dataset: known for known in self.all()}.get(dataset)
 
     def all(self) -> tuple[Registration, ...]:
         """All datasets as last registered, in the order in which they first came."""
+        entries = self._entries()
         return tuple(
-            Registration(dataset, tuple(entry["variables"]), entry["n_samples"])
-            for dataset, entry in _latest(self._entries()).items()
+            Registration(dataset, tuple(entry["variables"]), entry["n_samples"], tuple(_blocks(entry, entries)))
+            for dataset, entry in _latest(entries).items()
         )
 
     def required(self, dataset: str) -> RegisterEntry:
@@ -116,8 +191,37 @@ class Registrations:
         return _account(dataset, self._entries())
 
     def _entries(self) -> list[RegisterEntry]:
+        """Each with the number of it."""
         with self._file.transaction():
-            return self._file.contents("register")
+            return [{**json.loads(text), "entry": number} for number, text in self._file.texts("register")]
+
+    def _there(self, dataset: str, tags: Tags) -> "_There":
+        """Which blocks of a dataset the records with these tags are in."""
+        blocks = getattr(self.find(dataset), "blocks", ())
+        known = [self._tags(one.entry) for one in blocks]
+        place = blocks_of(tags, known)
+        numbers = np.array([-1, *(one.number for one in blocks)])
+        return _There(blocks, numbers[place + 1], sum(map(len, known)))
+
+    def _tags(self, entry: int) -> Tags:
+        """Those of the block that an entry has made."""
+        return np.frombuffer(self._file.payload(entry), dtype="<u8").astype(np.uint64)
+
+    def _alike(self, tags: Tags, new: RegisterEntry, entries: Sequence[RegisterEntry]) -> dict[str, str]:
+        """Datasets of other budgets with records of a new entry, more than chance explains; each with the reason."""
+        found: dict[str, str] = {}
+        own = _account(new["dataset"], entries)
+        looked_at = {
+            frozenset({entry["dataset"], other}) for entry in entries for other in entry.get("other_records", ())
+        }
+        for entry in entries:
+            other = entry["dataset"]
+            if "made" not in entry or other in own or frozenset({new["dataset"], other}) in looked_at:
+                continue
+            theirs = self._tags(entry["entry"])
+            if share := max(overlap(tags, theirs), overlap(theirs, tags)):
+                found[other] = f"about {share:.0%} of the records of one are, or were, records of the other"
+        return found
 
     def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:
         """What is noted of a table; made outside transactions, as it takes long for a large one and others wait."""
@@ -139,12 +243,74 @@ class Registrations:
     def _folder(self) -> Path:
         return self._file.path.parent
 
-    def _changed(self, dataset: str) -> LedgerError:
+    def _changed(self, dataset: str, there: "_There | None" = None) -> LedgerError:
+        register = command(self._folder, dataset)
+        said = f"the table of dataset {dataset!r} is not the one registered under this id"
+        grows = ""
+        if there is not None and there.blocks and there.n_kept:
+            said += (
+                f": of {counted(there.n_known, 'record')} that were registered it has {there.n_kept:,}, and "
+                f"{there.n_new:,} others"
+            )
+            grows = f"If it has grown, and new records shall have a budget of their own: {register} --grows. "
         return LedgerError(
-            f"the table of dataset {dataset!r} is not the one registered under this id",
-            remedy="Bring the registered table back. Or, if the new one is meant, register it, where what was spent "
-            f"stays spent: {command(self._folder, dataset)} --supersedes",
+            said,
+            remedy=f"Bring the registered table back. {grows}Or, if the new one is meant, register it, where what was "
+            f"spent stays spent: {register} --supersedes",
         )
+
+    def _refuse_growth(self, dataset: str, there: "_There", *, by_persons: bool) -> None:
+        register = command(self._folder, dataset)
+        if self.find(dataset) is None:
+            raise LedgerError(f"dataset {dataset!r} is not registered, and cannot grow", remedy=f"First: {register}")
+        if not there.blocks:
+            raise LedgerError(
+                f"dataset {dataset!r} was registered without tags of its records, by an older fedbnsl or in a ledger "
+                "that was restored: which records are new is not known",
+                remedy=f"Put the table back as it was, and register it once more: {register}. Then the one that has "
+                "grown, with --grows.",
+            )
+        if gone := there.n_known - there.n_kept if not by_persons or not there.n_kept else 0:
+            raise LedgerError(
+                f"of {counted(there.n_known, 'record')} of dataset {dataset!r} that were registered, {gone:,} are not "
+                "in the table any more: if they were corrected, they would get a second budget",
+                remedy="Put them back as they were. Or tell persons apart by an entry of kind 'group' in the data "
+                "dictionary (within = 'between'): then a person keeps the budget, whatever else changes. Or register "
+                f"the whole anew, where what was spent stays spent: {register} --supersedes",
+            )
+
+
+@dataclass(frozen=True)
+class _There:
+    """What of a table was registered before."""
+
+    blocks: tuple[Block, ...]  # of the last registration
+    of_each: Index  # (n,) number of the block that each record is in; -1: of none
+    n_known: int  # records of these blocks, also those that are gone
+
+    @property
+    def n_kept(self) -> int:
+        """How many of its records were there."""
+        return int((self.of_each >= 0).sum())
+
+    @property
+    def n_new(self) -> int:
+        """How many were not."""
+        return len(self.of_each) - self.n_kept
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Its records by block."""
+        sizes = {one.number: int((self.of_each == one.number).sum()) for one in self.blocks}
+        return {number: n for number, n in sizes.items() if n}
+
+
+def _blocks(last: RegisterEntry, entries: Sequence[RegisterEntry]) -> Iterator[Block]:
+    """The blocks of a dataset whose last entry is given."""
+    made = {one["made"]: one for one in entries if one["dataset"] == last["dataset"] and "made" in one}
+    for number, n_samples in last.get("blocks", ()):
+        one = made[number]
+        yield Block(number, n_samples, one["entry"], one["fresh"], one["time"])
 
 
 def _latest(entries: Sequence[RegisterEntry]) -> dict[str, RegisterEntry]:
@@ -194,5 +360,6 @@ def _known_already(folder: Path, dataset: str, other: str, why: str) -> LedgerEr
         f"the table of dataset {dataset!r} is registered as {other!r}, where its spending is counted: {why}",
         remedy=f"If both hold the same records, use {other!r}, or let them share one budget: "
         f"{command(folder, dataset)} --supersedes. If they hold other records, give each table a file of its own, and "
-        "leave out columns that are alike by design, such as row numbers (`columns` in policy.toml).",
+        "leave out columns that are alike by design, such as row numbers (`columns` in policy.toml); if single records "
+        "are alike and are other people's, say so: --other-records.",
     )

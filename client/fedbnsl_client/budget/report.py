@@ -1,11 +1,12 @@
 """Report what a site's datasets have spent and have left, and what a run of a plan would cost."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbnsl.console.wording import counted
+from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal
 from fedbnsl.graphs.family_moments import FEW_COLUMNS
 from fedbnsl.plan.limits import MOST_IN_TABLE
 from fedbnsl.plan.plan import Plan
@@ -27,13 +28,15 @@ from fedbnsl_client.budget.policy import (
     check_cost_per_person,
     not_registered,
 )
-from fedbnsl_client.budget.registrations import Registration
+from fedbnsl_client.budget.registrations import Block, Registration
 from fedbnsl_client.budget.spending import Cap, Spending
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     """Spent and left of a dataset; epsilon is derived, never stored."""
     spent, unprotected = ledger.payments.spending(dataset.id), ledger.payments.unprotected(dataset.id)
+    registered = ledger.registrations.find(dataset.id)
+    blocks = () if registered is None else registered.blocks
 
     def told(spending: Spending) -> dict[str, float]:
         return {"zcdp": zcdp.zcdp_of(spending.units), "epsilon": spending.epsilon(dataset.max_delta)}
@@ -57,11 +60,29 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "spent_at_sites": at_sites,
         "left": left(gaussian=True),
         "left_if_not_gaussian": left(gaussian=False),
+        "blocks": [_of_block(dataset, one, ledger) for one in blocks],
     }
 
 
-def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every: bool = False) -> list[str]:
-    """What a run of a plan would cost a registered dataset and leave of its budget; then the plan.
+def _of_block(dataset: DatasetPolicy, block: Block, ledger: Ledger) -> dict[str, Any]:
+    """Spent and left of the records of one block."""
+    payments, only = ledger.payments, (block.number,)
+    spent, unprotected = payments.spending(dataset.id, blocks=only), payments.unprotected(dataset.id, blocks=only)
+    left = Spending() if unprotected else dataset.cap.left(spent, gaussian=True)
+    return {
+        "block": block.number,
+        "n_samples": block.n_samples,
+        "since": block.time,
+        "spent": {"zcdp": zcdp.zcdp_of(spent.units), "epsilon": spent.epsilon(dataset.max_delta)},
+        "left": {"zcdp": zcdp.zcdp_of(left.units), "epsilon": left.epsilon(dataset.max_delta)},
+        "unprotected": unprotected,
+    }
+
+
+def approval_lines(
+    plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, blocks: Sequence[int] = (), every: bool = False
+) -> list[str]:
+    """What a run of a plan would cost a registered dataset, or blocks of it, and leave of its budget; then the plan.
 
     With `every` also the settings that are the defaults.
     """
@@ -70,7 +91,13 @@ def approval_lines(plan: Plan, dataset: DatasetPolicy, ledger: Ledger, *, every:
     elif (registered := ledger.registrations.find(dataset.id)) is None:
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:
-        lines = _cost_lines(plan, dataset, registered, ledger.payments.spending(dataset.id))
+        used = registered.of_blocks(blocks)
+        lines = _cost_lines(plan, dataset, used, ledger.payments.spending(dataset.id, blocks=used.numbers))
+        if len(registered.blocks) > 1:
+            told = [_of_block(dataset, one, ledger) for one in registered.blocks]
+            lines[1:1] = [
+                _block_line(one, " is read" if one["block"] in used.numbers else " is not read") for one in told
+            ]
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
 
 
@@ -245,21 +272,76 @@ def _settings(plan: Plan, *, every: bool) -> list[str]:
     return [*lines, "the other settings, which are the defaults:", *rest]
 
 
-def refuse_what_cannot_run(plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, folder: Path) -> None:
+def _block_line(told: Mapping[str, Any], what: str = "") -> str:
+    spent, left = (f"{told[name]['epsilon']:.4g}" for name in ("spent", "left"))
+    lost = "; NO GUARANTEE: it was used in a run without privacy" if told["unprotected"] else ""
+    return (
+        f"block {told['block']} ({counted(told['n_samples'], 'record')}, since {told['since'][:10]}){what}: spent "
+        f"epsilon {spent}, room for one more run of up to {left}{lost}"
+    )
+
+
+def refuse_blocks(plan: Plan, whole: Registration, used: Registration) -> None:
+    """Raise PolicyRefusal if a run without privacy is to read some blocks: it tells what the whole table looks like."""
+    if plan.privacy is None and used.numbers != whole.numbers:
+        raise PolicyRefusal(
+            "a run without privacy reads the whole table: blocks have budgets, which it does not keep",
+            remedy="Leave --blocks out, or agree on a private plan.",
+        )
+
+
+def refuse_what_cannot_run(
+    plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, folder: Path, *, blocks: Sequence[int] = ()
+) -> Registration:
     """Refuse to record an approval for a plan that policy or budget of the site's folder would refuse.
 
-    Raises PolicyRefusal or BudgetExhaustedError as on joining a run.
+    Returns what a run would read, as it is registered. Raises PolicyRefusal or BudgetExhaustedError as on joining a
+    run; if only some blocks cannot pay, it names those that can.
     """
-    registered = ledger.registrations.find(dataset.id)
-    if registered is None:
+    whole = ledger.registrations.find(dataset.id)
+    if whole is None:
         raise not_registered(folder, dataset.id)
+    used = whole.of_blocks(blocks)
+    refuse_blocks(plan, whole, used)
+    try:
+        _refuse_what_cannot_run(plan, policy, dataset, ledger, used)
+    except (BudgetExhaustedError, PolicyRefusal) as error:
+        if plan.privacy is None:
+            raise
+        able = [one.number for one in whole.blocks if _can_run(plan, policy, dataset, ledger, whole, (one.number,))]
+        if not able or not _can_run(plan, policy, dataset, ledger, whole, able):
+            raise
+        named = ",".join(map(str, able))
+        raise type(error)(
+            f"{error}; without the blocks that cannot pay for it, {counted(whole.of_blocks(able).n_samples, 'record')} "
+            "are left, and the run would be allowed",
+            remedy=f"--blocks {named}.",
+        ) from None
+    return used
+
+
+def _can_run(
+    plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, whole: Registration, blocks: Sequence[int]
+) -> bool:
+    try:
+        _refuse_what_cannot_run(plan, policy, dataset, ledger, whole.of_blocks(blocks))
+    except (BudgetExhaustedError, PolicyRefusal):
+        return False
+    return True
+
+
+def _refuse_what_cannot_run(
+    plan: Plan, policy: Policy, dataset: DatasetPolicy, ledger: Ledger, registered: Registration
+) -> None:
     policy.check_plan(plan, dataset, n_samples=registered.n_samples, approved=True)
     if plan.privacy is not None:
-        payments = ledger.payments
-        payments.require_protected(dataset.id)
+        payments, blocks = ledger.payments, registered.numbers
+        payments.require_protected(dataset.id, blocks=blocks)
         price = price_of(plan, **registered.sizes)
         cost, in_all = (Spending(units, price.gaussian) for units in (price.units, price.share_units))
-        spent, spent_in_all = (payments.spending(dataset.id, against_all=of_all) for of_all in (False, True))
+        spent, spent_in_all = (
+            payments.spending(dataset.id, against_all=of_all, blocks=blocks) for of_all in (False, True)
+        )
         check_cost(dataset, price, to_pay=cost, spent=spent, spent_in_run=Spending())
         check_cost_against_all(dataset, price, to_pay=in_all, spent=spent_in_all)
         in_sums = spent_in_all.units > spent.units
@@ -304,18 +386,25 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             )
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")
+        if len(of["blocks"]) > 1:
+            lines += [f"dataset {dataset.id}: {_block_line(one)}" for one in of["blocks"]]
         if of["unprotected"]:
             lines.append(f"dataset {dataset.id}: NO GUARANTEE: it was used in a run without privacy")
     entries = ledger.entries()
     lines.append(f"{len(entries)} entries:")
-    lines += [f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e)}" for e in entries]
+    by_blocks = any(entry.content.get("made", 1) > 1 for entry in entries)
+    lines += [
+        f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e, by_blocks=by_blocks)}" for e in entries
+    ]
     return lines
 
 
-def _details(entry: Entry) -> str:
+def _details(entry: Entry, *, by_blocks: bool) -> str:
     what = entry.content
     if entry.kind == "register":
-        return f"{what['dataset']}, {what['n_samples']} rows, {len(what['variables'])} variables"
+        sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ())]
+        parts = f" ({', '.join(sizes)})" if len(sizes) > 1 else ""
+        return f"{what['dataset']}, {what['n_samples']} rows{parts}, {len(what['variables'])} variables"
     if entry.kind == "approve":
         terms = what.get("terms")
         runs = "" if terms is None else f", for {terms['runs']} run(s) of an agent"
@@ -331,4 +420,6 @@ def _details(entry: Entry) -> str:
     if entry.kind == "lost":
         return f"{what['dataset']}: {zcdp.zcdp_of(what['units']):.6g} zCDP, spent by entries that are lost"
     answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"
+    if by_blocks and (blocks := ", ".join(map(str, what.get("blocks", ())))):
+        answer += f", block {blocks}"
     return f"{answer}: {zcdp.zcdp_of(what['units']):.6g} zCDP" if entry.kind == "reserve" else f"{answer}: answer kept"

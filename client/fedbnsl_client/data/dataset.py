@@ -40,7 +40,15 @@ from fedbnsl_client.data.mapped_array import (
     rows_a_block,
     sum_over_rows,
 )
-from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap, Reading, TimeReading, readings
+from fedbnsl_client.data.reading import (
+    NO_DICTIONARY,
+    SAME_NAMES,
+    ColumnMap,
+    GroupReading,
+    Reading,
+    TimeReading,
+    readings,
+)
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
 from fedbnsl_client.data.row_groups import GROUP, KEYS, ROW, TIME, Belonging, prepared_rows
 from fedbnsl_client.data.sources.csv_table import said_in_words
@@ -113,6 +121,9 @@ class Dataset:
         Variables that the site does not have, as its operator says; X has no value of them.
     group_sizes
         (G,) rows of X of each group, in their order, where rows of a group stay rows; otherwise empty.
+    persons
+        Whose record each row of X is, where a group is one record; otherwise empty. Kept by no method that leaves out
+        rows.
     """
 
     variables: tuple[str, ...]
@@ -122,6 +133,7 @@ class Dataset:
     dictionary: Dictionary = NO_DICTIONARY
     absent: tuple[str, ...] = ()
     group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    persons: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_samples(self) -> int:
@@ -189,10 +201,11 @@ class Dataset:
             times = times_of(chosen.readings)
             X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times)
             odd = (*table.odd(), *of_source(source, header, {header[k] for k in chosen.positions}, dictionary, X))
+            persons = table.persons(chosen.readings)
             after = state_of(path)
         if before != after:
             raise DataError(f"{path}: the file changed while it was read; wait until it is complete")
-        data = cls._of_pass(table, X, odd)
+        data = replace(cls._of_pass(table, X, odd), persons=persons)
         return data._said() if warn else data
 
     @classmethod
@@ -258,6 +271,16 @@ class Dataset:
         sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).all(axis=1)))
         X = gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables))
         return replace(self, X=X, group_sizes=sizes)
+
+    def of_rows(self, kept: Mask) -> Self:
+        """The table with those rows alone that a mask of (n,) names."""
+        starts = np.cumsum([0, *(len(block) for block in row_blocks(self.X))])
+        parts = (
+            block[kept[start : start + len(block)]] for start, block in zip(starts, row_blocks(self.X), strict=False)
+        )
+        group = np.repeat(np.arange(len(self.group_sizes)), self.group_sizes)
+        sizes = np.bincount(group[kept], minlength=len(self.group_sizes)) if len(group) else self.group_sizes
+        return replace(self, X=gathered(parts, len(self.variables)), gaps=Gaps(), group_sizes=sizes, persons=())
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""
@@ -668,6 +691,11 @@ class TablePass:
             yield Oddity(None, f"this table does not have {rows.group!r}: no two rows belong together")
         else:
             yield from (Oddity(None, text) for text in self.belonging.said(rows, self._own_columns))
+
+    def persons(self, readings: Sequence[Reading]) -> tuple[str, ...]:
+        """See `Dataset.persons`; `readings` have read the columns of the table."""
+        groups = [one for one in readings if isinstance(one, GroupReading)]
+        return tuple(groups[0].codes) if groups and self._rows.averages and not self._rows.lags else ()
 
     @property
     def gaps(self) -> Gaps:

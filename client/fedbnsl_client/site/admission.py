@@ -17,6 +17,7 @@ from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
+from fedbnsl_client.budget.report import refuse_blocks
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import (
@@ -132,9 +133,10 @@ class GuardedTable(Admission):
     """A table that is used as its site's policy says, and paid for from the site's ledger.
 
     Rows and columns are those that were registered, or some of these columns: no record is read before the run is
-    admitted. `dataset_id` None is the policy's only dataset, `authority` the fingerprint of that which attests the
-    coordinator (empty: none, the wire is plaintext). `record` is told of every release that is paid for. Raises
-    PolicyRefusal if the policy has no such dataset, or the ledger does not know it.
+    admitted. `dataset_id` None is the policy's only dataset, `blocks` those of its records that are used (empty: all),
+    `authority` the fingerprint of that which attests the coordinator (empty: none, the wire is plaintext). `record` is
+    told of every release that is paid for. Raises PolicyRefusal if the policy has no such dataset, or the ledger does
+    not know it; SetupError if it has no such block.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class GuardedTable(Admission):
         ledger: Ledger,
         dataset_id: str | None,
         *,
+        blocks: Sequence[int] = (),
         columns: Sequence[str] = (),
         max_file_bytes: int | None = None,
         authority: str = "",
@@ -154,6 +157,7 @@ class GuardedTable(Admission):
         registered = ledger.registrations.find(self._dataset.id)
         if registered is None:
             raise not_registered(folder, self._dataset.id)
+        self._whole, self._used = registered, registered.of_blocks(blocks)
         self.dictionary, mapping = site_folder.described(folder)
         self._absent = mapping.absent
         used = columns
@@ -164,7 +168,7 @@ class GuardedTable(Admission):
             raise PolicyRefusal(f"rule `columns`: the registered table has no {', '.join(missing)}")
         self.site = policy.site
         self.variables = tuple(used) or registered.variables
-        self.n_samples = registered.n_samples
+        self.n_samples = self._used.n_samples
         self._sizes = {"n_samples": self.n_samples, "n_variables": len(self.variables)}
         self._max_file_bytes = max_file_bytes
         self._authority = authority
@@ -191,7 +195,8 @@ class GuardedTable(Admission):
 
     def budget(self) -> Budget:
         """See `Admission.budget`."""
-        spent, delta = self._ledger.payments.spending(self._dataset.id), self._dataset.max_delta
+        spent = self._ledger.payments.spending(self._dataset.id, blocks=self._used.numbers)
+        delta = self._dataset.max_delta
         left = self._dataset.cap.left(spent, gaussian=True).epsilon(delta)
         return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta)
 
@@ -217,6 +222,7 @@ class GuardedTable(Admission):
         refuse_other_dictionary(plan, self.dictionary)
         refuse_other_absent(plan, self.site, self._absent)
         refuse_other_columns(plan, variables)
+        refuse_blocks(plan, self._whole, self._used)
         self._ledger.payments.take_run(run)
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=self._is_approved(plan))
         self._note_part(plan, run)
@@ -230,7 +236,7 @@ class GuardedTable(Admission):
                     "more noise: --set privacy.secure_aggregation=false.",
                 )
             price = price_of(plan, **self._sizes)
-            here = RunHere(run, self.site, tuple(variables), self._authority)
+            here = RunHere(run, self.site, tuple(variables), self._authority, self._used.numbers)
             paying = RunJournal(self._ledger.payments, self._dataset, plan, price, here, self._record)
             paying.check()
             journal = paying
@@ -238,6 +244,9 @@ class GuardedTable(Admission):
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
+        if self._used.numbers != self._whole.numbers:
+            rows = self._ledger.registrations.rows_of(self._used, table.variables, table.X, table.persons)
+            table = table.of_rows(rows)
         table = table.reordered(variables)
         require_some_complete(table, plan)
         table = rows_for(table, plan)
@@ -269,7 +278,8 @@ class UnattendedTable(GuardedTable):
         most: int | None = None
         if not self._policy.lists_exactly(plan.digest()):
             terms = approved_terms(self._ledger, plan, run)
-            if why := terms.why_other(Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs)):
+            ours = Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs, blocks=terms.blocks)
+            if why := terms.why_other(ours):
                 raise PolicyRefusal(f"the run is not the one that was approved: {why}")
             most = terms.runs
         self._ledger.approvals.note_agent(run, plan.digest(), most=most)

@@ -9,7 +9,7 @@ import click
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl_client.site.options import FOLDER
+from fedbnsl_client.site.options import FOLDER, takes_blocks
 
 _SHORTEST_DIGEST = 8
 
@@ -20,6 +20,7 @@ _SHORTEST_DIGEST = 8
 @click.option(
     "--dataset", "dataset_id", help="Which dataset the privacy cost is for.  [default: the policy's only one]"
 )
+@takes_blocks
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
 @click.option(
     "--runs",
@@ -40,6 +41,7 @@ def approve(
     choice: PlanChoice,
     folder: Path,
     dataset_id: str | None,
+    blocks: tuple[int, ...],
     every: bool,
     n_runs: int,
     yes: bool,
@@ -87,13 +89,19 @@ def approve(
     plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger):
         dataset = policy.dataset(dataset_id)
-        for line in (*small_cell_lines(plan, policy), *approval_lines(plan, dataset, ledger, every=every)):
+        for line in (
+            *small_cell_lines(plan, policy),
+            *approval_lines(plan, dataset, ledger, blocks=blocks, every=every),
+        ):
             show(line)
-        refuse_what_cannot_run(plan, policy, dataset, ledger, folder)
+        registered = refuse_what_cannot_run(plan, policy, dataset, ledger, folder, blocks=blocks)
         dictionary, mapping = site_folder.described(folder)
         refuse_other_dictionary(plan, dictionary)
         refuse_other_absent(plan, policy.site, mapping.absent)
         table = site_folder.read_table(folder, policy, dataset.id)
+        if blocks:
+            ledger.registrations.check_table(dataset.id, table.variables, table.X)
+            table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.persons))
         require_some_complete(table.reordered(plan.column_names or table.variables), plan)
         if plan.privacy is None and policy.least_pair:
             used = rows_for(table.reordered(plan.column_names or table.variables), plan)
@@ -106,9 +114,9 @@ def approve(
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
         # For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part.
-        registered, terms = ledger.registrations.find(dataset.id), None
-        if n_runs and plan.sites and registered is not None:
-            terms = Terms.of(plan, dataset.id, **registered.sizes, runs=n_runs)
+        terms = None
+        if n_runs and plan.sites:
+            terms = Terms.of(plan, dataset.id, **registered.sizes, runs=n_runs, blocks=registered.numbers)
         ledger.approvals.approve(plan.digest(), plan.name, terms)
         site_folder.security_log(folder).enter(
             "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id

@@ -150,7 +150,7 @@ def create(folder: Path, new: NewSite) -> Policy:
     with Ledger.create(folder / LEDGER) as ledger:
         try:
             file = file_identity(folder / path)
-            ledger.registrations.register(dataset_id, table.variables, table.X, file=file)
+            ledger.registrations.register(dataset_id, table.variables, table.X, persons=table.persons, file=file)
             for name, content in copies.items():
                 durable.write_text(folder / name, content)
             durable.write_text(folder / POLICY, text)  # last: without it, the folder is not a site's folder
@@ -247,12 +247,31 @@ def refuse_as_public(data: Path, table: Dataset, own_folder: Path | None) -> Non
 
 
 def register(
-    folder: Path, policy: Policy, ledger: Ledger, dataset_id: str, table: Dataset, *, supersedes: bool = False
+    folder: Path,
+    policy: Policy,
+    ledger: Ledger,
+    dataset_id: str,
+    table: Dataset,
+    *,
+    supersedes: bool = False,
+    grows: bool = False,
+    other_records: bool = False,
 ) -> None:
     """Enter in the ledger the table that the policy names; see `Registrations.register`."""
     file = file_identity(folder / policy.dataset(dataset_id).path)
-    ledger.registrations.register(dataset_id, table.variables, table.X, file=file, supersedes=supersedes)
-    security_log(folder).enter("registered", dataset=dataset_id, supersedes=supersedes)
+    ledger.registrations.register(
+        dataset_id,
+        table.variables,
+        table.X,
+        persons=table.persons,
+        file=file,
+        supersedes=supersedes,
+        grows=grows,
+        other_records=other_records,
+    )
+    security_log(folder).enter(
+        "registered", dataset=dataset_id, supersedes=supersedes, grows=grows, other_records=other_records
+    )
 
 
 def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:

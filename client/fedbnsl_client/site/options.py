@@ -25,6 +25,22 @@ FOLDER = click.argument("folder", type=click.Path(exists=True, file_okay=False, 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def _numbers(_: click.Context, __: click.Parameter, given: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(one) for one in (given or "").split(",") if given}))
+    except ValueError:
+        raise click.BadParameter(f"{given!r}: expected numbers with commas between them, such as 2,3") from None
+
+
+takes_blocks = click.option(
+    "--blocks",
+    metavar="N,N",
+    callback=_numbers,
+    help="Of a table that has grown: which blocks of its records a private run reads, and is charged to; `participant "
+    "ledger` shows them.  [default: all]",
+)
+
+
 def gathered(name: str, make: Callable[..., object], *options: Decorator) -> Decorator:
     """Give a command these options; its function gets `make`, whose parameters they are, of them as `name`."""
     fields = inspect.signature(make).parameters

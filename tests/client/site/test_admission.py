@@ -253,3 +253,84 @@ def test_a_run_that_was_begun_with_other_variables_is_not_gone_on_with(
         with pytest.raises(SchemaMismatchError, match="began this run with the variables age, dose, mass"):
             site.admit(private_plan(), RUN, variables)
         assert ledger.mark == before
+
+
+# ---- blocks of a table that has grown ------------------------------------------------------------------------------
+
+GROWN = np.vstack([rows(), rows(9, n=60)])
+
+
+@pytest.fixture
+def grown(folder: Path) -> Path:
+    """All of the budget is spent of 120 rows, and nothing of 60 that came later."""
+    with site_folder.opened(folder) as (policy, _):
+        units = policy.dataset(DATASET).cap.units
+    spend(folder, units)
+    write_table(folder / "table.csv", GROWN[::-1])
+    grow(folder)
+    edit(folder / "policy.toml", "min_rows = 100", "min_rows = 50")
+    return folder
+
+
+def grow(folder: Path) -> None:
+    with site_folder.opened(folder) as (policy, ledger):
+        table = site_folder.read_table(folder, policy, DATASET)
+        site_folder.register(folder, policy, ledger, DATASET, table, grows=True)
+
+
+def release(folder: Path, *blocks: int) -> Dataset:
+    """The table of a run that is admitted, after its first answer."""
+    with site_folder.opened(folder) as (policy, ledger):
+        ledger.approvals.approve(private_plan().digest(), "plan")
+        table, journal = GuardedTable(folder, policy, ledger, None, blocks=blocks).admit(private_plan(), RUN, NAMES)
+        assert journal.release(0, lambda: b"noise") == b"noise"
+    return table
+
+
+@pytest.mark.parametrize("blocks", [(), (1,), (1, 2)])
+def test_a_block_that_cannot_pay_is_not_read(blocks: tuple[int, ...], grown: Path) -> None:
+    without_rows(grown)
+    with pytest.raises(BudgetExhaustedError):
+        admit(grown, private_plan(), blocks=blocks)
+    with site_folder.opened(grown) as (policy, ledger):
+        dataset = policy.dataset(DATASET)
+        with pytest.raises(BudgetExhaustedError, match="60 records are left, and the run would be allowed") as caught:
+            refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=blocks)
+        assert caught.value.remedy == "--blocks 2."
+        assert refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=[2]).n_samples == 60
+
+
+def test_a_run_reads_and_charges_the_blocks_that_it_names(grown: Path) -> None:
+    assert np.array_equal(release(grown, 2).X, GROWN[::-1][:60])
+    with site_folder.opened(grown) as (policy, ledger):
+        spent = [ledger.payments.spending(DATASET, blocks=[block]) for block in (1, 2)]
+        assert spent[0].units == policy.dataset(DATASET).cap.units
+        assert 0 < spent[1].units < spent[0].units
+        site = GuardedTable(grown, policy, ledger, None, blocks=[2])
+        assert (site.n_samples, site.paid_units(RUN)) == (60, spent[1].units)
+        told = ledger_as_json(policy, ledger)["datasets"][0]["blocks"]
+        assert [(one["block"], one["n_samples"], one["left"]["epsilon"] > 0.0) for one in told] == [
+            (1, 120, False),
+            (2, 60, True),
+        ]
+        lines = "\n".join(
+            ledger_lines(policy, ledger) + approval_lines(private_plan(), policy.dataset(DATASET), ledger)
+        )
+        assert "block 2 (60 records, since " in lines
+
+
+def test_a_run_that_was_begun_with_some_blocks_goes_on_with_these(grown: Path) -> None:
+    release(grown, 2)
+    write_table(grown / "table.csv", np.vstack([GROWN, rows(10, n=99)]))
+    grow(grown)
+    with pytest.raises(PolicyRefusal, match="began this run with block 2 of its table") as caught:
+        admit(grown, private_plan(), blocks=[3])
+    assert caught.value.remedy == "Go on with them: --blocks 2."
+    assert np.array_equal(release(grown, 2).X, GROWN[120:])
+
+
+def test_a_run_without_privacy_reads_no_blocks(grown: Path) -> None:
+    edit(grown / "policy.toml", "allow_non_private = false", "allow_non_private = true")
+    plan = Plan.parse({"n_participants": 2})
+    with pytest.raises(PolicyRefusal, match="reads the whole table"):
+        admit(grown, plan, blocks=[2])

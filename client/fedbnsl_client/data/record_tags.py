@@ -1,0 +1,101 @@
+"""Know records again in a table that has grown, by keyed tags that only the holder of the key can compute.
+
+A tag is 8 bytes of a keyed BLAKE2b of one record: of its values, or of its person where a record is what is known of
+one. Neither tags nor key leave the site. Two of 10^7 records get one tag by accident with probability 3e-6.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_client.data.mapped_array import row_blocks
+from fedbnsl_client.data.sorted_rows import MISSING
+
+Tags = NDArray[np.uint64]
+
+TAG_BYTES = 8
+LEAST_OVERLAP = 0.05
+"""Share of a table's records that must be another's, beyond what chance explains, to take them for the same."""
+
+_SURE = 4.0  # standard deviations beyond chance
+
+
+def record_tags(key: bytes, variables: Sequence[str], X: Matrix, persons: Sequence[str] = ()) -> Tags:
+    """(n,) tags of the records of a table, which hang neither on their order nor on that of the columns.
+
+    Parameters
+    ----------
+    key
+        32 random bytes.
+    variables
+        d distinct column names.
+    X
+        (n, d) values; NaN where one is missing.
+    persons
+        Whose record each is, where every one is another person's; the values then do not matter. Otherwise empty.
+    """
+    if persons:
+        code = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"person")
+        return _tags_of([name.encode() for name in persons], code)
+    order = sorted(range(len(variables)), key=lambda k: variables[k])
+    code = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"record")
+    for name in (variables[k].encode() for k in order):
+        code.update(len(name).to_bytes(8, "little") + name)
+    found: list[Tags] = [np.empty(0, dtype=np.uint64)]
+    for block in row_blocks(X):
+        values = np.where(np.isnan(block), MISSING, block + 0.0)[:, order]  # -0.0 + 0.0 is 0.0
+        found.append(
+            _tags_of(np.ascontiguousarray(values, dtype="<f8").view(f"V{8 * len(order)}")[:, 0].tolist(), code)
+        )
+    return np.concatenate(found)
+
+
+def _tags_of(records: Sequence[bytes], code: "hashlib.blake2b") -> Tags:
+    digests = bytearray()
+    for record in records:
+        of_one = code.copy()
+        of_one.update(record)
+        digests += of_one.digest()
+    return np.frombuffer(bytes(digests), dtype="<u8").astype(np.uint64)
+
+
+def blocks_of(tags: Tags, known: Sequence[Tags]) -> Index:
+    """(n,) which of the known blocks each record is in, by its position; -1: in none.
+
+    Of equal records, as many are in a block as were before, those of earlier blocks first.
+    """
+    of_block = np.repeat(np.arange(len(known)), [len(one) for one in known])
+    there = np.concatenate([np.empty(0, dtype=np.uint64), *known])
+    by_tag = np.argsort(there, kind="stable")
+    there, of_block = there[by_tag], of_block[by_tag]
+    order = np.argsort(tags, kind="stable")
+    ordered = tags[order]
+    copy = np.arange(len(tags)) - np.searchsorted(ordered, ordered)  # 0 for the first of equal records
+    place = np.searchsorted(there, ordered) + copy
+    found = np.full(len(tags), -1, dtype=np.int64)
+    is_known = place < np.searchsorted(there, ordered, "right")
+    found[order[is_known]] = of_block[place[is_known]]
+    return found
+
+
+def overlap(one: Tags, other: Tags) -> float:
+    """Share of the records of one table that are records of another (0 to 1), beyond what chance explains.
+
+    0 where chance explains what is found. Of records of other people of the same kind, as many are in the other table
+    as this one's own records occur in it more than once (Good 1953): all of them where a table has two columns of
+    zeros and ones, of which then nothing can be told; none where a column was measured finely.
+    """
+    if not len(one) or not len(other):
+        return 0.0
+    values, counts = np.unique(other, return_counts=True)
+    by_chance = 1.0 - int(values[counts == 1].size) / len(other)
+    found = float(np.isin(one, values).mean())
+    spread = math.sqrt(by_chance * (1.0 - by_chance) * (1.0 / len(one) + 1.0 / len(other)))
+    if by_chance >= 1.0 or found <= by_chance + _SURE * spread:
+        return 0.0
+    beyond = (found - by_chance) / (1.0 - by_chance)
+    return beyond if beyond >= LEAST_OVERLAP else 0.0

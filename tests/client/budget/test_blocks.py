@@ -1,0 +1,268 @@
+"""A table that grows: its records keep what they have spent, new ones have a budget of their own."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal, SetupError
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.spending import Cap, Spending
+from ledgers import NAMES, TABLE, ledger, path
+
+__all__ = ["ledger", "path"]  # fixtures
+
+GROWN = np.vstack([TABLE[::-1], TABLE[:20] + 5.0])
+
+
+def pay(ledger: Ledger, number: int, units: int, *blocks: int, cap: int = 100) -> None:
+    ledger.payments.reserve(Request("a", 1, number, "north", blocks), Payment(units, {}), Cap(cap, cap))
+
+
+def spent(ledger: Ledger, *blocks: int) -> int:
+    return ledger.payments.spending("a", blocks=blocks).units
+
+
+def sizes(ledger: Ledger, dataset: str = "a") -> list[tuple[int, int]]:
+    known = ledger.registrations.find(dataset)
+    assert known is not None
+    return [(one.number, one.n_samples) for one in known.blocks]
+
+
+@pytest.fixture
+def grown(ledger: Ledger) -> Ledger:
+    """50 of 100 units are spent of 30 records, and nothing of 20 new ones."""
+    pay(ledger, 1, 50)
+    ledger.registrations.register("a", NAMES, GROWN, grows=True)
+    return ledger
+
+
+def test_new_records_have_a_budget_of_their_own(grown: Ledger) -> None:
+    assert sizes(grown) == [(1, 30), (2, 20)]
+    assert (spent(grown), spent(grown, 1), spent(grown, 2), spent(grown, 1, 2)) == (50, 50, 0, 50)
+    pay(grown, 2, 70, 2)
+    assert (spent(grown, 1), spent(grown, 2)) == (50, 70)
+    pay(grown, 3, 30, 1, 2)
+    assert (spent(grown, 1), spent(grown, 2)) == (80, 100)
+    for blocks in [(2,), (1, 2), ()]:
+        with pytest.raises(BudgetExhaustedError):
+            pay(grown, 4, 1, *blocks)
+    pay(grown, 4, 20, 1)
+    assert grown.mark.spent == {"a": 170}, "the note outside the ledger counts every payment"
+
+
+def test_the_rows_of_a_block_are_found_in_whatever_order_they_are(grown: Ledger) -> None:
+    whole = grown.registrations.find("a")
+    assert whole is not None
+    order = np.random.default_rng(2).permutation(50)
+    of_two = grown.registrations.rows_of(whole.of_blocks([2]), NAMES, GROWN[order], ())
+    assert (np.sort(GROWN[order][of_two], axis=0) == np.sort(TABLE[:20] + 5.0, axis=0)).all()
+    assert grown.registrations.rows_of(whole, NAMES, GROWN, ()).all()
+    with pytest.raises(SetupError, match="has no block 3; it has 1, 2"):
+        whole.of_blocks([3])
+
+
+def test_the_same_table_again_changes_nothing_and_the_next_month_is_the_next_block(grown: Ledger) -> None:
+    before = grown.mark.n_entries
+    for grows in (False, True):
+        grown.registrations.register("a", NAMES, GROWN, grows=grows)
+    assert grown.mark.n_entries == before
+    grown.registrations.register("a", NAMES, np.vstack([GROWN, TABLE[:7] - 9.0]), grows=True)
+    assert sizes(grown) == [(1, 30), (2, 20), (3, 7)]
+
+
+def test_a_record_that_is_missing_or_changed_is_no_growth(grown: Ledger) -> None:
+    changed = GROWN.copy()
+    changed[3, 0] += 1.0
+    for X, gone in ((GROWN[1:], "1"), (np.vstack([GROWN[4:], TABLE + 7.0]), "4"), (changed, "1"), (GROWN + 1.0, "50")):
+        with pytest.raises(LedgerError, match=rf"of 50 records .* {gone} are not in the table any more") as caught:
+            grown.registrations.register("a", NAMES, X, grows=True)
+        assert "kind 'group'" in caught.value.remedy
+    with pytest.raises(LedgerError, match="of 50 records that were registered it has 50, and 9 others") as caught:
+        grown.registrations.register("a", NAMES, np.vstack([GROWN, TABLE[:9] + 7.0]))
+    assert "--grows" in caught.value.remedy
+    assert sizes(grown) == [(1, 30), (2, 20)]
+
+
+def test_a_copy_of_a_record_is_a_new_record(ledger: Ledger) -> None:
+    ledger.registrations.register("a", NAMES, np.vstack([TABLE, TABLE[:5]]), grows=True)
+    assert sizes(ledger) == [(1, 30), (2, 5)]
+
+
+def test_what_takes_the_place_of_a_grown_table_has_spent_all_of_it(grown: Ledger) -> None:
+    pay(grown, 2, 30, 2)
+    grown.registrations.register("a", NAMES, TABLE * 2.0, supersedes=True)
+    assert (sizes(grown), spent(grown)) == ([(3, 30)], 80)
+    grown.registrations.register("a", NAMES, np.vstack([TABLE * 2.0, TABLE]), grows=True)
+    assert (sizes(grown), spent(grown, 3), spent(grown, 4)) == ([(3, 30), (4, 30)], 80, 0)
+
+
+def test_persons_keep_their_budget_whatever_changes_and_those_who_are_erased_stay_charged(ledger: Ledger) -> None:
+    names = [f"person {k}" for k in range(30)]
+    ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=names)
+    ledger.payments.reserve(Request("b", 1, 1, "north", (1,)), Payment(50, {}), Cap(100, 100))
+    now = [*names[10:], "new 1", "new 2"]
+    X = np.random.default_rng(4).normal(size=(len(now), 3))
+    ledger.registrations.register("b", NAMES, X, persons=now, grows=True)
+    assert sizes(ledger, "b") == [(1, 20), (2, 2)]
+    assert ledger.payments.spending("b", blocks=[2]).units == 0
+    ledger.registrations.register("b", NAMES, X[:-1], persons=[*now[:-2], names[0]], grows=True)
+    assert sizes(ledger, "b") == [(1, 21)], "a person who was left out is back in the old block"
+    with pytest.raises(LedgerError, match="are not in the table any more"):
+        ledger.registrations.register("b", NAMES, X[:3], persons=["x", "y", "z"], grows=True)
+
+
+def test_a_use_without_privacy_ends_the_guarantee_of_the_records_that_there_were(ledger: Ledger) -> None:
+    ledger.payments.note_unprotected("a", 1, b"digest")
+    ledger.registrations.register("a", NAMES, GROWN, grows=True)
+    ledger.payments.require_protected("a", blocks=[2])
+    for blocks in [(1,), (1, 2), ()]:
+        with pytest.raises(PolicyRefusal, match="without privacy"):
+            ledger.payments.require_protected("a", blocks=blocks)
+    ledger.payments.note_unprotected("a", 2, b"digest")
+    assert ledger.payments.unprotected("a", blocks=[2])
+    ledger.registrations.register("a", NAMES, TABLE * 3.0, supersedes=True)
+    assert ledger.payments.unprotected("a", blocks=[3])
+
+
+def test_other_runs_count_for_the_blocks_that_they_read(grown: Ledger) -> None:
+    for run, blocks in ((7, (1,)), (8, (2,)), (9, ())):
+        grown.payments.take_run(run)
+        grown.payments.promise(run, "a", Spending(10 ** (run - 7)), Spending(10 ** (run - 7)), blocks=blocks)
+    promised = {blocks: grown.payments.promised("a", but=1, blocks=blocks)[0].units for blocks in [(1,), (2,), ()]}
+    assert promised == {(1,): 101, (2,): 110, (): 111}
+
+
+def test_a_restored_copy_is_charged_for_all_blocks(path: Path, tmp_path: Path) -> None:
+    with Ledger.create(path) as made:
+        made.registrations.register("a", NAMES, TABLE)
+    shutil.copy(path, tmp_path / "older")
+    with Ledger.open(path) as made:
+        pay(made, 1, 50, 1)
+        made.registrations.register("a", NAMES, GROWN, grows=True)
+        pay(made, 2, 30, 2)
+    shutil.copy(tmp_path / "older", path)
+    with Ledger.open(path, accept_backup=True) as restored:
+        assert spent(restored) == 80
+        restored.registrations.check_table("a", NAMES, GROWN)
+        with pytest.raises(LedgerError, match="without tags of its records"):
+            restored.registrations.register("a", NAMES, np.vstack([GROWN, TABLE * 9.0]), grows=True)
+        restored.registrations.register("a", NAMES, GROWN)
+        assert (len(sizes(restored)), spent(restored)) == (1, 80)
+        restored.registrations.register("a", NAMES, np.vstack([GROWN, TABLE * 9.0]), grows=True)
+        assert spent(restored, sizes(restored)[1][0]) == 0
+
+
+def test_a_damaged_tag_is_noticed(grown: Ledger, path: Path) -> None:
+    grown._file._database.execute("DROP TRIGGER outbox_stays")
+    grown._file._database.execute("UPDATE outbox SET payload = zeroblob(length(payload)) WHERE number = 3")
+    grown.close()
+    with pytest.raises(LedgerError, match="payload of entry 3 is not what was stored"):
+        Ledger.open(path)
+
+
+@pytest.mark.parametrize(
+    "other", [GROWN[:30] + 0.0, GROWN[::2], np.vstack([TABLE * 3.0, TABLE[:9]])], ids=["subset", "half", "among others"]
+)
+def test_records_of_another_dataset_are_refused_until_somebody_says_what_they_are(grown: Ledger, other: Matrix) -> None:
+    other = np.column_stack([other, np.zeros(len(other))])[:, :3]
+    with pytest.raises(LedgerError, match="registered as 'a'") as caught:
+        grown.registrations.register("b", NAMES, other)
+    assert "--other-records" in caught.value.remedy
+    grown.registrations.register("b", NAMES, np.vstack([other, TABLE * 30.0])[::-1], other_records=True)
+    assert grown.registrations.account("b") == {"b"}
+    grown.registrations.register("b", NAMES, np.vstack([other, TABLE * 30.0]))
+    grown.registrations.register("a", NAMES, np.vstack([GROWN, TABLE * 40.0]), grows=True)
+    assert sizes(grown)[-1] == (3, 30)
+
+
+class Months(RuleBasedStateMachine):
+    """A site over months. What each record has lost is counted by hand, from the records that each payment was for."""
+
+    folder: Path
+    cap = 100
+
+    @initialize()
+    def begin(self) -> None:
+        self.file = self.folder / f"ledger-{len(list(self.folder.iterdir()))}.db"
+        self.ledger = Ledger.create(self.file)
+        self.records = [float(k) for k in range(6)]  # each is a row of one value, which names it
+        self.lost: dict[float, int] = dict.fromkeys(self.records, 0)
+        self.n_made = 6
+        self.number = 0
+        self.ledger.registrations.register("a", NAMES, self.table)
+
+    @property
+    def table(self) -> Matrix:
+        return np.outer(self.records, [1.0, 2.0, 3.0])
+
+    @rule(n=st.integers(1, 3), shuffled=st.randoms())
+    def grow(self, n, shuffled) -> None:
+        new = [float(self.n_made + k) for k in range(n)]
+        self.n_made += n
+        self.records += new
+        shuffled.shuffle(self.records)
+        self.lost |= dict.fromkeys(new, 0)
+        self.ledger.registrations.register("a", NAMES, self.table, grows=True)
+
+    @rule(left=st.integers(1, 4))
+    def supersede(self, left: int) -> None:
+        self.records = [*self.records[:left], float(self.n_made)]
+        self.lost[float(self.n_made)] = 0
+        self.n_made += 1
+        self.ledger.registrations.register("a", NAMES, self.table, supersedes=True)
+
+    @rule(choice=st.sets(st.integers(0, 5)), units=st.integers(1, 60))
+    def run(self, choice: set[int], units: int) -> None:
+        known = self.ledger.registrations.find("a")
+        assert known is not None
+        used = known.of_blocks([number for k, number in enumerate(known.numbers) if k in choice])
+        self.number += 1
+        request = Request("a", 1, self.number, "north", used.numbers)
+        rows = self.ledger.registrations.rows_of(used, NAMES, self.table, ())
+        try:
+            self.ledger.payments.reserve(request, Payment(units, {}), Cap(self.cap, self.cap))
+        except BudgetExhaustedError:
+            assert self.ledger.payments.spending("a", blocks=used.numbers).units + units > self.cap
+            return
+        for record in np.array(self.records)[rows]:
+            self.lost[record] += units
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.ledger.close()
+        self.ledger = Ledger.open(self.file)
+
+    @invariant()
+    def no_record_has_lost_more_than_its_block_has_spent(self) -> None:
+        known = self.ledger.registrations.find("a")
+        assert known is not None
+        assert known.n_samples == len(self.records) == sum(one.n_samples for one in known.blocks)
+        for block in known.blocks:
+            rows = self.ledger.registrations.rows_of(known.of_blocks([block.number]), NAMES, self.table, ())
+            assert rows.sum() == block.n_samples
+            most = max(self.lost[record] for record in np.array(self.records)[rows])
+            assert most <= self.ledger.payments.spending("a", blocks=[block.number]).units <= self.cap
+
+    def teardown(self) -> None:
+        self.ledger.close()
+
+
+def test_over_months_no_record_loses_more_than_the_policy_allows(tmp_path: Path) -> None:
+    class Here(Months):
+        folder = tmp_path
+
+    run_state_machine_as_test(Here, settings=settings(max_examples=15, stateful_step_count=12, deadline=None))
+
+
+def test_entries_show_blocks_and_no_fingerprints(grown: Ledger) -> None:
+    entries = grown.entries()
+    assert [entry.content["made"] for entry in entries if entry.kind == "register"] == [1, 2]
+    assert "fingerprint" not in json.dumps([dict(entry.content) for entry in entries])

@@ -30,8 +30,8 @@ def pcalg_csv(variables: Sequence[str], marks: Marks) -> str:
 def tetrad(variables: Sequence[str], marks: Marks) -> str:
     """Tetrad's text of a graph.
 
-    It separates names by white space and semicolons: such characters become an underscore, and a name that another one
-    has then gets underscores more.
+    It separates names by white space, semicolons and commas: such characters become an underscore, and a name that
+    another one has then gets underscores more.
     """
     ids = list(_tetrad_ids(variables))
     edges = [
@@ -176,7 +176,7 @@ def _edges(marks: Marks) -> Iterator[tuple[int, int, int, int]]:
 def _tetrad_ids(variables: Sequence[str]) -> Iterator[str]:
     taken = set(variables)
     for name in variables:
-        unique = re.sub(r"[\s;]", "_", name)
+        unique = re.sub(r"[\s;,]", "_", name)
         while unique != name and unique in taken:
             unique += "_"
         taken.add(unique)

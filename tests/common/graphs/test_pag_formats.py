@@ -34,6 +34,16 @@ def test_the_matrix_has_the_codes_of_pcalg_with_the_mark_at_the_column():
     assert rows[2][1:3] == ["0", str(of["circle"])]
 
 
+def test_a_comma_in_a_name_comes_back_from_the_text_of_tetrad():
+    names, of_names = ("sodium,serum", "sodium_serum", "x"), np.zeros((3, 3), dtype=np.int8)
+    of_names[0, 2], of_names[2, 0] = ARROW, CIRCLE
+    text = tetrad(names, of_names)
+    assert "sodium_serum_ o-> x" in text
+    read, found = read_pag(text, names)
+    assert tuple(read) == names
+    assert np.array_equal(found, of_names)
+
+
 def test_causal_learn_reads_the_text_of_tetrad(tmp_path: Path):
     reader = pytest.importorskip("causallearn.utils.TXT2GeneralGraph")
     (tmp_path / "graph.txt").write_text(tetrad(NAMES, marks()), encoding="utf-8")

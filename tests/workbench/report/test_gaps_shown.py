@@ -1,16 +1,20 @@
 """The page tells which site has which variables, in how many rows, and which pairs of variables no row has."""
 
 import json
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser
+from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.summary import print_summary
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import synthesise
 from report_runs import Page
@@ -54,6 +58,22 @@ def test_rows_with_a_value_are_counted_by_variable_and_site(three: tuple[Path, d
     assert told == {name: [*map(str, n), f"{sum(n)} ({100 * sum(n) / 360:.0f} %)"] for name, n in lacking.items()}
     assert "3 other variables have a value in every row" in page.text
     assert "No row has both of X5 and X6" in page.text
+
+
+def test_head_and_summary_say_how_many_rows_have_no_gap(tmp_path: Path) -> None:
+    federation, drawn = synthesise(D, 5, 3, 120, 7), np.random.default_rng(1)
+    for X in federation.tables:
+        X[drawn.random(len(X)) < 0.2, 0] = np.nan
+    complete = sum(int((~np.isnan(X)).all(axis=1).sum()) for X in federation.tables)
+    tables = {f"site-{k}": Dataset(federation.variables, X) for k, X in enumerate(federation.tables)}
+    simulate(Plan.load("standard").with_settings(bootstrap=0), tables, tmp_path / "run")
+    page = Page(write_report(tmp_path / "run").read_text(encoding="utf-8")).text
+    assert f"rows, all sites 360, of which {complete} without a missing value" in page
+    text = StringIO()
+    print_summary(read_result(tmp_path / "run"), tmp_path / "run", Console(file=text, width=300), seconds=1.0)
+    assert f"rows used 360 of 360 ({complete} without a missing value), by EM: effective sample size " in (
+        text.getvalue()
+    )
 
 
 def test_where_nothing_was_counted_the_plan_tells_who_lacks_what(

@@ -60,7 +60,9 @@ def in_short(result: Mapping[str, Any]) -> str:
     elif used is not None:
         rows = f"rows used {used:,} of {sum(of['n_samples'] for of in result['sites'].values()):,}"
         if gaps := result.get("gaps"):
-            rows += f", by EM: gaps leave {gaps['known_share']:.0%} of their worth"
+            if (complete := gaps["complete_rows"]) is not None:
+                rows += f" ({complete:,} without a missing value)"
+            rows += f", by EM: effective sample size {gaps['known_share']:.0%}"
         if told := dependent_rows(result):
             rows += f"; they count as {told['counted']:,.0f}, for rows of a group depend on each other"
     else:
@@ -166,8 +168,8 @@ def _rows_left_out(run: ReportedRun) -> str:
             return "No row lacked a value."
         return (
             "Rows with gaps were used: means and covariances of maximum likelihood completed their sums, in "
-            f"{gaps['iterations']} iterations of EM. It assumes that values are missing at random. Scores and "
-            f"intervals count {gaps['known_share']:.0%} of the rows."
+            f"{gaps['iterations']} iterations of EM. It assumes that values are missing at random. The effective "
+            f"sample size, which scores and intervals count, is {gaps['known_share']:.0%} of the rows."
         )
     if settings.missing == "refuse":
         return "No row lacks a value: a site would have been refused with such a table."

@@ -108,7 +108,7 @@ def test_the_table_on_the_terminal_has_the_marks(run: Path) -> None:
     shares = told["weight", "pressure"]["bootstrap"]
     assert table[pair][-1].split()[-1] == f"{100 * shares['hidden_cause']:.0f}"
     assert "o-> acts on, or both have a hidden cause" in text
-    assert "the class needs an edge there only if no common cause is hidden" in text
+    assert "the graph needs an edge there only if no common cause is hidden" in text
 
 
 def with_marks_turned(result: dict[str, Any]) -> tuple[str, str]:

@@ -116,8 +116,8 @@ def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
         "are is told",
         f"rule `least_cell` = {policy.least_cell}: {pairs}",
         *[
-            f"rule `least_cell` = {policy.least_cell}: no moments of hinges are sent where fewer rows are beyond "
-            "a knot, or where rows have gaps, and that they are not is told"
+            f"rule `least_cell` = {policy.least_cell}: no moments of bent lines (splines) are sent where fewer rows "
+            "are beyond a knot, or where rows have gaps, and that they are not is told"
         ]
         * plan.searches_curves,
         *[f"rule `least_cell` = {policy.least_cell}: where rows have gaps, nothing is told of the shape of noise"]

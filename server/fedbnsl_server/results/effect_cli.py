@@ -90,7 +90,7 @@ def _show(report: dict[str, Any], doubts: Sequence[str], console: Any) -> None:
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
     change = "" if report["change"] is None else " from {:g} to {:g}".format(*report["change"])
     title = f"effect of {' and '.join(units[name] for name in report['from'])}{change} on {units[report['to']]}"
-    title += " in the best class" if report["open"] else ""
+    title += " in the best graphs" if report["open"] else ""
     if (hidden := report["hidden_causes"]) is not None:
         _print_effects(console, report, hidden["effects"], f"{title}, whatever is hidden")
         console.print(Text(hidden["in_words"]), soft_wrap=True)

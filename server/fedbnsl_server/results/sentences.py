@@ -326,11 +326,11 @@ _CHECKS: Mapping[str, str] = {
     "mechanism_change": "{of:?slope of {of}|residual variance} {here:.3g} against {elsewhere:.3g} elsewhere",
     "directions_contradict": "directions contradict each other ({says:few 6}): neither is told, as a hidden common "
     "cause or an effect that is not linear is as likely",
-    "tests_directions": "whether sites that differ tell the direction of {n:counted edge|edges} that the class leaves "
-    "open",
+    "tests_directions": "whether sites that differ tell the direction of {n:counted edge|edges} that second "
+    "moments leave open",
     "directions_too_many": "whether sites that differ tell the direction of {n:counted more edge|more edges}: there "
     "are too many graphs to compare",
-    "directions_untested": "whether sites that differ tell directions that the class leaves open: this "
+    "directions_untested": "whether sites that differ tell directions that second moments leave open: this "
     "{privacy:?needs exact moments of each site, and the run is private|}"
     "{consensus:?needs moments of all sites, and the plan has a robust consensus|}"
     "{preparation:?needs columns about each site's own means, and weights by rows|}"
@@ -417,8 +417,8 @@ _TAKEN: Mapping[str, str] = {
     "taken_withheld_not_counted": "sites withhold counts",
     "taken_private_not_counted": "the run is private",
     "taken_by_shape": "shape = {shape!r} in the data dictionary",
-    "taken_by_fit": "its {square:?square explains|hinges explain} {curve:?more of another number|hardly more of any "
-    "number that it may act on} than a straight line does",
+    "taken_by_fit": "{square:?its square explains|lines with bends at knots explain} {curve:?more of another number|"
+    "hardly more of any number that it may act on} than a straight line does",
     "taken_unseen": "no curves were looked for: {why}",
     "no_curves_noise": "the noise of privacy is too large for it, or there are too many numbers",
     "no_curves_absent": "sites lack variables, and the run is private",
@@ -478,17 +478,19 @@ _EFFECTS: Mapping[str, str] = {
     "effect_undecided": "not identified: the direction of {arrows:few} is open: less than {majority:percent} of the "
     "bootstrap draws agree with it, and this effect rests on it",
     "effect_open": "not identified: the direction between {source} and {target} is open: the bootstrap draws do not "
-    "agree with the best class",
-    "effect_no_path": "no path: in no graph of the best class does a directed path lead from {source} to {target}; an "
+    "agree with the best graphs",
+    "effect_no_path": "no path: in none of the best graphs does a directed path lead from {source} to {target}; an "
     "effect that is too faint for these rows would look the same",
-    "effect_open_no_path": "in no graph of the best class does a directed path lead from {source} to {target}, but "
+    "effect_open_no_path": "in none of the best graphs does a directed path lead from {source} to {target}, but "
     "others may have one",
-    "effect_open_values": "the best class gives {n:counted effect}, and other classes may give others",
+    "effect_open_values": "the graphs that fit best give {n:counted effect}, and others may give others",
     "effect_withheld": "withheld: noise took it, or a coefficient that it rests on, beyond what is possible",
-    "effect_identified": "identified: every graph of the class gives the same effect",
-    "effect_range": "a range: the graphs of the class give {n} different effects, all of the same sign",
-    "effect_not_identified": "not identified: the graphs of the class give {n} different effects{signs:?, whose signs "
-    "differ}{absent:?; 0 is among them: in some graphs no directed path leads from {source} to {target}}",
+    "effect_identified": "identified: every graph that fits as well (the equivalence class) gives the same effect",
+    "effect_range": "a range: the graphs that fit equally well (the equivalence class) give {n} different "
+    "effects, all of the same sign",
+    "effect_not_identified": "not identified: the graphs that fit equally well (the equivalence class) give {n} "
+    "different effects{signs:?, whose signs differ}{absent:?; 0 is among them: in some "
+    "graphs no directed path leads from {source} to {target}}",
     "effect_of_column": "of {source} on {target}, {words}",
     "least_drawn": "of the edges that this rests on, {source} {mark} {target} is in the fewest bootstrap draws: in "
     "{share:percent} of {draws}",

@@ -181,7 +181,7 @@ def test_an_effect_names_the_undecided_arrows_that_it_rests_on_and_is_not_identi
         "not identified: the direction of a -> b is open: less than 75 % of the bootstrap draws agree"
     )
     assert any("from 'a' to 'c' in 30 % of the 50 bootstrap draws" in line for line in report["in_words"])
-    assert "effect of a on c in the best class" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
+    assert "effect of a on c in the best graphs" in run_command(capsys, "effect", run, "--from", "a", "--to", "c").out
     against = asked(capsys, run, "c", "a")
     assert (against["verdict"], against["open"]) == ("no path", False)
     further = asked(capsys, run, "b", "c")
@@ -378,7 +378,7 @@ def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past
     report = asked(capsys, run, "a", "c", "--from", "b")
     (words,) = (text for text in report["in_words"] if text.startswith("of a on c"))
     assert words == (
-        "of a on c, no path: in no graph of the best class does a directed path lead from 'a', past the others that "
+        "of a on c, no path: in none of the best graphs does a directed path lead from 'a', past the others that "
         "are set, to 'c'; an effect that is too faint for these rows would look the same"
     )
     nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]

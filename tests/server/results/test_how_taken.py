@@ -72,10 +72,10 @@ def test_every_variable_has_a_form_and_a_reason() -> None:
         "g": "levels as 0, 1, 2, ...",
     }
     assert {name: one["why"] for name, one in taken.items()} == {
-        "a": "its hinges explain more of another number than a straight line does",
+        "a": "lines with bends at knots explain more of another number than a straight line does",
         "straight": "'straight': one value in all rows that are used, so that nothing can be learned about it: no edge",
         "bent": "shape = 'curved' in the data dictionary",
-        "n": "its hinges explain hardly more of any number that it may act on than a straight line does",
+        "n": "lines with bends at knots explain hardly more of any number that it may act on than a straight line does",
         "s": "binary in the data dictionary; not counted, as not all variables are categories",
         "w": "nominal in the data dictionary; not counted, as not all variables are categories",
         "g": "ordinal in the data dictionary",

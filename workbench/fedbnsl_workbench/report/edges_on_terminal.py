@@ -19,7 +19,7 @@ from fedbnsl_server.results.sentences import DIRECTED_BY, OF_MARKS, hidden_cause
 MOST_SHOWN = 40
 """Rows of the table; files have the others."""
 FLAG = "--no-hidden-causes"
-_OF_ONE_DAG = "weights are of source -> target in one DAG of the class (lgbn.json); another may have others"
+_OF_ONE_DAG = "weights are of source -> target in one of the DAGs that fit equally well (lgbn.json); others may differ"
 _OF_THE_CLASS = (
     "of source -> target in one DAG that fits if no common cause is hidden (lgbn.json); none where it has the edge the "
     f"other way, or the marks name no target: {FLAG} has all"
@@ -27,7 +27,7 @@ _OF_THE_CLASS = (
 _OF_LINKS = "% of the bootstrap draws: linked, with the same mark at source, at target, and with a hidden cause"
 _OF_EDGES = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
 _BESIDE_DRAWS = "; they tell nothing of directions by interventions, sites or noise"
-_NOT_DRAWN = f"shares of marks were not drawn, as there are too many variables; those of the class: {FLAG}"
+_NOT_DRAWN = f"shares of marks were not drawn, as there are too many variables; those of edges: {FLAG}"
 
 
 def shown_edges(edges: Sequence[Edge], told: HiddenCauses | None) -> list[Edge]:
@@ -126,7 +126,7 @@ def remarks_on_links(edges: Sequence[Edge], told: HiddenCauses, majority: float)
     found = [("marks" * (not k), text) for k, text in enumerate(words)]
     if told.gone:
         gone = first_few([f"{a} and {b}" for a, b in told.gone])
-        found.append(("no link", f"{gone}: the class needs an edge there only if no common cause is hidden"))
+        found.append(("no link", f"{gone}: the graph needs an edge there only if no common cause is hidden"))
     if told.untested:
         pairs = first_few([f"{a} and {b}" for a, b in told.untested])
         found.append(("not testable", f"{pairs}: perhaps no link; no other mark rests on it, and no effect is told"))

@@ -90,6 +90,8 @@ class TableChecks:
     described
         Whether a data dictionary says what the columns are. Then one that holds a single value here, such as a level
         that does not occur at this site, is odd and not refused, and whole values are as they should be.
+    guarded
+        Whether nothing is refused for its values, as whoever sees a site stay away would learn of them: all is odd.
     pairs
         Positions of two columns each, of which `are_equal` can tell.
     absent
@@ -102,11 +104,13 @@ class TableChecks:
         variables: Sequence[str],
         *,
         described: bool = False,
+        guarded: bool = False,
         pairs: Sequence[tuple[int, int]] = (),
         absent: Collection[int] = (),
     ) -> None:
         d = len(variables)
         self._origin, self._variables, self._described, self._absent = origin, variables, described, absent
+        self._guarded = guarded
         self._n_all = 0
         self._n = np.zeros(d, dtype=np.int64)  # values of each column
         self._infinite, self._huge = ([Places() for _ in range(d)] for _ in range(2))
@@ -120,10 +124,13 @@ class TableChecks:
         self._still = dict.fromkeys(pairs, True)
         self._levels = {k: np.empty(0) for k in range(d)}
 
-    def count(self, block: Matrix) -> None:
-        """Count a block of (n, d) values; NaN where one is missing."""
+    def count(self, block: Matrix) -> Matrix:
+        """Count a block of (n, d) values, NaN where one is missing; the block as it is used.
+
+        Of a guarded table, values that no run takes are missing.
+        """
         if not len(block):
-            return
+            return block
         with np.errstate(invalid="ignore"):
             if not (block.max() <= LARGEST_VALUE and block.min() >= -LARGEST_VALUE):  # or a NaN
                 infinite = np.isinf(block)
@@ -133,8 +140,11 @@ class TableChecks:
                 ):
                     for k in np.flatnonzero(bad.any(axis=0)).tolist():
                         places[k].add((self._n_all + 1 + np.flatnonzero(bad[:, k])).tolist())
+                if self._guarded:
+                    block = np.where(np.abs(block) > LARGEST_VALUE, np.nan, block)
         self._n_all += len(block)
         self._count_values(block)
+        return block
 
     def _count_values(self, block: Matrix) -> None:
         there = ~np.isnan(block)
@@ -206,10 +216,14 @@ class TableChecks:
 
         Raises DataError by column and count.
         """
-        if self._n_all < (needed := max(min_rows, 1)) or not self._n.any():
+        if self._n_all < (needed := max(min_rows, 1)) or not (self._n.any() or self._guarded):
             told = "" if self._n.any() or not self._n_all else " without any value"
             raise DataError(f"{self._origin}: {self._n_all} rows{told}; at least {needed} are needed", remedy=_FEW_ROWS)
-        beyond = list(self._beyond_limits())
+        if self._guarded:
+            left_out = (f"{line}; they count as missing" for line in self._beyond_limits())
+            told = (*left_out, *self._small_columns(), *self._constant_columns(), *self._identical_columns())
+            return (*self._odd(), *(Oddity(None, line) for line in (*self._empty_columns(), *told)))
+        beyond = [*self._beyond_limits(), *self._small_columns()]
         problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:
             problems = problems or list(self._identical_columns())
@@ -250,7 +264,6 @@ class TableChecks:
         return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
 
     def _beyond_limits(self) -> Iterator[str]:
-        small = (self._spread() < LEAST_SPREAD) & ~self._constant & (not self._described)
         for k, name in enumerate(self._variables):
             for places, what in (
                 (self._huge[k], f"beyond {LARGEST_VALUE:g}, the largest number that a run takes"),
@@ -258,8 +271,12 @@ class TableChecks:
             ):
                 if places.count:  # "data rows": those after the header, counted from 1
                     yield f"column {name!r}: {places.count} row(s) {what} {places.said('data row')}"
-            if small[k]:
-                yield f"column {name!r}: its standard deviation is below {LEAST_SPREAD:g}, the least that a run takes"
+
+    def _small_columns(self) -> Iterator[str]:
+        small = (self._spread() < LEAST_SPREAD) & ~self._constant & (not self._described)
+        for k in np.flatnonzero(small).tolist():
+            least = f"{LEAST_SPREAD:g}, the least that a run takes"
+            yield f"column {self._variables[k]!r}: its standard deviation is below {least}"
 
     def _empty_columns(self) -> Iterator[str]:
         for k, name in enumerate(self._variables):

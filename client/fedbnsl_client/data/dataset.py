@@ -18,7 +18,7 @@ from fedbnsl.plan.dictionary import Dictionary, Transform
 from fedbnsl.plan.row_groups import LAG
 from fedbnsl.protocol.messages import FindingCode, TableFinding
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_client.data.cell_problems import words_have_a_remedy
+from fedbnsl_client.data.cell_problems import UnreadableCellsError, words_have_a_remedy
 from fedbnsl_client.data.checks import (
     DataWarning,
     Oddity,
@@ -166,6 +166,7 @@ class Dataset:
         min_rows: int = MIN_ROWS,
         max_file_bytes: int | None = None,
         warn: bool = True,
+        guarded: bool = False,
     ) -> Self:
         """Read a table (see `source_of`) in one pass.
 
@@ -180,11 +181,15 @@ class Dataset:
         mapping
             What is different here: names of columns, units, spellings.
         min_rows
-            Fewer rows without a missing value are refused.
+            Fewer rows are refused.
         max_file_bytes
             A larger file is refused before it is read; None: any size is read.
         warn
             Issue a DataWarning for each entry of `odd`, and for missing values.
+        guarded
+            Refuse nothing for what its cells hold: whoever learns that a site stays away would learn of them. Cells
+            and values that cannot be used are missing, and told. Rows are only refused if they cannot be put into
+            their groups or order.
         """
         with said_in_words(path), words_have_a_remedy(dictionary):
             before = state_of(path)
@@ -196,11 +201,20 @@ class Dataset:
             source = source_of(path, named=bool(columns or dictionary))
             header = source.header()
             chosen = chosen_columns(source.origin, header, columns, dictionary, mapping)
-            table = TablePass(source.origin, chosen.names, dictionary, min_rows=min_rows, absent=chosen.absent)
+            table = TablePass(
+                source.origin, chosen.names, dictionary, min_rows=min_rows, absent=chosen.absent, guarded=guarded
+            )
             codes = source.codes(header, chosen.positions, chosen.readings)
+            unreadable: list[Oddity] = []
+            if guarded:
+                codes = _gaps_for_unreadable(codes, unreadable)
             times = times_of(chosen.readings)
             X = table.gathered(followed(f"reading {path.name}", codes, lambda: source.share), times)
-            odd = (*table.odd(), *of_source(source, header, {header[k] for k in chosen.positions}, dictionary, X))
+            odd = (
+                *unreadable,
+                *table.odd(),
+                *of_source(source, header, {header[k] for k in chosen.positions}, dictionary, X),
+            )
             persons = table.persons(chosen.readings)
             after = state_of(path)
         if before != after:
@@ -426,6 +440,14 @@ def chosen_columns(
     return ChosenColumns(names, positions, read, mapping.absent)
 
 
+def _gaps_for_unreadable(codes: Iterator[Matrix], told: list[Oddity]) -> Iterator[Matrix]:
+    """The blocks of a source, in which cells that cannot be read are missing; what they are is told."""
+    try:
+        yield from codes
+    except UnreadableCellsError as error:  # after the last block
+        told.append(Oddity(None, f"{error}; they count as missing"))
+
+
 def times_of(readings: Sequence[Reading]) -> TimeReading | None:
     """What reads the column that orders the rows, if there is one."""
     return next((one for one in readings if isinstance(one, TimeReading)), None)
@@ -445,6 +467,8 @@ class TablePass:
         V names of variables.
     absent
         Those of which there are no codes: all their values are missing.
+    guarded
+        See `Dataset.read`.
     """
 
     def __init__(
@@ -455,8 +479,9 @@ class TablePass:
         *,
         min_rows: int,
         absent: Set[str] = frozenset(),
+        guarded: bool = False,
     ) -> None:
-        self._origin, self._names, self._min_rows = origin, names, min_rows
+        self._origin, self._names, self._min_rows, self._guarded = origin, names, min_rows, guarded
         self.columns = tuple(column.name for column in dictionary.columns(names)) if dictionary else tuple(names)
         self._rows = dictionary.rows
         self._in_table = dictionary.present(names) if dictionary else tuple(names)
@@ -482,7 +507,9 @@ class TablePass:
         pairs = [pair for of in self._before.values() for pair in of]
         owned = [self._columns_of(name) if dictionary else [name] for name in self.absent]
         lacking = [position[own] for columns in owned for own in columns]
-        self._checks = TableChecks(origin, self.columns, described=bool(dictionary), pairs=pairs, absent=lacking)
+        self._checks = TableChecks(
+            origin, self.columns, described=bool(dictionary), guarded=guarded, pairs=pairs, absent=lacking
+        )
         self._missing = np.zeros(len(names), dtype=np.int64)
         self._outside = np.zeros(len(self._in_table), dtype=np.int64)
         self._wrong, self._broken = ({name: Places() for name in names} for _ in range(2))
@@ -564,12 +591,12 @@ class TablePass:
         return X
 
     def _noted(self, X: Matrix) -> Matrix:
-        """Count a block of (rows, d) records."""
+        """Count a block of (rows, d) records; as they are used."""
+        X = self._checks.count(X)
         lacking = np.isnan(X)
         self._missing += lacking[:, self._first_columns].sum(axis=0)
         self._n_gaps += int(lacking.any(axis=1).sum())
         self._n += len(X)
-        self._checks.count(X)
         for name, own in self._indicators.items():
             self._first_level[name] += int((X[:, own].sum(axis=1) < 1.0 - _ROUNDING).sum())
         return X
@@ -598,7 +625,10 @@ class TablePass:
             if entry.kind == "count":
                 with np.errstate(invalid="ignore"):
                     broken = (np.abs(cells - np.round(cells)) > _ROUNDING) | (cells < 0.0)
-                self._broken[name].add((self._n + 1 + np.flatnonzero(broken & ~outside & ~wrong)).tolist())
+                broken &= ~outside & ~wrong
+                self._broken[name].add((self._n + 1 + np.flatnonzero(broken)).tolist())
+                if self._guarded:
+                    wrong |= broken
             columns.append(entry.values(np.where(wrong, np.nan, cells)))
         return np.column_stack(columns)
 
@@ -632,7 +662,7 @@ class TablePass:
             for name, places in self._broken.items()
             if places.count
         ]
-        if wrong:
+        if wrong and not self._guarded:
             raise DataError(
                 f"{self._origin}: " + in_one_line(wrong),
                 remedy="Give the variable a range in the data dictionary, outside which values count as missing, or "
@@ -655,7 +685,8 @@ class TablePass:
             for name, rows in self._first_level.items()
             if not rows and name not in self.absent
         ]
-        told = (Oddity(None, one) for one in [*([text] if outside else []), *unseen])
+        unusable = [f"{one}; they count as missing" for one in wrong]
+        told = (Oddity(None, one) for one in [*unusable, *([text] if outside else []), *unseen])
         return (*odd, *told, *self._of_belonging())
 
     @property
@@ -674,12 +705,16 @@ class TablePass:
             return
         still = [name for name, pairs in self._before.items() if all(self._checks.are_equal(j, k) for j, k in pairs)]
         if still:
-            raise DataError(
-                f"{self._origin}: {quoted(still)}: the same in every row as in the one before, so that the two cannot "
-                "be told apart; if it is known before the first row and stays, such as the sex of a patient, say so in "
-                "the data dictionary: fixed = true",
-                remedy="Otherwise leave it out. Nothing of the table was sent.",
+            text = (
+                f"{quoted(still)}: the same in every row as in the one before, so that the two cannot be told apart; "
+                "if it is known before the first row and stays, such as the sex of a patient, say so in the data "
+                "dictionary: fixed = true"
             )
+            if not self._guarded:
+                raise DataError(
+                    f"{self._origin}: {text}", remedy="Otherwise leave it out. Nothing of the table was sent."
+                )
+            yield Oddity(None, text)
         n, rows = len(self.belonging.sizes), self._rows
         if rows.keeps_rows and self.belonging.sizes.max() > 1:
             yield Oddity(

@@ -158,23 +158,6 @@ def require_present(table: Dataset, plan: Plan) -> None:
         )
 
 
-def require_some_complete(table: Dataset, plan: Plan) -> None:
-    """Refuse a site's table of which hardly a row counts to private steps: all others are zeros to them.
-
-    Call it before anything is paid for. Raises DataError by column and count; it stays at the site. Also as
-    `require_present`.
-    """
-    require_present(table, plan)
-    complete = table.n_samples - table.gaps.rows
-    if plan.privacy is not None and not plan.completes_privately and complete < MIN_ROWS:
-        raise DataError(
-            f"{table.n_samples} rows, {complete} of them without a missing value; at least {MIN_ROWS} are needed: "
-            f"{table.gaps.said('as zeros')}",
-            remedy="Leave out columns that are often empty, at all sites: private steps use rows only if they lack "
-            "nothing (the plan private uses all). Nothing was paid for, and nothing of the table was sent.",
-        )
-
-
 def require_sizes(table: Dataset) -> None:
     """Refuse columns too small for moments about zero, which a plan without preparation sends in units of the table.
 
@@ -251,9 +234,21 @@ def remarks(table: Dataset, plan: Plan) -> list[str]:
     used: Literal["left out", "as zeros", "completed"]
     used = "completed" if plan.uses_gaps else "as zeros" if plan.privacy else "left out"
     gaps = [table.gaps.said(used)] if table.gaps.rows else []
+    gaps += few_complete(table, plan)
     if table.absent:
         gaps.insert(0, f"this table does not have {first_few(map(repr, table.absent))}")
     return [*gaps, *(one.text for one in oddities(table, plan))]
+
+
+def few_complete(table: Dataset, plan: Plan) -> list[str]:
+    """What to say of a table of which private steps learn next to nothing, as nearly all its rows are zeros to them.
+
+    It refuses nothing: who sees a site stay away would learn how many of its rows have gaps.
+    """
+    complete = table.gaps.of - table.gaps.rows
+    if plan.privacy is None or plan.uses_gaps or not table.gaps.rows or complete >= MIN_ROWS:
+        return []
+    return [f"only {complete} of {table.gaps.of} rows lack nothing: a run of this plan learns next to nothing of them"]
 
 
 def refuse_beyond_bounds(fit: PlanFit, dataset_id: str) -> None:

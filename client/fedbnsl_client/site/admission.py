@@ -25,7 +25,6 @@ from fedbnsl_client.data.plan_fit import (
     refuse_other_columns,
     refuse_other_dictionary,
     require_rows_here,
-    require_some_complete,
     rows_for,
 )
 from fedbnsl_client.data.small_cells import refuse_small_cells
@@ -248,7 +247,6 @@ class GuardedTable(Admission):
             rows = self._ledger.registrations.rows_of(self._used, table.variables, table.X, table.persons)
             table = table.of_rows(rows)
         table = table.reordered(variables)
-        require_some_complete(table, plan)
         table = rows_for(table, plan)
         refuse_small_cells(table.X, table.columns, plan, self._policy.least_pair)
         if plan.privacy is None and not self._dataset.public:

@@ -74,7 +74,7 @@ def approve(
         refuse_beyond_bounds,
         refuse_other_absent,
         refuse_other_dictionary,
-        require_some_complete,
+        require_present,
         rows_for,
         site_lines,
     )
@@ -102,7 +102,7 @@ def approve(
         if blocks:
             ledger.registrations.check_table(dataset.id, table.variables, table.X)
             table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.persons))
-        require_some_complete(table.reordered(plan.column_names or table.variables), plan)
+        require_present(table.reordered(plan.column_names or table.variables), plan)
         if plan.privacy is None and policy.least_pair:
             used = rows_for(table.reordered(plan.column_names or table.variables), plan)
             refuse_small_cells(used.X, used.columns, plan, policy.least_pair)

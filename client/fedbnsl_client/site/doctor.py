@@ -24,10 +24,11 @@ from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import (
     PlanFit,
+    few_complete,
     fit_of,
     refuse_other_absent,
     refuse_other_dictionary,
-    require_some_complete,
+    require_present,
     rows_for,
 )
 from fedbnsl_client.session import Session
@@ -369,11 +370,11 @@ class _Examination:
         refuse_other_absent(plan, self._policy.site, mapping.absent)
         table = self._table(self._policy, dataset.id)
         used = table.reordered(plan.column_names or table.variables)
-        require_some_complete(used, plan)
+        require_present(used, plan)
         fit = self._fit = fit_of(table, plan)
         if plan.privacy is None:
             rows_for(used, plan)
-        text = "; ".join([*plan.absent.lines(plan.n_participants), *fit.lines()])
+        text = "; ".join([*plan.absent.lines(plan.n_participants), *fit.lines(), *few_complete(used, plan)])
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(
                 text,

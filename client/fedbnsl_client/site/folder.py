@@ -121,7 +121,7 @@ def create(folder: Path, new: NewSite) -> Policy:
     dataset_id, data = new.dataset_id, new.data
     copies = _copies(folder, new)
     what, mapping = described(folder, new.dictionary, new.column_map)
-    table = Dataset.read(data, columns=new.columns, dictionary=what, mapping=mapping)
+    table = Dataset.read(data, columns=new.columns, dictionary=what, mapping=mapping, guarded=not new.public)
     durable.make_folder(folder)
     inside = data.resolve().is_relative_to(folder.resolve())
     path = data.resolve().relative_to(folder.resolve()) if inside else data.resolve()
@@ -331,5 +331,6 @@ def read_table(
         mapping=mapping,
         max_file_bytes=max_file_bytes,
         warn=False,
+        guarded=not allowed.public,
     )
     return replace(table, odd=(*table.odd, *own_means(policy, dataset_id, table)))

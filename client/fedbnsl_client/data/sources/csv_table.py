@@ -160,9 +160,9 @@ class CsvTable:
                 n, block = 0, np.empty_like(block)
         if n:
             yield block[:n]
-        if problems := found.lines():
-            raise UnreadableCellsError(f"{self.origin}: " + in_one_line(problems))
         decimals.require_one()
+        if problems := found.lines():  # last: of a guarded table they are gaps, and nothing else is forgiven with them
+            raise UnreadableCellsError(f"{self.origin}: " + in_one_line(problems))
 
 
 def _codes(

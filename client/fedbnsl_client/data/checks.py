@@ -221,8 +221,8 @@ class TableChecks:
             raise DataError(f"{self._origin}: {self._n_all} rows{told}; at least {needed} are needed", remedy=_FEW_ROWS)
         if self._guarded:
             left_out = (f"{line}; they count as missing" for line in self._beyond_limits())
-            told = (*left_out, *self._small_columns(), *self._constant_columns(), *self._identical_columns())
-            return (*self._odd(), *(Oddity(None, line) for line in (*self._empty_columns(), *told)))
+            as_they_are = (*left_out, *self._small_columns(), *self._constant_columns(), *self._identical_columns())
+            return (*self._odd(), *(Oddity(None, line) for line in (*self._empty_columns(), *as_they_are)))
         beyond = [*self._beyond_limits(), *self._small_columns()]
         problems = [*beyond, *(() if self._described else self._constant_columns())]
         if not self._described:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _EPSILON = click.FloatRange(min=1e-6, max=1000)
 _DELTA = click.FloatRange(min=1e-100, max=0.5, max_open=True)
+_MOSTLY_ALIKE = 0.9
 
 
 def _named(context: click.Context, parameter: click.Parameter, columns: str | None) -> tuple[str, ...]:
@@ -185,11 +186,18 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool
         table = site_folder.read_table(folder, policy, dataset_id)
         for text in table.remarks():
             click.secho(f"warning: {text}", fg="yellow", err=True)
-        site_folder.register(
+        alike = site_folder.register(
             folder, policy, ledger, dataset_id, table, supersedes=supersedes, grows=grows, other_records=other_records
         )
         registered = ledger.registrations.find(dataset_id)
         shared = ledger.registrations.account(dataset_id) - {dataset_id}
+    if alike >= _MOSTLY_ALIKE:
+        click.secho(
+            f"warning: {alike:.0%} of the records have an equal one in the table: that another table holds some of "
+            "them would not be noticed",
+            fg="yellow",
+            err=True,
+        )
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
     if registered is not None and len(registered.blocks) > 1:
         for block in registered.blocks:

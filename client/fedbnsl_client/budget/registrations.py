@@ -19,7 +19,7 @@ from fedbnsl.errors import LedgerError, SetupError
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.budget.ledger_file import LedgerFile
 from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint, of_the_same_rows
-from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags
+from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags, share_by_chance
 
 RegisterEntry = Mapping[str, Any]
 
@@ -89,10 +89,11 @@ class Registrations:
         supersedes: bool = False,
         grows: bool = False,
         other_records: bool = False,
-    ) -> None:
+    ) -> float:
         """Enter a dataset under its id. Repeating this with the same table changes nothing.
 
-        Raises LedgerError if the id was registered with another content, or the content or file under another id.
+        Returns the share of records of others that have an equal one by chance, see `share_by_chance`. Raises
+        LedgerError if the id was registered with another content, or the content or file under another id.
 
         Parameters
         ----------
@@ -142,6 +143,7 @@ class Registrations:
             # A file may have moved; an older fedbnsl recorded none.
             elif others or other_records or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
                 self._file.append("register", **entry, blocks=[*kept.items()])
+        return share_by_chance(tags)
 
     def known_as(self, variables: Sequence[str], X: Matrix, file: Sequence[str] = ()) -> tuple[str, ...]:
         """Datasets that hold, or ever held, records of a table that is not registered itself."""

@@ -82,18 +82,25 @@ def blocks_of(tags: Tags, known: Sequence[Tags]) -> Index:
     return found
 
 
+def share_by_chance(tags: Tags) -> float:
+    """Share of the records of other people of the same kind that are expected to have an equal one in a table.
+
+    It is the share of its own records that occur in it more than once (Good 1953).
+    """
+    _, counts = np.unique(tags, return_counts=True)
+    return 1.0 - int((counts == 1).sum()) / max(len(tags), 1)
+
+
 def overlap(one: Tags, other: Tags) -> float:
     """Share of the records of one table that are records of another (0 to 1), beyond what chance explains.
 
-    0 where chance explains what is found. Of records of other people of the same kind, as many are in the other table
-    as this one's own records occur in it more than once (Good 1953): all of them where a table has two columns of
-    zeros and ones, of which then nothing can be told; none where a column was measured finely.
+    0 where chance explains what is found: all that there is where a table has two columns of zeros and ones, of which
+    then nothing can be told; nothing where a column was measured finely.
     """
     if not len(one) or not len(other):
         return 0.0
-    values, counts = np.unique(other, return_counts=True)
-    by_chance = 1.0 - int(values[counts == 1].size) / len(other)
-    found = float(np.isin(one, values).mean())
+    by_chance = share_by_chance(other)
+    found = float(np.isin(one, other).mean())
     spread = math.sqrt(by_chance * (1.0 - by_chance) * (1.0 / len(one) + 1.0 / len(other)))
     if by_chance >= 1.0 or found <= by_chance + _SURE * spread:
         return 0.0

@@ -256,10 +256,10 @@ def register(
     supersedes: bool = False,
     grows: bool = False,
     other_records: bool = False,
-) -> None:
-    """Enter in the ledger the table that the policy names; see `Registrations.register`."""
+) -> float:
+    """Enter in the ledger the table that the policy names; see `Registrations.register`, also for what is returned."""
     file = file_identity(folder / policy.dataset(dataset_id).path)
-    ledger.registrations.register(
+    alike = ledger.registrations.register(
         dataset_id,
         table.variables,
         table.X,
@@ -272,6 +272,7 @@ def register(
     security_log(folder).enter(
         "registered", dataset=dataset_id, supersedes=supersedes, grows=grows, other_records=other_records
     )
+    return alike
 
 
 def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, ...]:

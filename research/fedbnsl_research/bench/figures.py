@@ -25,6 +25,7 @@ from fedbnsl_research.bench.privacy import privacy
 from fedbnsl_research.bench.private_missing import private_missing
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
+from fedbnsl_research.bench.registration import registration
 from fedbnsl_research.bench.regressions import regressions
 from fedbnsl_research.bench.robust import honest, robust
 from fedbnsl_research.bench.robust_tails import robust_tails
@@ -67,5 +68,6 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "hidden": hidden,
     "directions": directions,
     "regressions": regressions,
+    "registration": registration,
     "discrete": discrete,
 }

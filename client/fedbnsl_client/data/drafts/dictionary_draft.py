@@ -4,6 +4,7 @@ Kinds are guessed, levels are those that occur. Ranges are left open: they must 
 that follows the data would tell the smallest and the largest value.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from fedbnsl.plan.dictionary import Dictionary, Kind
 from fedbnsl.protocol.messages import composed
 from fedbnsl.protocol.sparse import Index, Mask
 from fedbnsl_client.data.cell_forms import BELOW_A_LIMIT, form_of, is_mark
+from fedbnsl_client.data.columns import like
 from fedbnsl_client.data.drafts.column_cells import as_number, codes_of_all, scan
 from fedbnsl_client.data.drafts.column_functions import MOST_VALUES, ColumnFunctions
 from fedbnsl_client.data.drafts.column_sums import ColumnSums
@@ -165,10 +167,19 @@ class Draft:
 
     def _absent(self, name: str) -> Iterator[str]:
         if tables := self.lacking.get(name):
+            there = first_few(map(shown, self._perhaps(name)))
+            perhaps = f" (perhaps {there})" if there else ""
             yield (
                 f"not in {', '.join(map(shown, tables))}, whose columns.toml says absent = true: if it is called "
-                'otherwise there, say column = "..." in its place'
+                f'otherwise there{perhaps}, say column = "..." in its place'
             )
+
+    def _perhaps(self, name: str) -> list[str]:
+        """Columns of other tables with a name like this one, of which no table has both."""
+        apart = {table.name for table in self.tables} - set(self.lacking[name])
+        others = [other for other, tables in self.lacking.items() if other != name and apart <= set(tables)]
+        first = _first_word(name)
+        return [other for other in others if _first_word(other) == first] or like(name, others)
 
     def _rows_said(self) -> Iterator[str]:
         n, complete = (sum(counts) for counts in zip(*self.rows.values(), strict=True))
@@ -301,6 +312,10 @@ def _without_twins(guesses: Mapping[str, Guess], relations: ColumnFunctions, mea
             ask = f"an exact function of {first_few(known_by)} in these tables: were they made of each other?"
             marked[name] = replace(found, asks=(*found.asks, ask))
     return marked
+
+
+def _first_word(name: str) -> str:
+    return re.split(r"[\W_]+", name.strip().casefold())[0]
 
 
 def _seen_again(other: str) -> str:

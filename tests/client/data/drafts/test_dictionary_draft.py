@@ -529,6 +529,20 @@ def test_a_column_that_one_table_lacks_is_used_and_one_that_most_rows_lack_is_no
     assert "`standard` and `private` use the others for the values that they have" in said
 
 
+def test_a_column_that_may_be_called_otherwise_in_another_table_is_named(tmp_path: Path) -> None:
+    names = {"a": ("age", "crp", "hb", "sex"), "b": ("age", "CRP mg/dl", "hgb", "weight")}
+    tables = [
+        write(tmp_path / f"{table}.csv", {name: [f"{x:.3f}" for x in DRAWN.normal(size=100)] for name in columns})
+        for table, columns in names.items()
+    ]
+    to_decide = "\n".join(draft(tables).said()).partition("to decide:")[2].splitlines()
+    asked = {line.split(":")[0].strip(): line for line in to_decide}
+    assert "otherwise there (perhaps CRP mg/dl), say" in asked["crp"]
+    assert "otherwise there (perhaps crp), say" in asked["CRP mg/dl"]
+    assert "otherwise there (perhaps hgb), say" in asked["hb"]
+    assert "otherwise there, say" in asked["sex"]
+
+
 def test_each_table_is_told_what_it_lacks_and_only_the_codes_that_it_has(tmp_path: Path) -> None:
     full = {name: [f"{x:.3f}" for x in DRAWN.normal(size=100)] for name in ("age", "crp")}
     full["work"] = ["state", "private", "self", "none"] * 25

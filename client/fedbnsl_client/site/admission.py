@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbnsl.errors import PolicyRefusal
+from fedbnsl.errors import LedgerError, PolicyRefusal
 from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -243,6 +243,12 @@ class GuardedTable(Admission):
             self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
         )
         self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
+        if self._ledger.registrations.find(self._dataset.id) != self._whole:
+            # The privacy cost was computed for other records: those that came meanwhile would not be charged.
+            raise LedgerError(
+                f"the table of dataset {self._dataset.id!r} was registered again while this site joined",
+                remedy="Join once more.",
+            )
         if self._used.numbers != self._whole.numbers:
             rows = self._ledger.registrations.rows_of(self._used, table.variables, table.X, table.persons)
             table = table.of_rows(rows)

@@ -329,6 +329,20 @@ def test_a_run_that_was_begun_with_some_blocks_goes_on_with_these(grown: Path) -
     assert np.array_equal(release(grown, 2).X, GROWN[120:])
 
 
+@pytest.mark.parametrize("blocks", [(), (1, 2)])
+def test_records_that_come_while_a_site_joins_are_not_read_uncharged(blocks: tuple[int, ...], grown: Path) -> None:
+    edit(grown / "policy.toml", "max_epsilon = ", "max_epsilon = 1")  # ten times as much, and more
+    with site_folder.opened(grown) as (policy, ledger):
+        ledger.approvals.approve(private_plan().digest(), "plan")
+        site = GuardedTable(grown, policy, ledger, None, blocks=blocks)
+        write_table(grown / "table.csv", np.vstack([GROWN, rows(10, n=99)]))
+        grow(grown)
+        with pytest.raises(LedgerError, match="was registered again while this site joined"):
+            site.admit(private_plan(), RUN, NAMES)
+    table, _ = admit(grown, private_plan(), blocks=blocks)
+    assert len(table.X) == (180 if blocks else 279)
+
+
 def test_a_run_without_privacy_reads_no_blocks(grown: Path) -> None:
     edit(grown / "policy.toml", "allow_non_private = false", "allow_non_private = true")
     plan = Plan.parse({"n_participants": 2})

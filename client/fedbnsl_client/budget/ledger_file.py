@@ -294,22 +294,22 @@ class LedgerFile:
         return dict(self._database.execute(sql, (run, run)))
 
     def spending_of_block(
-        self, dataset: str, block: int, *, made: int, fresh: bool, run: str | None = None, against_all: bool = False
+        self, dataset: str, block: int, *, made: int, inherits: int, run: str | None = None, against_all: bool = False
     ) -> int:
         """Units reserved for one block of a dataset, which the entry `made` has made.
 
-        A payment counts for the blocks that it names; one that names none, for those that there were; and if the block
-        is not fresh, all that was paid for the dataset before.
+        A payment counts for the blocks that it names; one that names none, for those that there were; and all that was
+        paid for the dataset before the entry `inherits`.
         """
         of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
         sql = (
             f"SELECT COALESCE(SUM({of_all if against_all else 'units'}), 0) FROM entries "  # noqa: S608  # as above
             "WHERE dataset = :dataset AND (kind = 'lost' OR kind = 'reserve' AND (:run IS NULL OR run = :run)) "
-            "AND CASE WHEN number < :made THEN NOT :fresh "
+            "AND CASE WHEN number < :made THEN number < :inherits "
             "WHEN json_extract(content, '$.blocks') IS NULL THEN TRUE "
             "ELSE :block IN (SELECT value FROM json_each(content, '$.blocks')) END"
         )
-        values = {"dataset": dataset, "run": run, "made": made, "fresh": fresh, "block": block}
+        values = {"dataset": dataset, "run": run, "made": made, "inherits": inherits, "block": block}
         units: int = self._database.execute(sql, values).fetchone()[0]
         return units
 
@@ -357,7 +357,8 @@ class LedgerFile:
         self.append("restored", entries=newer.n_entries)
         for entry in newer.registered:
             if entry not in here.registered:  # without the tags of its records, and so without blocks
-                self.append("register", **{key: value for key, value in entry.items() if key not in _OF_BLOCKS})
+                known_of_it = {key: value for key, value in entry.items() if key not in _OF_BLOCKS}
+                self.append("register", **{**known_of_it, "restored": True})
         for dataset, units in newer.spent.items():
             in_all = newer.of_all(dataset) - here.of_all(dataset)
             if units > here.spent.get(dataset, 0) or in_all > 0:

@@ -184,7 +184,7 @@ class Payments:
             if chosen := self._blocks(dataset, blocks):
                 units[dataset] = max(
                     self._file.spending_of_block(
-                        dataset, one.number, made=one.entry, fresh=one.fresh, run=name, against_all=against_all
+                        dataset, one.number, made=one.entry, inherits=one.inherits, run=name, against_all=against_all
                     )
                     for one in chosen
                 )

@@ -31,12 +31,12 @@ class Block:
     number: int  # within the dataset, from 1
     n_samples: int  # how many of its records the table holds now
     entry: int  # number of the ledger's entry that made it
-    fresh: bool  # whether its records were new: what the dataset had spent before does not count for them
+    inherits: int  # entries of the dataset before this number are about its records, too
     time: str  # when it was made, ISO 8601
 
     def counts(self, entry: int) -> bool:
         """Whether an entry of its dataset that names no blocks is about its records, too."""
-        return entry > self.entry or not self.fresh
+        return entry > self.entry or entry < self.inherits
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,18 @@ class Registrations:
         with self._file.transaction():
             entries = self._entries()
             known = _latest(entries).get(dataset, {})
-            is_same = known.get("fingerprint") == entry["fingerprint"]
             there = self._there(dataset, tags)
+            # The values may be the same, and be those of other persons.
+            is_same = known.get("fingerprint") == entry["fingerprint"] and not (there.n_kept and there.n_new)
             if known and not is_same and not (supersedes or grows):
                 raise self._changed(dataset, there)
             if grows and not is_same:
                 self._refuse_growth(dataset, there, by_persons=bool(persons))
+            # With the sizes of blocks whose records are gone: they may come back.
+            kept = there.sizes if there.n_kept and (is_same or grows) else {}
+            new = tags[there.of_each < 0] if kept else tags
             others = _known_as(entry, entries)
-            alike = self._alike(tags, entry, entries)
+            alike = self._alike(new, entry, entries, anew=bool(kept))
             if other_records:
                 entry["other_records"] = sorted(alike)
             else:
@@ -131,15 +135,12 @@ class Registrations:
             if others and not supersedes:
                 raise _known_already(self._folder, dataset, *next(iter(others.items())))
             entry |= {"supersedes": bool(known), "same_budget": sorted(others)}
-            kept = there.sizes if there.blocks and (is_same or grows) else {}
-            n_new = len(tags) - sum(kept.values())
-            if n_new:
+            if len(new):
                 number = 1 + max(
                     (one["made"] for one in entries if one["dataset"] == dataset and "made" in one), default=0
                 )
-                entry |= {"blocks": [*kept.items(), (number, n_new)], "made": number, "fresh": bool(kept)}
-                payload = (tags[there.of_each < 0] if kept else tags).astype("<u8").tobytes()
-                self._file.append_with_payload("register", payload, **entry)
+                entry |= {"blocks": [*kept.items(), (number, len(new))], "made": number, "fresh": bool(kept)}
+                self._file.append_with_payload("register", new.astype("<u8").tobytes(), **entry)
             # A file may have moved; an older fedbnsl recorded none.
             elif others or other_records or any(known.get(part) != entry[part] for part in ("fingerprint", "file")):
                 self._file.append("register", **entry, blocks=[*kept.items()])
@@ -162,9 +163,16 @@ class Registrations:
                 raise self._changed(dataset)
 
     def rows_of(self, registered: Registration, variables: Sequence[str], X: Matrix, persons: Sequence[str]) -> Mask:
-        """(n,) which records of the registered table are in these blocks of it."""
-        of_each = self._there(registered.dataset, record_tags(self._key(), variables, X, persons)).of_each
-        return np.isin(of_each, registered.numbers)
+        """(n,) which records of the registered table are in these blocks of it.
+
+        Raises LedgerError if there are not as many as were registered: the values are now those of other persons.
+        """
+        tags = record_tags(self._key(), variables, X, persons)
+        with self._file.transaction():
+            rows = np.isin(self._there(registered.dataset, tags).of_each, registered.numbers)
+            if rows.sum() != registered.n_samples:
+                raise self._changed(registered.dataset)
+        return rows
 
     def find(self, dataset: str) -> Registration | None:
         """A dataset as last registered; None for an unknown id."""
@@ -174,7 +182,12 @@ class Registrations:
         """All datasets as last registered, in the order in which they first came."""
         entries = self._entries()
         return tuple(
-            Registration(dataset, tuple(entry["variables"]), entry["n_samples"], tuple(_blocks(entry, entries)))
+            Registration(
+                dataset,
+                tuple(entry["variables"]),
+                entry["n_samples"],
+                tuple(block for block in _blocks(entry, entries) if block.n_samples),
+            )
             for dataset, entry in _latest(entries).items()
         )
 
@@ -199,7 +212,9 @@ class Registrations:
 
     def _there(self, dataset: str, tags: Tags) -> "_There":
         """Which blocks of a dataset the records with these tags are in."""
-        blocks = getattr(self.find(dataset), "blocks", ())
+        entries = self._entries()
+        last = _latest(entries).get(dataset)
+        blocks = () if last is None else tuple(_blocks(last, entries))
         known = [self._tags(one.entry) for one in blocks]
         place = blocks_of(tags, known)
         numbers = np.array([-1, *(one.number for one in blocks)])
@@ -209,8 +224,14 @@ class Registrations:
         """Those of the block that an entry has made."""
         return np.frombuffer(self._file.payload(entry), dtype="<u8").astype(np.uint64)
 
-    def _alike(self, tags: Tags, new: RegisterEntry, entries: Sequence[RegisterEntry]) -> dict[str, str]:
-        """Datasets of other budgets with records of a new entry, more than chance explains; each with the reason."""
+    def _alike(
+        self, tags: Tags, new: RegisterEntry, entries: Sequence[RegisterEntry], *, anew: bool
+    ) -> dict[str, str]:
+        """Datasets of other budgets with records of a new entry, more than chance explains; each with the reason.
+
+        With `anew` also those of which somebody has said that their records are other ones: the tags are of records
+        that nobody has looked at.
+        """
         found: dict[str, str] = {}
         own = _account(new["dataset"], entries)
         looked_at = {
@@ -218,11 +239,13 @@ class Registrations:
         }
         for entry in entries:
             other = entry["dataset"]
-            if "made" not in entry or other in own or frozenset({new["dataset"], other}) in looked_at:
+            if "made" not in entry or other in own:
+                continue
+            if not anew and frozenset({new["dataset"], other}) in looked_at:
                 continue
             theirs = self._tags(entry["entry"])
             if share := max(overlap(tags, theirs), overlap(theirs, tags)):
-                found[other] = f"about {share:.0%} of the records of one are, or were, records of the other"
+                found[other] = f"about {share:.0%} of the {'new ' * anew}records of one are, or were, records of the other"
         return found
 
     def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:
@@ -286,7 +309,7 @@ class Registrations:
 class _There:
     """What of a table was registered before."""
 
-    blocks: tuple[Block, ...]  # of the last registration
+    blocks: tuple[Block, ...]  # of the last registration, also those of which no record was left
     of_each: Index  # (n,) number of the block that each record is in; -1: of none
     n_known: int  # records of these blocks, also those that are gone
 
@@ -303,16 +326,35 @@ class _There:
     @property
     def sizes(self) -> dict[int, int]:
         """Its records by block."""
-        sizes = {one.number: int((self.of_each == one.number).sum()) for one in self.blocks}
-        return {number: n for number, n in sizes.items() if n}
+        return {one.number: int((self.of_each == one.number).sum()) for one in self.blocks}
 
 
 def _blocks(last: RegisterEntry, entries: Sequence[RegisterEntry]) -> Iterator[Block]:
-    """The blocks of a dataset whose last entry is given."""
-    made = {one["made"]: one for one in entries if one["dataset"] == last["dataset"] and "made" in one}
+    """The blocks of a dataset whose last entry is given, also those of which no record was left.
+
+    Records of a table that another one took the place of may come back, and are not known again: the other one may have
+    other columns, or tell records apart in another way. So what was spent before counts for all that come later.
+    """
+    made: dict[int, Block] = {}
+    before, replaced = None, 0
+    for one in entries:
+        if one["dataset"] == last["dataset"]:
+            if before is not None and _takes_its_place(one, before):
+                replaced = one["entry"]
+            if "made" in one:
+                inherits = replaced if one["fresh"] else one["entry"]
+                made[one["made"]] = Block(one["made"], 0, one["entry"], inherits, one["time"])
+            before = one
     for number, n_samples in last.get("blocks", ()):
-        one = made[number]
-        yield Block(number, n_samples, one["entry"], one["fresh"], one["time"])
+        yield replace(made[number], n_samples=n_samples)
+
+
+def _takes_its_place(new: RegisterEntry, before: RegisterEntry) -> bool:
+    """Whether records of the entry before may not be known again in the new one."""
+    if any(number != new.get("made") for number, _ in new.get("blocks", ())):
+        return False  # it has grown, or is the same
+    # The same table without blocks is that of an older fedbnsl; a ledger that was restored may lack others.
+    return new["fingerprint"] != before["fingerprint"] or "blocks" in before or "restored" in before
 
 
 def _latest(entries: Sequence[RegisterEntry]) -> dict[str, RegisterEntry]:

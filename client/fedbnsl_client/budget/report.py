@@ -402,7 +402,7 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
 def _details(entry: Entry, *, by_blocks: bool) -> str:
     what = entry.content
     if entry.kind == "register":
-        sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ())]
+        sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ()) if rows]
         parts = f" ({', '.join(sizes)})" if len(sizes) > 1 else ""
         return f"{what['dataset']}, {what['n_samples']} rows{parts}, {len(what['variables'])} variables"
     if entry.kind == "approve":

@@ -273,7 +273,7 @@ class Dataset:
             return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
         sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).any(axis=1)))
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
-        return replace(self, X=X, gaps=gaps, group_sizes=sizes)
+        return replace(self, X=X, gaps=gaps, group_sizes=sizes, persons=())
 
     def with_values(self) -> Self:
         """The table without the rows that have no value at all."""
@@ -284,7 +284,7 @@ class Dataset:
             return replace(self, X=self.X.with_values(len(self.X) - empty)) if empty else self
         sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).all(axis=1)))
         X = gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables))
-        return replace(self, X=X, group_sizes=sizes)
+        return replace(self, X=X, group_sizes=sizes, persons=())
 
     def of_rows(self, kept: Mask) -> Self:
         """The table with those rows alone that a mask of (n,) names."""

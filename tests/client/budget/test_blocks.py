@@ -100,8 +100,22 @@ def test_what_takes_the_place_of_a_grown_table_has_spent_all_of_it(grown: Ledger
     pay(grown, 2, 30, 2)
     grown.registrations.register("a", NAMES, TABLE * 2.0, supersedes=True)
     assert (sizes(grown), spent(grown)) == ([(3, 30)], 80)
+    pay(grown, 3, 5)
     grown.registrations.register("a", NAMES, np.vstack([TABLE * 2.0, TABLE]), grows=True)
-    assert (sizes(grown), spent(grown, 3), spent(grown, 4)) == ([(3, 30), (4, 30)], 80, 0)
+    assert (sizes(grown), spent(grown, 3), spent(grown, 4)) == ([(3, 30), (4, 30)], 85, 80), "records that come back"
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_records_that_come_back_after_another_table_took_their_place_have_spent_what_they_had(
+    columns: int, ledger: Ledger
+) -> None:
+    pay(ledger, 1, 50)
+    ledger.payments.note_unprotected("a", 1, b"digest")
+    names = NAMES[:columns]
+    ledger.registrations.register("a", names, TABLE[:20, :columns], supersedes=True)
+    ledger.registrations.register("a", names, TABLE[:, :columns], grows=True)
+    assert (sizes(ledger), spent(ledger, 3)) == ([(2, 20), (3, 10)], 50)
+    assert ledger.payments.unprotected("a", blocks=[3])
 
 
 def test_persons_keep_their_budget_whatever_changes_and_those_who_are_erased_stay_charged(ledger: Ledger) -> None:
@@ -117,6 +131,33 @@ def test_persons_keep_their_budget_whatever_changes_and_those_who_are_erased_sta
     assert sizes(ledger, "b") == [(1, 21)], "a person who was left out is back in the old block"
     with pytest.raises(LedgerError, match="are not in the table any more"):
         ledger.registrations.register("b", NAMES, X[:3], persons=["x", "y", "z"], grows=True)
+
+
+def test_a_block_of_persons_who_were_all_erased_is_theirs_when_they_come_back(ledger: Ledger) -> None:
+    def register(*persons: str) -> None:
+        ledger.registrations.register("b", NAMES, TABLE[: len(persons)] + 50.0, persons=persons, grows=len(persons) > 2)
+
+    register("ada", "bo")
+    ledger.payments.reserve(Request("b", 1, 1, "north", (1,)), Payment(50, {}), Cap(100, 100))
+    register("ada", "bo", "cy", "di", "eve")
+    register("cy", "di", "eve")
+    assert (sizes(ledger, "b"), ledger.payments.spending("b").units) == ([(2, 3)], 0)
+    register("cy", "di", "eve", "bo", "new")
+    assert sizes(ledger, "b") == [(1, 1), (2, 3), (3, 1)]
+    assert [ledger.payments.spending("b", blocks=[block]).units for block in (1, 2, 3)] == [50, 0, 0]
+
+
+def test_the_same_values_of_other_persons_are_no_block_until_somebody_says_that_the_table_has_grown(
+    ledger: Ledger,
+) -> None:
+    ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=[f"person {k}" for k in range(30)])
+    others = ["new", *(f"person {k}" for k in range(1, 30))]
+    whole = ledger.registrations.find("b")
+    assert whole is not None
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=others)
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.registrations.rows_of(whole, NAMES, TABLE + 50.0, others)
 
 
 def test_a_use_without_privacy_ends_the_guarantee_of_the_records_that_there_were(ledger: Ledger) -> None:
@@ -157,7 +198,23 @@ def test_a_restored_copy_is_charged_for_all_blocks(path: Path, tmp_path: Path) -
         restored.registrations.register("a", NAMES, GROWN)
         assert (len(sizes(restored)), spent(restored)) == (1, 80)
         restored.registrations.register("a", NAMES, np.vstack([GROWN, TABLE * 9.0]), grows=True)
-        assert spent(restored, sizes(restored)[1][0]) == 0
+        assert spent(restored, sizes(restored)[1][0]) == 80, "perhaps they were in the copy that is lost"
+
+
+def test_new_records_after_a_restored_copy_may_have_been_in_the_one_that_is_lost(path: Path, tmp_path: Path) -> None:
+    with Ledger.create(path) as made:
+        made.registrations.register("a", NAMES, TABLE)
+    shutil.copy(path, tmp_path / "older")
+    with Ledger.open(path) as made:
+        made.registrations.register("a", NAMES, GROWN, grows=True)
+        pay(made, 2, 30)
+        made.payments.note_unprotected("a", 2, b"digest")
+    shutil.copy(tmp_path / "older", path)
+    with Ledger.open(path, accept_backup=True) as restored:
+        restored.registrations.register("a", NAMES, TABLE, supersedes=True)
+        restored.registrations.register("a", NAMES, GROWN, grows=True)
+        assert spent(restored, sizes(restored)[1][0]) == 30
+        assert restored.payments.unprotected("a", blocks=[sizes(restored)[1][0]])
 
 
 def test_a_damaged_tag_is_noticed(grown: Ledger, path: Path) -> None:
@@ -183,6 +240,19 @@ def test_records_of_another_dataset_are_refused_until_somebody_says_what_they_ar
     assert sizes(grown)[-1] == (3, 30)
 
 
+def test_new_records_of_a_large_table_are_looked_at_by_themselves(ledger: Ledger) -> None:
+    large = np.random.default_rng(5).normal(size=(5000, 3))
+    ledger.registrations.register("b", NAMES, large)
+    ledger.registrations.register("c", NAMES, large + 10.0)
+    grown = np.vstack([large + 10.0, large[:40]])
+    with pytest.raises(LedgerError, match="about 100% of the new records"):
+        ledger.registrations.register("c", NAMES, grown, grows=True)
+    ledger.registrations.register("c", NAMES, grown, grows=True, other_records=True)
+    with pytest.raises(LedgerError, match="about 100% of the new records"):
+        ledger.registrations.register("c", NAMES, np.vstack([grown, large[40:80]]), grows=True)
+    assert sizes(ledger, "c") == [(1, 5000), (2, 40)]
+
+
 class Months(RuleBasedStateMachine):
     """A site over months. What each record has lost is counted by hand, from the records that each payment was for."""
 
@@ -203,13 +273,14 @@ class Months(RuleBasedStateMachine):
     def table(self) -> Matrix:
         return np.outer(self.records, [1.0, 2.0, 3.0])
 
-    @rule(n=st.integers(1, 3), shuffled=st.randoms())
-    def grow(self, n, shuffled) -> None:
+    @rule(n=st.integers(0, 3), back=st.sets(st.integers(0, 9)), shuffled=st.randoms())
+    def grow(self, n, back, shuffled) -> None:
         new = [float(self.n_made + k) for k in range(n)]
         self.n_made += n
-        self.records += new
-        shuffled.shuffle(self.records)
+        left_out = [record for record in self.lost if record not in self.records]
         self.lost |= dict.fromkeys(new, 0)
+        self.records += new + [record for k, record in enumerate(left_out) if k in back]
+        shuffled.shuffle(self.records)
         self.ledger.registrations.register("a", NAMES, self.table, grows=True)
 
     @rule(left=st.integers(1, 4))

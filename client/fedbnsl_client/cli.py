@@ -179,6 +179,7 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool
     """
     if supersedes and grows:
         raise SetupError("--supersedes gives the whole table one budget, --grows new records one of their own: choose")
+    from fedbnsl_client.budget.report import block_lines
     from fedbnsl_client.site import folder as site_folder
 
     with work_shown(), site_folder.opened(folder) as (policy, ledger):
@@ -189,7 +190,7 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool
         alike = site_folder.register(
             folder, policy, ledger, dataset_id, table, supersedes=supersedes, grows=grows, other_records=other_records
         )
-        registered = ledger.registrations.find(dataset_id)
+        blocks = block_lines(policy.dataset(dataset_id), ledger)
         shared = ledger.registrations.account(dataset_id) - {dataset_id}
     if alike >= _MOSTLY_ALIKE:
         click.secho(
@@ -199,11 +200,8 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool
             err=True,
         )
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
-    if registered is not None and len(registered.blocks) > 1:
-        for block in registered.blocks:
-            click.echo(
-                f"block {block.number}: {block.n_samples:,} records, since {block.time[:10]}, a budget of their own"
-            )
+    for line in blocks:
+        click.echo(line)
     if shared:
         click.echo(f"one budget with {', '.join(sorted(shared))}: what either spends counts for all of them")
 

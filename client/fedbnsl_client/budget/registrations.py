@@ -224,9 +224,7 @@ class Registrations:
         """Those of the block that an entry has made."""
         return np.frombuffer(self._file.payload(entry), dtype="<u8").astype(np.uint64)
 
-    def _alike(
-        self, tags: Tags, new: RegisterEntry, entries: Sequence[RegisterEntry], *, anew: bool
-    ) -> dict[str, str]:
+    def _alike(self, tags: Tags, new: RegisterEntry, entries: Sequence[RegisterEntry], *, anew: bool) -> dict[str, str]:
         """Datasets of other budgets with records of a new entry, more than chance explains; each with the reason.
 
         With `anew` also those of which somebody has said that their records are other ones: the tags are of records
@@ -245,7 +243,9 @@ class Registrations:
                 continue
             theirs = self._tags(entry["entry"])
             if share := max(overlap(tags, theirs), overlap(theirs, tags)):
-                found[other] = f"about {share:.0%} of the {'new ' * anew}records of one are, or were, records of the other"
+                found[other] = (
+                    f"about {share:.0%} of the {'new ' * anew}records of one are, or were, records of the other"
+                )
         return found
 
     def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:

@@ -272,6 +272,13 @@ def _settings(plan: Plan, *, every: bool) -> list[str]:
     return [*lines, "the other settings, which are the defaults:", *rest]
 
 
+def block_lines(dataset: DatasetPolicy, ledger: Ledger) -> list[str]:
+    """What each block of a dataset that has grown has spent and has left, as text."""
+    registered = ledger.registrations.find(dataset.id)
+    blocks = () if registered is None or len(registered.blocks) < 2 else registered.blocks
+    return [f"dataset {dataset.id}: {_block_line(_of_block(dataset, one, ledger))}" for one in blocks]
+
+
 def _block_line(told: Mapping[str, Any], what: str = "") -> str:
     spent, left = (f"{told[name]['epsilon']:.4g}" for name in ("spent", "left"))
     lost = "; NO GUARANTEE: it was used in a run without privacy" if told["unprotected"] else ""
@@ -386,8 +393,7 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             )
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")
-        if len(of["blocks"]) > 1:
-            lines += [f"dataset {dataset.id}: {_block_line(one)}" for one in of["blocks"]]
+        lines += block_lines(dataset, ledger)
         if of["unprotected"]:
             lines.append(f"dataset {dataset.id}: NO GUARANTEE: it was used in a run without privacy")
     entries = ledger.entries()

@@ -76,7 +76,7 @@ docs: $(DOCS_STAMP) ## The documentation as a site, in build/docs; a warning or 
 	@echo "docs: build/docs/index.html"
 
 .PHONY: audit
-audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (6 to 12 minutes)
+audit: $(DEV_STAMP) ## The thorough privacy audit: many runs of the private code, judged by what they send (several minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit -m "audit or not audit" --verbose --log-cli-level=INFO --durations=10 $(PYTEST_ARGS)
 
 .PHONY: faults

@@ -1,7 +1,7 @@
 """Nothing that hangs on a value of a guarded table decides whether its site takes part, or what it says at first.
 
-Pairs of tables that differ in one record: the commands of the site end alike, the request to join is the same, and the first answer is
-of the same kind.
+Pairs of tables that differ in one record: the commands of the site end alike, the request to join is the same, and the
+first answer is of the same kind.
 """
 
 from dataclasses import replace

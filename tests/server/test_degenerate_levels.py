@@ -240,7 +240,7 @@ def test_weights_that_are_not_finite_are_null_and_all_readers_of_the_run_go_on(
     assert "nan" not in "".join((run / name).read_text("utf-8") for name in ("edges.csv", "graph.dot", "graph.graphml"))
     assert "not known" in write_report(run).read_text(encoding="utf-8")
     with StringIO() as text:
-        print_summary(found, run, Console(file=text), seconds=1.0)
+        print_summary(found, run, Console(file=text), no_hidden_causes=True, seconds=1.0)
         assert "not known" in text.getvalue()
     truth.write_text("source,target\nx,y\n", encoding="utf-8")
     assert evaluate(run, truth, tau=None)["scores"]["n_edges"] == len(found["edges"])

@@ -23,7 +23,7 @@ NEW_ROWS = 3  # of each month
 NAMES = ("x", "y")
 
 # Its lines are the number of the next round. A child registers the table of the next month, pays for the last block and
-# for all of them, stores both answers, and so on until it is killed. It says what it has done, with the records charged.
+# for all of them, stores both answers, and so on until it is killed. It says what it has done, with the records.
 NURSERY = """
 import os, sys
 from pathlib import Path

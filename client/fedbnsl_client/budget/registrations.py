@@ -60,7 +60,7 @@ class Registration:
             raise SetupError(
                 f"dataset {self.dataset!r} has no block {unknown[0]}; it has "
                 + (", ".join(map(str, known)) or "none: register its table once more"),
-                remedy="participant ledger shows its blocks. Where another table took their place, approve the plan again.",
+                remedy="participant ledger shows its blocks. If another table took their place, approve anew.",
             )
         if not numbers:
             return self

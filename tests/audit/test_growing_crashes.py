@@ -102,8 +102,8 @@ def life_of_a_child(process: "subprocess.Popen[str]", number: int, steps: int, s
     return lines
 
 
-@pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.audit
+@pytest.mark.timeout(900)
 def test_processes_killed_while_a_table_grows_and_its_blocks_pay_overspend_no_record(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with Ledger.create(path) as ledger:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import row_blocks
-from fedbnsl_client.data.sorted_rows import MISSING
+from fedbnsl_client.data.sorted_rows import comparable
 
 Tags = NDArray[np.uint64]
 
@@ -47,10 +47,8 @@ def record_tags(key: bytes, variables: Sequence[str], X: Matrix, persons: Sequen
         code.update(len(name).to_bytes(8, "little") + name)
     found: list[Tags] = [np.empty(0, dtype=np.uint64)]
     for block in row_blocks(X):
-        values = np.where(np.isnan(block), MISSING, block + 0.0)[:, order]  # -0.0 + 0.0 is 0.0
-        found.append(
-            _tags_of(np.ascontiguousarray(values, dtype="<f8").view(f"V{8 * len(order)}")[:, 0].tolist(), code)
-        )
+        values = np.ascontiguousarray(comparable(block[:, order]), dtype="<f8")
+        found.append(_tags_of(values.view(f"V{8 * len(order)}")[:, 0].tolist(), code))
     return np.concatenate(found)
 
 

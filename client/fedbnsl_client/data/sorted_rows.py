@@ -20,7 +20,7 @@ def sorted_rows(X: Matrix, order: Sequence[int]) -> Iterator[Matrix]:
 
     A table that lies in a file is sorted by means of a second file of its size.
     """
-    runs = (_sorted(_comparable(X[:, order])) for X in row_blocks(X))
+    runs = (_sorted(comparable(X[:, order])) for X in row_blocks(X))
     if not lies_in_file(X):
         yield from runs
         return
@@ -39,20 +39,20 @@ def sorted_columns(X: Matrix) -> Iterator[Iterator[Matrix]]:
     A table that lies in a file is sorted by means of a second file of its size.
     """
     if not lies_in_file(X):
-        yield from (iter([np.sort(_comparable(column))]) for column in X.T)
+        yield from (iter([np.sort(comparable(column))]) for column in X.T)
         return
     kept = zeros_in_file((X.shape[1], len(X)))
     starts = [0]
     for block in row_blocks(X):
         starts.append(starts[-1] + len(block))
-        kept[:, starts[-2] : starts[-1]] = np.sort(_comparable(block), axis=0).T
+        kept[:, starts[-2] : starts[-1]] = np.sort(comparable(block), axis=0).T
         forget(kept)
     for column in kept:
         yield (rows[:, 0] for rows in _merged(column[:, np.newaxis], starts))
 
 
-def _comparable(values: Matrix) -> Matrix:
-    """A copy without NaN and -0.0."""
+def comparable(values: Matrix) -> Matrix:
+    """A copy of values in which equal ones have equal bits: without NaN and -0.0."""
     copy: Matrix = values + 0.0  # -0.0 + 0.0 is 0.0
     copy[np.isnan(copy)] = MISSING
     return copy

@@ -288,13 +288,16 @@ class Dataset:
 
     def of_rows(self, kept: Mask) -> Self:
         """The table with those rows alone that a mask of (n,) names."""
-        starts = np.cumsum([0, *(len(block) for block in row_blocks(self.X))])
-        parts = (
-            block[kept[start : start + len(block)]] for start, block in zip(starts, row_blocks(self.X), strict=False)
-        )
+
+        def parts() -> Iterator[Matrix]:
+            start = 0
+            for block in row_blocks(self.X):
+                yield block[kept[start : start + len(block)]]
+                start += len(block)
+
         group = np.repeat(np.arange(len(self.group_sizes)), self.group_sizes)
         sizes = np.bincount(group[kept], minlength=len(self.group_sizes)) if len(group) else self.group_sizes
-        return replace(self, X=gathered(parts, len(self.variables)), gaps=Gaps(), group_sizes=sizes, persons=())
+        return replace(self, X=gathered(parts(), len(self.variables)), gaps=Gaps(), group_sizes=sizes, persons=())
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""

@@ -16,6 +16,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.cli import join
+from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.checks import DataWarning, columns_without_mean
 from fedbnsl_client.data.dataset import MIN_ROWS, Dataset
 from fedbnsl_client.data.sources import csv_table
@@ -103,6 +104,21 @@ def test_a_table_is_reordered_by_name(table: Matrix, write: Callable[..., Path])
 def test_a_table_cannot_be_reordered_to_names_that_it_lacks(table: Matrix, write: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="lacks 'height', 'sex'"):
         Dataset.read(write(table)).reordered(["age", "height", "sex", "mass"])
+
+
+def test_some_rows_are_kept_with_the_sizes_of_their_groups_also_of_a_table_in_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mapped_array, "MAPPED_BYTES", 100)
+    monkeypatch.setattr(mapped_array, "BLOCK_BYTES", 64 * 16)
+    X = np.random.default_rng(1).normal(size=(300, 2))
+    X[::7, 1] = np.nan
+    kept = np.arange(300) % 3 == 1
+    whole = Dataset(("a", "b"), mapped_array.gathered(iter([X]), 2), group_sizes=np.array([1, 99, 200]))
+    some = whole.of_rows(kept)
+    assert np.array_equal(some.X, X[kept], equal_nan=True)
+    assert some.group_sizes.tolist() == [0, 33, 67]
+    assert some.complete_cases().n_samples == int((~np.isnan(X[kept]).any(axis=1)).sum())
 
 
 def test_columns_that_are_not_chosen_may_hold_anything(table: Matrix, write: Callable[..., Path]) -> None:

@@ -121,7 +121,7 @@ class Registrations:
             # The values may be the same, and be those of other persons.
             is_same = known.get("fingerprint") == entry["fingerprint"] and not (there.n_kept and there.n_new)
             if known and not is_same and not (supersedes or grows):
-                raise self._changed(dataset, there)
+                raise self._changed(dataset, there, by_persons=bool(persons))
             if grows and not is_same:
                 self._refuse_growth(dataset, there, by_persons=bool(persons))
             # With the sizes of blocks whose records are gone: they may come back.
@@ -269,7 +269,7 @@ class Registrations:
     def _folder(self) -> Path:
         return self._file.path.parent
 
-    def _changed(self, dataset: str, there: "_There | None" = None) -> LedgerError:
+    def _changed(self, dataset: str, there: "_There | None" = None, *, by_persons: bool = False) -> LedgerError:
         register = command(self._folder, dataset)
         said = f"the table of dataset {dataset!r} is not the one registered under this id"
         grows = ""
@@ -278,7 +278,8 @@ class Registrations:
                 f": of {counted(there.n_known, 'record')} that were registered it has {there.n_kept:,}, and "
                 f"{there.n_new:,} others"
             )
-            grows = f"If it has grown, and new records shall have a budget of their own: {register} --grows. "
+            if by_persons or there.n_kept == there.n_known:  # otherwise it would be refused
+                grows = f"If it has grown, and new records shall have a budget of their own: {register} --grows. "
         return LedgerError(
             said,
             remedy=f"Bring the registered table back. {grows}Or, if the new one is meant, register it, where what was "

@@ -276,7 +276,7 @@ class Registrations:
         if there is not None and there.blocks and there.n_kept:
             said += (
                 f": of {counted(there.n_known, 'record')} that were registered it has {there.n_kept:,}, and "
-                f"{there.n_new:,} others"
+                f"{counted(there.n_new, 'other')}"
             )
             if by_persons or there.n_kept == there.n_known:  # otherwise it would be refused
                 grows = f"If it has grown, and new records shall have a budget of their own: {register} --grows. "

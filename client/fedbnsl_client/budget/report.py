@@ -410,7 +410,10 @@ def _details(entry: Entry, *, by_blocks: bool) -> str:
     if entry.kind == "register":
         sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ()) if rows]
         parts = f" ({', '.join(sizes)})" if len(sizes) > 1 else ""
-        return f"{what['dataset']}, {what['n_samples']} rows{parts}, {len(what['variables'])} variables"
+        how = (
+            "; it has grown" if what.get("fresh") else "; in place of the one before" if what.get("made", 1) > 1 else ""
+        )
+        return f"{what['dataset']}, {what['n_samples']} rows{parts}, {len(what['variables'])} variables{how}"
     if entry.kind == "approve":
         terms = what.get("terms")
         runs = "" if terms is None else f", for {terms['runs']} run(s) of an agent"

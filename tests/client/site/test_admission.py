@@ -171,8 +171,10 @@ def test_a_new_table_is_used_once_it_supersedes_the_old_one_and_what_was_spent_s
         table = site_folder.read_table(folder, policy, DATASET, max_file_bytes=10**6)
         ledger.registrations.register(DATASET, table.variables, table.X, supersedes=True)
     assert np.array_equal(admit(folder, private_plan())[0].X, rows(9))
-    with site_folder.opened(folder) as (_, ledger):
+    with site_folder.opened(folder) as (policy, ledger):
         assert units_spent(ledger, DATASET) == 12345
+        told = [line for line in ledger_lines(policy, ledger) if "register" in line]
+        assert [line.endswith("; in place of the one before") for line in told] == [False, True]
 
 
 def test_some_of_the_columns_can_be_offered_in_any_order(folder: Path) -> None:
@@ -317,6 +319,7 @@ def test_a_run_reads_and_charges_the_blocks_that_it_names(grown: Path) -> None:
             ledger_lines(policy, ledger) + approval_lines(private_plan(), policy.dataset(DATASET), ledger)
         )
         assert "block 2 (60 records, since " in lines
+        assert "180 rows (block 1 120, block 2 60), 3 variables; it has grown" in lines
 
 
 def test_a_run_that_was_begun_with_some_blocks_goes_on_with_these(grown: Path) -> None:

@@ -58,6 +58,19 @@ def test_new_records_have_a_budget_of_their_own(grown: Ledger) -> None:
     assert grown.mark.spent == {"a": 170}, "the note outside the ledger counts every payment"
 
 
+def test_new_records_have_a_budget_of_their_own_against_all_other_sites_too(grown: Ledger) -> None:
+    caps = Cap(100, 100), Cap(150, 150)
+    for number, blocks, units, in_all in ((2, (1,), 10, 100), (3, (2,), 10, 150)):
+        payment = Payment(units, {}, units_against_all=in_all)
+        grown.payments.reserve(Request("a", 1, number, "north", blocks), payment, *caps)
+    in_all = [grown.payments.spending("a", against_all=True, blocks=[block]).units for block in (1, 2)]
+    assert in_all == [150, 150]
+    for block in (1, 2):
+        request = Request("a", 1, 4, "north", (block,))
+        with pytest.raises(BudgetExhaustedError, match="against all other sites together"):
+            grown.payments.reserve(request, Payment(1, {}, units_against_all=2), *caps)
+
+
 def test_the_rows_of_a_block_are_found_in_whatever_order_they_are(grown: Ledger) -> None:
     whole = grown.registrations.find("a")
     assert whole is not None

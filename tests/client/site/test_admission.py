@@ -346,6 +346,18 @@ def test_records_that_come_while_a_site_joins_are_not_read_uncharged(blocks: tup
     assert len(table.X) == (180 if blocks else 279)
 
 
+def test_records_that_came_after_a_use_without_privacy_are_still_protected(folder: Path) -> None:
+    with site_folder.opened(folder) as (_, ledger):
+        ledger.payments.note_unprotected(DATASET, 1, b"digest")
+    write_table(folder / "table.csv", GROWN)
+    grow(folder)
+    edit(folder / "policy.toml", "min_rows = 100", "min_rows = 50")
+    for blocks in [(), (1,)]:
+        with pytest.raises(PolicyRefusal, match="used in a run without privacy"):
+            admit(folder, private_plan(), blocks=blocks)
+    assert release(folder, 2).n_samples == 60
+
+
 def test_a_run_without_privacy_reads_no_blocks(grown: Path) -> None:
     edit(grown / "policy.toml", "allow_non_private = false", "allow_non_private = true")
     plan = Plan.parse({"n_participants": 2})

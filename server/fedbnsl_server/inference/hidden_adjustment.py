@@ -28,6 +28,10 @@ class Adjustment:
 
     verdict: Literal["no path", "identified", "not identified"]
     given: tuple[int, ...] = ()  # identified: what to adjust for
+    # Not identified: a first edge of a path that may carry the effect is no arrow; or it is one, beside which a hidden
+    # cause of both ends may stand; or no set blocks the other paths. And that edge, from a source.
+    because: Literal["", "open", "invisible", "no_set"] = ""
+    edge: tuple[int, int] | None = None
 
 
 def visible(marks: Marks, a: int, b: int) -> bool:
@@ -64,8 +68,14 @@ class Adjustments:
         if not first:
             return Adjustment("no path")
         given = _closure([*sources, target], self._back) & ~forbidden & ~_set_of([*sources, target])
-        if not (self._are_visible(first) and self._blocks(sources, target, given, first)):
-            return Adjustment("not identified")
+        for x, v in first:
+            if not self._acts(x, v):
+                return Adjustment("not identified", because="open", edge=(x, v))
+        for x, v in first:
+            if not self._is_visible(x, v):
+                return Adjustment("not identified", because="invisible", edge=(x, v))
+        if not self._blocks(sources, target, given, first):
+            return Adjustment("not identified", because="no_set")
         return Adjustment("identified", tuple(bits(given)))
 
     def may_act(self) -> Mask:
@@ -88,7 +98,7 @@ class Adjustments:
         return (
             bool(first)
             and not wanted & forbidden
-            and self._are_visible(first)
+            and all(self._acts(x, v) and self._is_visible(x, v) for x, v in first)
             and self._blocks(sources, target, wanted, first)
         )
 
@@ -101,15 +111,15 @@ class Adjustments:
         on_paths = _closure([v for _, v in first], self._onward, avoid=of_sources) & to_target
         return first, _closure(bits(on_paths), self._onward)
 
-    def _are_visible(self, edges: Iterable[tuple[int, int]]) -> bool:
-        marks = self._marks
-        for x, v in edges:
-            if (x, v) not in self._visible:
-                acts = marks[v, x] == TAIL and marks[x, v] == ARROW
-                self._visible[x, v] = bool(acts and visible(marks, x, v))
-            if not self._visible[x, v]:
-                return False
-        return True
+    def _acts(self, x: int, v: int) -> bool:
+        """Whether x --> v."""
+        return bool(self._marks[v, x] == TAIL and self._marks[x, v] == ARROW)
+
+    def _is_visible(self, x: int, v: int) -> bool:
+        """Of x --> v."""
+        if (x, v) not in self._visible:
+            self._visible[x, v] = visible(self._marks, x, v)
+        return self._visible[x, v]
 
     def _blocks(self, sources: Sequence[int], target: int, given: int, first: Sequence[tuple[int, int]]) -> bool:
         """Whether a set blocks all paths from the sources to the target but those that begin with these edges."""

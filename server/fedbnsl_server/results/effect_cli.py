@@ -53,7 +53,8 @@ def effect(
     Where the graph leaves directions open, each graph that it stands for gives an effect: one value for all of them is
     identified, otherwise all values are shown. An effect that rests on an arrow which too few bootstrap draws agree
     with is not identified. The 95 % intervals are those of the coefficients given the graph; noise
-    of a private run is part of them.
+    of a private run is part of them. Numbers are those of the learned network: where it lacks an edge, a regression
+    on the rows that adjusts for the same variables gives another one.
 
     Between categories that were counted it is the change of a level's probability, by the tables; how likely each
     level of the target is, where the source is set to each of its own, stands below.

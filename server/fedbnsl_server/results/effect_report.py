@@ -22,7 +22,7 @@ from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden, IfHidden
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
-from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import bent_pairs, told_effects, unseen_pairs
 
 Change = tuple[float, float]
 
@@ -204,17 +204,22 @@ class _Question:
         source, goal = " and ".join(repr(self._names[k]) for k in self.sources), repr(self._names[self.target])
         given = [self._names[k] for k in told.given]
         if told.verdict == "no path":
-            return note("if_hidden_no_path", source=source, target=goal, share=told.share, drawn=told.share is not None)
+            of_draws = {"share": told.share, "drawn": told.share is not None}
+            return note("if_hidden_no_path", source=source, target=goal, lines=not self._by_tables, **of_draws)
         if told.because:
-            return note(f"if_hidden_{told.because}", share=told.share, given=given)
+            ends = ["", ""] if told.edge is None else [self._names[k] for k in told.edge]
+            return note(f"if_hidden_{told.because}", share=told.share, a=ends[0], b=ends[1])
+        sized = self._value_if_hidden is not None
+        of_class = {frozenset(of) for one in self._of_network for (of, *_) in one.adjusted_for}
         return note(
             "if_hidden_identified",
             some=bool(given),
             given=given,
             share=told.share,
             drawn=told.share is not None,
-            sized=self._value_if_hidden is not None,
+            sized=sized,
             tables=bool(self._by_tables),
+            other=sized and len(self.sources) == 1 and frozenset(told.given) not in of_class,
         )
 
     def _probabilities(self) -> Iterator[dict[str, Any]]:
@@ -278,6 +283,11 @@ class _Question:
         if not why and (unseen := unseen_pairs(self.network, self.sources, self.target, self._of_network)):
             pairs = [f"{one!r} and {other!r}" for one, other in unseen]
             why.append(sentence(note("effect_unseen", pairs=pairs, one=len(pairs) == 1)))
+        if not why and not draws_have_others(self.network, self.sources, self.target, self._of_network):
+            linked = self.network.marks | self.network.marks.T
+            found = bent_pairs(self.network, self.sources, self.target, self._of_network, linked)
+            pairs = [f"{one!r} and {other!r}" for one, other in found]
+            why += [sentence(note("effect_bent_pairs", pairs=pairs, one=len(pairs) == 1))] if pairs else []
         if (
             not why
             and self.change is not None
@@ -541,8 +551,11 @@ class _Question:
             yield note("effect_beside_functions", arrows=arrows)
         elif arrows:
             yield note("effect_undecided", arrows=arrows, majority=self.network.majority)
-        elif self._is_open:
+        elif self._is_open and any(one.value.any() for one in self._effects):
             yield note("effect_open", source=source, target=goal)
+        elif self._is_open:
+            share = max(one["forward"] for one in self._paths or ())
+            yield note("effect_open_path", source=source, target=goal, share=share)
 
     def _in_class(self, row: dict[str, Any], source: str, goal: str, *, any_absent: bool) -> Note:
         """How far the best class tells the effect of one column; of an open one, what the class says nevertheless."""
@@ -555,4 +568,4 @@ class _Question:
         if verdict == "not identified":
             signs = min(values) < 0.0 < max(values)
             return note("effect_not_identified", n=len(values), signs=signs, absent=any_absent, **ends)
-        return note(f"effect_{verdict.replace(' ', '_')}", n=len(values), **ends)
+        return note(f"effect_{verdict.replace(' ', '_')}", n=len(values), lines=not self._by_tables, **ends)

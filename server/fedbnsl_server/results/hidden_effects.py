@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from fedbnsl.graphs.pag import Marks
+from fedbnsl.graphs.pag import NONE, Marks
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, adjusted
 from fedbnsl_server.inference.hidden_adjustment import Adjustment, Adjustments
 from fedbnsl_server.results.learned_network import LearnedNetwork
-from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import bent_pairs, told_effects, unseen_pairs
 
 SURE = 0.9
 """Least share of the draws whose marks allow the same adjustment.
@@ -31,7 +31,8 @@ class IfHidden:
     verdict: Literal["identified", "not identified", "no path", "not known"]
     given: tuple[int, ...] = ()
     share: float | None = None
-    because: Literal["", "marks", "draws", "functions", "illegal", "unseen"] = ""
+    because: Literal["", "draws", "functions", "illegal", "unseen", "bent", "open", "invisible", "no_set"] = ""
+    edge: tuple[int, int] | None = None  # of a source, where that is why
 
 
 class EffectsIfHidden:
@@ -49,9 +50,11 @@ class EffectsIfHidden:
         if network.function(sources, target) or self._are_determined(sources, found.given):
             return IfHidden("not identified", because="functions")
         if found.verdict == "not identified":
-            return IfHidden(found.verdict, because="marks")
+            return IfHidden(found.verdict, because=found.because, edge=found.edge)
         if self._rests_on_unseen(sources, target, found):
             return IfHidden("not known", found.given, because="unseen")
+        if self._rests_on_bent(sources, target, found):
+            return IfHidden("not known", because="bent")
         if found.verdict == "no path":
             share = None if network.adjustable is None else min(network.no_path.get((k, target), 1.0) for k in sources)
             if share is not None and share < SURE:
@@ -73,10 +76,17 @@ class EffectsIfHidden:
 
     def _rests_on_unseen(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
         """Whether no row has two variables of the question, or two between which an edge would make a path."""
+        return bool(unseen_pairs(self._network, sources, target, [self._as_found(sources, target, found)]))
+
+    def _rests_on_bent(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
+        """Whether there would be a path if two variables were linked that depend on each other, not along a line."""
+        effects = [self._as_found(sources, target, found)]
+        return bool(bent_pairs(self._network, sources, target, effects, linked=self._pag != NONE))
+
+    def _as_found(self, sources: Sequence[int], target: int, found: Adjustment) -> Effect:
+        """The effect by adjustment; 0 without a path."""
         effect = self._in(self._network.covariance, sources, target, found.given)
-        if found.verdict == "no path":
-            effect = replace(effect, value=np.zeros_like(effect.value))
-        return bool(unseen_pairs(self._network, sources, target, [effect]))
+        return replace(effect, value=np.zeros_like(effect.value)) if found.verdict == "no path" else effect
 
     def value(self, sources: Sequence[int], target: int, given: Sequence[int]) -> Effect:
         """The effect by adjustment for `given`; NaN where it is not told."""

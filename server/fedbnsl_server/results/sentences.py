@@ -451,11 +451,17 @@ _EFFECTS: Mapping[str, str] = {
     "are those of {draws} draws of these tables, given the graph",
     "if_hidden_identified": "if common causes may be hidden: identified by adjusting for {some:?{given:few}|nothing}"
     "{drawn:?, which {share:percent} of the bootstrap draws allow|; how many bootstrap draws agree was not counted}"
-    "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}",
+    "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}"
+    "{other:?. If no cause is hidden, other variables are adjusted for below, so that value and interval differ|}",
     "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; "
     "how many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}; an effect "
-    "that is too faint for these rows would look the same",
-    "if_hidden_marks": "if common causes may be hidden: not identified; the numbers here hold only if none is",
+    "that is too faint for these rows{lines:? or has no linear part (a U, say)|} would look the same",
+    "if_hidden_open": "if common causes may be hidden: not identified, since the marks leave open whether {a!r} acts "
+    "on {b!r}; the numbers here hold only if none is",
+    "if_hidden_invisible": "if common causes may be hidden: not identified. {a!r} acts on {b!r}, but a hidden cause of "
+    "both may add to what the two have in common; the numbers here hold only if there is none",
+    "if_hidden_no_set": "if common causes may be hidden: not identified, since adjusting for variables of the table "
+    "does not remove what else links the two; the numbers here hold only if none is",
     "if_hidden_draws": "if common causes may be hidden: not identified, since only {share:percent} of the bootstrap "
     "draws allow what the marks say; the numbers here hold only if none is",
     "if_hidden_functions": "if common causes may be hidden: not identified, between functions of each other",
@@ -463,6 +469,8 @@ _EFFECTS: Mapping[str, str] = {
     "links could be tested; the numbers here hold only if none is",
     "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
     "together",
+    "if_hidden_bent": "if common causes may be hidden: not known, since it rests on variables that depend on each "
+    "other, though not along a straight line, and have no edge",
     "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "
     "holds otherwise}",
     "effect_together_by_lines": "by straight lines between levels: tables are not used for variables that are set "
@@ -471,6 +479,8 @@ _EFFECTS: Mapping[str, str] = {
     "record has",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
+    "effect_bent_pairs": "{pairs:few} depend on each other, not along a straight line, and the graph has no edge "
+    "between them: whether there is an effect rests on {one:?this pair|these pairs}",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "
     "other, and the tables cannot tell which of them moves which",
     "effect_beside_functions": "not identified: the direction of {arrows:few} is open, between functions of each "
@@ -479,8 +489,10 @@ _EFFECTS: Mapping[str, str] = {
     "bootstrap draws agree with it, and this effect rests on it",
     "effect_open": "not identified: the direction between {source} and {target} is open: the bootstrap draws do not "
     "agree with the best graphs",
+    "effect_open_path": "not identified: whether a directed path leads from {source} to {target} is open: "
+    "{share:percent} of the bootstrap draws have one, and none of the best graphs",
     "effect_no_path": "no path: in none of the best graphs does a directed path lead from {source} to {target}; an "
-    "effect that is too faint for these rows would look the same",
+    "effect that is too faint for these rows{lines:? or has no linear part (a U, say)|} would look the same",
     "effect_open_no_path": "in none of the best graphs does a directed path lead from {source} to {target}, but "
     "others may have one",
     "effect_open_values": "the graphs that fit best give {n:counted effect}, and others may give others",

@@ -1,4 +1,4 @@
-"""Effects that are not told: beyond what is possible, of withheld coefficients, and of pairs that no row has.
+"""Effects that are not told: beyond what is possible, of withheld coefficients, of pairs that no row has or that bend.
 
 A coefficient is withheld where noise took it beyond what is possible (`largest_changes`). An effect rests on one if it
 differs with 0 in its place.
@@ -62,16 +62,57 @@ def unseen_pairs(
     adjusted = {k for one in effects for parents in one.adjusted_for for of_source in parents for k in of_source}
     used = np.isin(np.arange(len(network.marks)), [*sources, target, *adjusted])
     found = network.unseen & used & used[:, None]
-    if not any(one.value.any() for one in effects):
-        onward = network.marks | network.unseen
-        onward[target] = onward[:, list(sources)] = False  # ways neither come back nor go on
-        after = np.any([descendants(onward, k) for k in sources], axis=0)
-        before = descendants(onward.T, target)
-        after[list(sources)] = before[target] = True
-        between = network.unseen & before & after[:, None]
-        found = found | between | between.T
-    names, pairs = network.columns.variables, np.argwhere(np.triu(found))
-    return [(names[i], names[j]) for i, j in pairs.tolist()]
+    if _has_no_path(effects):
+        found = found | _that_would_lead(network, network.unseen, sources, target)
+    return _named(network, found)
+
+
+def bent_pairs(
+    network: LearnedNetwork, sources: Sequence[int], target: int, effects: Sequence[Effect], linked: Mask
+) -> list[tuple[str, str]]:
+    """By name: pairs that depend on each other, though not along a line, so that the graph may lack their edge.
+
+    Only those that are not `linked` ((V, V), symmetric) in it and would make a path to the target where there is none.
+    """
+    bent = _bent(network) & ~linked
+    if not bent.any() or not _has_no_path(effects):
+        return []
+    return _named(network, _that_would_lead(network, bent, sources, target))
+
+
+def bent_without_edge(network: LearnedNetwork) -> list[tuple[str, str]]:
+    """By name: all such pairs that have no edge in the class."""
+    return _named(network, _bent(network) & ~(network.marks | network.marks.T))
+
+
+def _bent(network: LearnedNetwork) -> Mask:
+    """(V, V) pairs of which the tables contradict how one depends on the other, either way round."""
+    place, owner = network.columns.names.index, network.columns.variable_of
+    found = np.zeros_like(network.marks)
+    for one, other in network.not_described:
+        i, j = owner[place(one)], owner[place(other)]
+        found[i, j] = found[j, i] = True
+    return found
+
+
+def _has_no_path(effects: Sequence[Effect]) -> bool:
+    return not any(one.value.any() for one in effects)
+
+
+def _that_would_lead(network: LearnedNetwork, pairs: Mask, sources: Sequence[int], target: int) -> Mask:
+    """(V, V) those of symmetric `pairs` between which an edge would make a path from a source to the target."""
+    onward = network.marks | pairs
+    onward[target] = onward[:, list(sources)] = False  # ways neither come back nor go on
+    after = np.any([descendants(onward, k) for k in sources], axis=0)
+    before = descendants(onward.T, target)
+    after[list(sources)] = before[target] = True
+    between = pairs & before & after[:, None]
+    return np.asarray(between | between.T)
+
+
+def _named(network: LearnedNetwork, pairs: Mask) -> list[tuple[str, str]]:
+    names = network.columns.variables
+    return [(names[i], names[j]) for i, j in np.argwhere(np.triu(pairs)).tolist()]
 
 
 def _errors(effects: Sequence[Effect]) -> list[Matrix]:

@@ -156,7 +156,7 @@ def right_sets(models, x, y):
 
 def test_an_effect_is_identified_if_one_set_gives_it_in_all_graphs_and_by_that_set(classes):
     rng = np.random.default_rng(1)
-    n_identified = n_not = 0
+    n_identified, n_not, reasons = 0, 0, set()
     for mags in [classes[k] for k in rng.permutation(len(classes))[:80]]:
         marks = invariant(mags)
         models = [covariance_and_effects(dag, rng) for mag in mags for dag in dags_of(mag)]
@@ -174,6 +174,11 @@ def test_an_effect_is_identified_if_one_set_gives_it_in_all_graphs_and_by_that_s
             else:
                 n_not += 1
                 assert not sets, (marks, x, y)
+                reasons.add(told.because)
+                if told.edge:
+                    assert told.edge[0] == x
+                    assert (marks[told.edge] == ARROW and marks[told.edge[::-1]] == TAIL) == (told.because != "open")
+    assert "open" in reasons
     assert n_identified > 10
     assert n_not > 100
 

@@ -209,7 +209,12 @@ def test_an_effect_that_most_draws_have_the_other_way_is_open_without_an_undecid
     assert asked(capsys, run, "a", "b")["verdict"] == "identified"
     report = asked(capsys, run, "c", "a")
     assert (report["verdict"], report["open"], report["undecided"]) == ("not identified", True, [])
-    assert report["in_words"][0].startswith("not identified: the direction between 'c' and 'a' is open")
+    assert report["in_words"][0].startswith(
+        "not identified: whether a directed path leads from 'c' to 'a' is open: 30 %"
+    )
+    run = written(tmp_path / "back", DIRECTED, verdict=VERDICT, paths={"c": {"a": 0.3}})
+    words = asked(capsys, run, "a", "c")["in_words"]
+    assert words[0].startswith("not identified: the direction between 'a' and 'c' is open")
 
 
 def test_an_effect_names_the_edge_that_the_fewest_draws_have_of_those_that_it_rests_on(capsys, tmp_path):
@@ -379,7 +384,8 @@ def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past
     (words,) = (text for text in report["in_words"] if text.startswith("of a on c"))
     assert words == (
         "of a on c, no path: in none of the best graphs does a directed path lead from 'a', past the others that "
-        "are set, to 'c'; an effect that is too faint for these rows would look the same"
+        "are set, to 'c'; an effect that is too faint for these rows or has no linear part (a U, say) would look "
+        "the same"
     )
     nothing = asked(capsys, run, "b", "a", "--from", "c")["in_words"]
     assert [text for text in nothing if text.startswith("no path: ") and "lead from 'b' and 'c' to 'a'" in text]
@@ -413,6 +419,29 @@ def test_an_effect_or_its_absence_that_rests_on_a_pair_that_no_row_has_is_not_kn
         ]
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "pair", "verdict"),
+    [
+        ("d", "c", "dc", "not known"),  # the pair itself, without an edge
+        ("c", "d", "dc", "not known"),  # either way round
+        ("d", "c", "ad", "not known"),  # d -> a -> b -> c would be a path
+        ("d", "a", "dc", "no path"),  # an edge between d and c makes none
+        ("c", "b", "bc", "no path"),  # the pair has an edge, and it has a direction
+        ("a", "c", "ac", "identified"),  # there is a path; only its interval is not told
+    ],
+)
+def test_no_path_is_not_told_where_a_pair_without_an_edge_depends_along_a_curve(
+    source, target, pair, verdict, capsys, tmp_path
+):
+    run = written(tmp_path / "run", DIRECTED, names="abcd", verdict={**VERDICT, "not_described": [list(pair)]})
+    for change in ((), ("--change", 0, 1)):
+        report = asked(capsys, run, source, target, *change)
+        assert report["verdict"] == verdict
+        if verdict == "not known":
+            assert report["effects"][0]["values"] == []
+            assert "the graph has no edge between them" in report["in_words"][0]
+
+
 def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_others_have_their_effects(
     capsys, tmp_path
 ):
@@ -427,9 +456,13 @@ def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_oth
 COLLIDER = {("a", "b"): 0.5, ("d", "b"): 1.0, ("b", "c"): 2.0}
 
 
-def with_marks(folder, *, share=1.0, none=1.0, legal=True, draws=True, weights=COLLIDER, noise_std=0.0, **more):
+MARKS = (("a", "b", "circle"), ("d", "b", "circle"), ("b", "c", "tail"))
+
+
+def with_marks(
+    folder, *, share=1.0, none=1.0, marks=MARKS, legal=True, draws=True, weights=COLLIDER, noise_std=0.0, **more
+):
     """a o-> b <-o d and b --> c, behind which nothing is hidden: a acts on b, perhaps, and has no edge to c."""
-    marks = [("a", "b", "circle"), ("d", "b", "circle"), ("b", "c", "tail")]
     links = [
         {"source": s, "target": t, "mark_source": mark, "mark_target": "arrow", "says": "", "bootstrap": None}
         for s, t, mark in marks
@@ -468,7 +501,8 @@ def test_of_two_that_are_set_together_each_has_its_effect_past_the_other(capsys,
 @pytest.mark.parametrize(
     ("source", "target", "changes", "verdict", "words"),
     [
-        ("a", "c", {}, "not identified", "hold only if none is"),
+        ("a", "c", {}, "not identified", "the marks leave open whether 'a' acts on 'b'"),
+        ("b", "c", {"marks": MARKS[2:]}, "not identified", "a hidden cause of both may add"),
         ("b", "c", {"share": 0.89}, "not identified", "89 %"),
         ("b", "c", {"legal": False}, "not known", "contradict each other"),
         ("b", "c", {"verdict": {**VERDICT, "functions": [["a", "b", "d"]]}}, "not identified", "functions"),
@@ -491,6 +525,14 @@ def test_what_rests_on_variables_that_no_row_has_together_is_not_known(pair, end
     unseen[pair] = unseen[pair[::-1]] = True
     told = EffectsIfHidden(replace(network, unseen=unseen), network.pag).of(ends[:1], ends[1])
     assert (told.verdict, told.because) == ("not known", "unseen")
+
+
+@pytest.mark.parametrize(("pair", "because"), [("ac", "bent"), ("ca", "bent"), ("db", ""), ("bc", "")])
+def test_no_path_that_a_curve_without_a_link_would_make_is_not_known(pair, because, tmp_path):
+    network = read_network(with_marks(tmp_path / "run"))
+    network = replace(network, not_described=((pair[0], pair[1]),))
+    told = EffectsIfHidden(network, network.pag).of([2], 0)
+    assert (told.verdict, told.because) == ("not known" if because else "no path", because)
 
 
 def test_no_interval_stands_beside_a_line_that_the_data_contradict(capsys, tmp_path):

@@ -63,6 +63,14 @@ def test_an_effect_on_lines_that_the_data_contradict_has_no_interval(run):
     assert rests["interval"] is None
 
 
+def test_the_page_names_pairs_without_an_edge_that_depend_along_a_curve(run):
+    words = "depend on each other, not along a straight line, and have no edge"
+    result = complete(run, verdict={**complete(run)["verdict"], "not_described": [["a", "c"]]})
+    assert words not in page_of(run).text
+    complete(run, verdict={**result["verdict"], "not_described": [["a", "e"]]})
+    assert f"a and e: {words}" in page_of(run).text
+
+
 def test_the_page_tells_of_an_effect_what_the_command_tells(run):
     """No path of the class leads from d to a, and 30 draws of 100 have one; c -> d is undecided."""
     open_edges = [

@@ -168,6 +168,19 @@ def test_a_run_is_scored_against_a_graph_with_a_hidden_variable(hidden, run, tmp
     assert "hidden: U" in text.getvalue()
 
 
+def test_marks_that_too_few_draws_agree_with_count_as_circles(run, tmp_path):
+    truth, result = write(tmp_path / "truth.csv", HIDDEN_GRAPH), json.loads((run / "result.json").read_text())
+    before = evaluate(run, truth, tau=None)
+    (acts_on,) = [one for one in result["hidden_causes"]["links"] if one["mark_source"] == "tail"]
+    acts_on["bootstrap"] = {"adjacent": 1.0, "mark_source": 0.6, "mark_target": 1.0, "hidden_cause": 0.0}
+    (run / "result.json").write_text(json.dumps(result))
+    after = evaluate(run, truth, tau=None)
+    assert before["mark_scores"]["run"]["acts_on"]["told"] == 1
+    assert after["mark_scores"]["run"]["acts_on"]["told"] == 0
+    assert after["mark_scores"]["run"]["links"] == before["mark_scores"]["run"]["links"]
+    assert "1 link with a ? after the marks: these count as circles here" in after["warnings"]
+
+
 def test_a_named_hidden_variable_leaves_those_without_an_edge_in(run, tmp_path):
     truth = write(tmp_path / "truth.csv", [one for one in HIDDEN_GRAPH if "pulse" not in one])
     assert evaluate(run, truth, tau=None, hidden=["U"])["n_variables"] == 5

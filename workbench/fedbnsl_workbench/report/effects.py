@@ -18,7 +18,7 @@ from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, 
 from fedbnsl_server.results.effect_report import draws_have_others
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
-from fedbnsl_server.results.withheld_effects import told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import bent_without_edge, told_effects, unseen_pairs
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 MOST_SHOWN = 200
@@ -73,6 +73,7 @@ class EffectTable:
     by_assumption: int = 0  # edges whose direction rests on equal variances alone
     withheld: int = 0  # pairs with a possible effect of which nothing is told: noise took them beyond what is possible
     unseen: int = 0  # such pairs whose effect rests on variables that no row has together
+    bent: Sequence[tuple[str, str]] = ()  # pairs without an edge that depend on each other, though not along a line
     has_intervals: bool = False
     has_hidden: bool = False  # rows say what holds if common causes may be hidden
     why_not: str = ""  # a reason where there can be no table
@@ -132,6 +133,7 @@ def _table(network: LearnedNetwork) -> EffectTable:
         network.assumed,
         withheld,
         unseen,
+        bent_without_edge(network),
         any(row.interval for row in shown),
         network.pag is not None,
     )

@@ -16,10 +16,12 @@ from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.graphs.csv_names import from_cell
 from fedbnsl.graphs.graph import extract_dag, is_acyclic, threshold
+from fedbnsl.graphs.pag import CIRCLE, Marks
 from fedbnsl.protocol.messages import Units, Yields
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl_server.results.hidden_causes import marks_of
+from fedbnsl_server.results.result_schema import HiddenCauses
 from fedbnsl_server.store.result_file import columns_of as columns_of
 from fedbnsl_server.store.result_file import learned_class, undecided_edges
 from fedbnsl_server.store.result_file import learned_graph as learned_graph
@@ -134,7 +136,7 @@ def _against_marks(run: Path, truth: Path, result: Mapping[str, Any], reference:
         "n_variables": len(reference.common),
         "left_out": {"truth": [], "run": list(reference.only_run)},
         "class_scores": None,
-        "mark_scores": _compared(result, reference),
+        "mark_scores": _compared(result, reference, warnings),
         "scores": None,
         "empty_graph": None,
         "random_dag": None,
@@ -154,19 +156,34 @@ def _scores_of_marks(
     if isinstance(found, str):
         warnings.append(f"marks are not scored: {found}")
         return None
-    return _compared(result, found)
+    return _compared(result, found, warnings)
 
 
-def _compared(result: Mapping[str, Any], reference: MarksReference) -> dict[str, Any]:
+def _compared(result: Mapping[str, Any], reference: MarksReference, warnings: list[str]) -> dict[str, Any]:
     """What the run's marks say rightly, and its class, as if no cause were hidden."""
-    within, told = np.ix_(reference.common, reference.common), result["hidden_causes"]
+    within, marks = np.ix_(reference.common, reference.common), _marks_read(result, warnings)
     of_class = as_marks(learned_class(result) | undecided_edges(result).T)
     return {
         "reference": reference.kind,
         "hidden": list(reference.hidden),
-        "run": told and mark_scores(marks_of(told, result["variables"])[within], reference.true),
+        "run": None if marks is None else mark_scores(marks[within], reference.true),
         "class": mark_scores(of_class[within], reference.true),
     }
+
+
+def _marks_read(result: Mapping[str, Any], warnings: list[str]) -> Marks | None:
+    """(V, V) the run's marks as its tables say to read them: circles where too few draws agree; None: it has none."""
+    if result["hidden_causes"] is None:
+        return None
+    told, place = HiddenCauses.model_validate(result["hidden_causes"]), result["variables"].index
+    marks = marks_of(result["hidden_causes"], result["variables"])
+    doubtful = [one for one in told.links if one.is_doubtful(result["verdict"]["majority"])]
+    for one in doubtful:
+        i, j = place(one.source), place(one.target)
+        marks[i, j] = marks[j, i] = CIRCLE
+    if doubtful:
+        warnings.append(f"{counted(len(doubtful), 'link')} with a ? after the marks: these count as circles here")
+    return marks
 
 
 def _scores_of_classes(estimate: Mask, undecided: Mask, reference: Reference, known: Known) -> dict[str, Any] | None:

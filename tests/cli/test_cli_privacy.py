@@ -233,6 +233,25 @@ def test_4_a_column_beyond_its_bound_in_nearly_all_records_is_not_approved_unles
     assert approvals(folder) == [private_plan().digest().hex()]
 
 
+def test_11_a_table_that_changed_since_it_was_registered_is_not_approved_before_somebody_says_how(
+    fedbnsl, folder, plan
+):
+    kept = (folder / "security-log.jsonl").read_bytes()
+    write_table(folder / "table.csv", np.vstack([rows(), rows(7)[:30]]))
+    code, out, err = fedbnsl("participant", "approve", plan, folder, "--yes")
+    assert (code, approvals(folder)) == (11, [])
+    assert "approved" not in out
+    assert "of 120 records that were registered it has 120, and 30 others" in err
+    assert f"register {folder} {DATASET} --grows" in err
+    write_table(folder / "table.csv", rows(5))
+    code, out, err = fedbnsl("participant", "approve", plan, folder, "--yes")
+    assert (code, approvals(folder)) == (11, [])
+    assert "--grows" not in err, "there is nothing that could have grown"
+    assert (folder / "security-log.jsonl").read_bytes() == kept
+    assert fedbnsl(*command_in(err))[0] == 0, "register --supersedes"
+    assert fedbnsl("participant", "approve", plan, folder, "--yes")[0] == 0
+
+
 def test_a_plan_that_is_refused_reads_no_record(fedbnsl, wide, plan):
     (wide / "table.csv").unlink()
     code, out, _ = fedbnsl("participant", "approve", plan, wide, "--yes", "--set=privacy.epsilon=6")

@@ -153,15 +153,23 @@ class Registrations:
         with self._file.transaction():
             return tuple(_known_as(entry, self._entries()))
 
-    def check_table(self, dataset: str, variables: Sequence[str], X: Matrix) -> None:
+    def check_table(
+        self, dataset: str, variables: Sequence[str], X: Matrix, persons: Sequence[str] | None = None
+    ) -> None:
         """Refuse a table that is not the one registered.
 
-        Raises LedgerError if the id is unknown or has another content.
+        With `persons`, as `register` takes them, the refusal says how many records are new, and how to register them;
+        it takes longer then, and so is for what is said to the site's own operator. Raises LedgerError if the id is
+        unknown or has another content.
         """
         found = fingerprint(self._key(), variables, X).hex()
         with self._file.transaction():
-            if self.required(dataset)["fingerprint"] != found:
+            if self.required(dataset)["fingerprint"] == found:
+                return
+            if persons is None:
                 raise self._changed(dataset)
+            there = self._there(dataset, record_tags(self._key(), variables, X, persons))
+            raise self._changed(dataset, there, by_persons=bool(persons))
 
     def rows_of(self, registered: Registration, variables: Sequence[str], X: Matrix, persons: Sequence[str]) -> Mask:
         """(n,) which records of the registered table are in these blocks of it.

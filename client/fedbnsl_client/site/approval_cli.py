@@ -99,8 +99,8 @@ def approve(
         refuse_other_dictionary(plan, dictionary)
         refuse_other_absent(plan, policy.site, mapping.absent)
         table = site_folder.read_table(folder, policy, dataset.id)
+        ledger.registrations.check_table(dataset.id, table.variables, table.X, table.persons)
         if blocks:
-            ledger.registrations.check_table(dataset.id, table.variables, table.X)
             table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.persons))
         require_present(table.reordered(plan.column_names or table.variables), plan)
         if plan.privacy is None and policy.least_pair:

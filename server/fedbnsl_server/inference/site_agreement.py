@@ -11,8 +11,9 @@ sources s with excess kurtosis k_s, the spread is 1 + sum over s of cor(z, s)^2 
 ones has k = (1 - 6 v) / v, where v is its variance: 1 / p where a level is rare. The spread is at least that.
 
 A site's residual variance counts as that of all sites at least: it is near zero where a handful of events happen to
-fit. With fewer events than FEWEST_EVENTS the estimate is not normal whatever its variance is: such a site tells nothing
-there.
+fit. With fewer events than FEWEST_EVENTS of the child, or of what the other parents leave of the parent, the estimate
+is not normal whatever its variance is: such a site tells nothing there. A rare level among the other parents takes a
+few rows away, and nothing else.
 
 Pairs of columns without an edge are compared, too, by the covariance of their residuals: where one of three sites has
 the opposite effect, the graph of all may lack the edge.
@@ -145,13 +146,14 @@ def site_agreement(
     rows, v = np.array([one.accuracy.n_samples for one in sites]), network.residual_variance
     edges, events = edges_of(network.dag), _events(levels, rows)
     i, c = edges.T
-    fits = _fits(network, S, sites, events, rare=_excess_of_levels(levels))
+    fits = _fits(network, S, sites, rare=_excess_of_levels(levels))
     A = np.eye(len(S)) - network.weights
     tails = _at_least_the_mean(_tails(S, sites, fits.partialled, A, (np.arange(len(edges)), c)), rows)
     spread = np.maximum(tails, 1.0 + fits.shared)
     least = np.fmax(fits.residual, v)
     free = rows[:, None] - network.dag.sum(axis=0)[c]
-    enough = (fits.events >= FEWEST_EVENTS) & _cells(events, rows, i, c)
+    of_source = _events(np.minimum(levels[i] * fits.partial / S[i, i], levels[i]), rows)
+    enough = (np.minimum(of_source, events[:, c]) >= FEWEST_EVENTS) & _cells(events, rows, i, c)
     pairs, told = edges, np.where(enough, fits.coefficients, np.nan)
     errors = np.sqrt(spread * fits.dependence * least[:, c] / fits.partial / np.maximum(free, 1.0))
     errors = errors / _left_of_residuals(S, sites, fits.partialled)
@@ -212,13 +214,12 @@ class _Fits:
     partial: Matrix
     dependence: Matrix  # (P, E) by what the variances of the coefficients grow where rows depend on each other
     residual: Matrix  # (P, d) residual variances; NaN: the column does not vary
-    events: Matrix  # (P, E) the fewest events that are expected of a column of the family
     partialled: Matrix  # (d, E) what the other parents leave of the parent, as a combination of columns, up to a factor
     shared: Matrix  # (E,) the sum over columns with levels of cor(z, s)^2 cor(r, s)^2 k_s
     shared_by_residuals: Matrix  # (d, d) the same sum for residuals
 
 
-def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], events: Matrix, *, rare: Matrix) -> _Fits:
+def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], *, rare: Matrix) -> _Fits:
     """With (d,) the excess kurtosis of the columns that have levels, 0 for others."""
     edges, P, d = edges_of(network.dag), len(sites), len(S)
     place = {(i, c): k for k, (i, c) in enumerate(edges.tolist())}
@@ -227,13 +228,12 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
     known = np.nan_to_num(S[sources] / np.sqrt(S.diagonal()[sources])[:, None])
     of_residuals = _squared(known @ (np.eye(d) - network.weights), network.residual_variance)
     coefficients, partial = np.full((P, len(edges)), np.nan), np.full((P, len(edges)), np.nan)
-    residual, fewest = np.full((P, d), np.nan), np.empty((P, len(edges)))
+    residual = np.full((P, d), np.nan)
     shared, dependence, partialled = np.empty(len(edges)), np.ones((P, len(edges))), np.zeros((d, len(edges)))
     for c in range(d):
         given = parents.get(c, np.empty(0, dtype=np.int64))
         at, family = [place[i, c] for i in given.tolist()], np.append(given, c)
         inverted = inverse(S[np.ix_(given, given)])
-        fewest[:, at] = events[:, family].min(axis=1)[:, None]
         partialled[given[:, None], at] = inverted
         of_parents = _squared(known[:, given] @ inverted, inverted.diagonal())
         shared[at] = rare[sources] @ (of_parents * of_residuals[:, [c]])
@@ -253,7 +253,7 @@ def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], event
             partial[p, at] = 1.0 / np.where(identified, inverted.diagonal(), np.nan)
             residual[p, c] = max(float(own[c, c] - own[given, c] @ b), 0.0) * site.accuracy.n_samples / free
     by_residuals = (of_residuals.T * rare[sources]) @ of_residuals
-    return _Fits(coefficients, partial, dependence, residual, fewest, partialled, shared, by_residuals)
+    return _Fits(coefficients, partial, dependence, residual, partialled, shared, by_residuals)
 
 
 def _excess_of_levels(levels: Matrix) -> Matrix:
@@ -267,7 +267,10 @@ def _squared(covariances: Matrix, variance: Matrix) -> Matrix:
 
 
 def _events(levels: Matrix, rows: Matrix) -> Matrix:
-    """(P, d) rows that are expected to have the rarer value; infinite for columns that are not zeros and ones."""
+    """(P, d) rows that are expected to have the rarer value; infinite for columns that are not zeros and ones.
+
+    From (d,) or (P, d) variances of such columns.
+    """
     rarer = 0.5 - np.sqrt(np.maximum(0.25 - levels, 0.0))
     return np.where(np.isnan(levels), np.inf, rows[:, None] * rarer)
 

@@ -71,11 +71,11 @@ LAWS: list[tuple[Draw, list[bool]]] = [
 ]
 
 
-def agreement(tables: list[np.ndarray], levels: list[bool]) -> Agreement:
+def agreement(tables: list[np.ndarray], levels: list[bool], dag: np.ndarray = DAG) -> Agreement:
     rows = [len(X) for X in tables]
     S = [np.cov(X.T, bias=True) for X in tables]
     pooled = np.average(S, axis=0, weights=rows)
-    network = fitted(DAG, pooled, COLUMNS)
+    network = fitted(dag, pooled, COLUMNS)
     sites = [
         SiteMoments(one, Accuracy(len(X) - 1), SquaredResiduals(WEIGHTS, squares(X)))
         for one, X in zip(S, tables, strict=True)
@@ -186,6 +186,31 @@ def test_a_site_with_too_few_events_tells_nothing_at_edges_of_their_column() -> 
     tables = [rare_event(rng, n) for n in (2000, 2000, 300)]
     estimates, _ = agreement(tables, [False, False, False, True]).of_edges()
     assert np.isnan(estimates).tolist() == [[False] * 3, [False] * 3, [False, False, True]]
+
+
+def with_a_rare_level(rng: np.random.Generator, n: int, effect: float = 0.5) -> np.ndarray:
+    """c by a, by the level b that half of the rows have, and by the level d of 7 in 1000."""
+    level = rng.choice(3, size=n, p=[0.5, 0.493, 0.007])
+    a = rng.standard_normal(n)
+    c = effect * a + 0.4 * (level == 1) + (level == 2) + rng.standard_normal(n)
+    return np.column_stack([a, level == 1, c, level == 2]).astype(float)
+
+
+def test_a_rare_level_does_not_keep_the_other_edges_of_its_family_from_being_compared() -> None:
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[[0, 1, 3], 2] = True
+
+    def found(rng: np.random.Generator, effects: list[float]) -> Agreement:
+        return agreement([with_a_rare_level(rng, 1000, one) for one in effects], [False, True, False, True], dag)
+
+    alarms = sum(found(np.random.default_rng(seed), [0.5] * 4).p().min() < 0.01 for seed in range(60))
+    assert alarms <= 4  # 0.6 expected
+    odd = found(np.random.default_rng(0), [0.5, 0.5, 0.5, 1.2])
+    told = dict(zip(map(tuple, odd.pairs.tolist()), np.isfinite(odd.estimates).all(axis=0).tolist(), strict=True))
+    assert told[0, 2]
+    assert told[1, 2]
+    assert not told[3, 2]
+    assert odd.odd_site() == 3
 
 
 def test_a_site_is_not_named_where_nothing_tells_that_the_others_agree() -> None:

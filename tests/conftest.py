@@ -27,7 +27,8 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 _LONG = {"compose", "docs", "faults", "network", "bench", "comparators", "reproduce", "report", "workbench"}
 _LONG |= {f"test_cli_{what}.py" for what in ("tree", "tables", "serving", "running", "failures", "identity", "plan")}
 _LONG |= {"test_startup.py"}
-_LONG |= {"test_database.py", "test_dask_table.py", "test_trials.py", "test_trial_threads.py", "test_ledger_crashes.py"}
+_LONG |= {"test_dask_table.py", "test_dask_site.py"}
+_LONG |= {"test_database.py", "test_trials.py", "test_trial_threads.py", "test_ledger_crashes.py"}
 _LONG |= {"test_chart_in_containers.py", "test_lowest_versions.py", "test_distributions.py", "test_python_versions.py"}
 _LONG |= {"test_services.py", "test_mutations.py", "test_accounts.py"}  # the last loads other libraries, for seconds
 

@@ -31,10 +31,12 @@ from fedbnsl_client.site.options import (
     PATH,
     LinkOptions,
     TableOptions,
+    cluster_of,
     column_names,
     described_options,
     gathered,
     takes_blocks,
+    takes_engine,
     takes_link,
     takes_table,
 )
@@ -125,7 +127,8 @@ _data_option = click.option(
     ),
     click.option("--public", is_flag=True, help="Anybody may see this table (generated or published data)."),
 )
-def init(folder: Path, new: NewSite) -> None:
+@takes_engine
+def init(folder: Path, new: NewSite, engine: str | None) -> None:
     """Make this site's FOLDER: a commented policy.toml that denies by default, and the ledger of what was spent.
 
     The table is checked and its content is noted in the ledger: registered again from this folder under another name,
@@ -140,8 +143,8 @@ def init(folder: Path, new: NewSite) -> None:
     """
     from fedbnsl_client.site import folder as site_folder
 
-    with warnings_on_stderr():
-        policy = site_folder.create(folder, new)
+    with warnings_on_stderr(), cluster_of(engine) as cluster:
+        policy = site_folder.create(folder, new, cluster)
     allowed = policy.dataset(new.dataset_id)
     click.echo(
         f"made {folder / site_folder.POLICY} and {folder / site_folder.LEDGER}: dataset {new.dataset_id} may lose "
@@ -170,7 +173,10 @@ def init(folder: Path, new: NewSite) -> None:
     is_flag=True,
     help="Many records are like those of another dataset, and are other people's all the same.",
 )
-def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool, other_records: bool) -> None:
+@takes_engine
+def register(
+    folder: Path, dataset_id: str | None, supersedes: bool, grows: bool, other_records: bool, engine: str | None
+) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed.
 
     DATASET is by default the policy's only one. Where the data dictionary makes one record of each person (an entry of
@@ -182,9 +188,9 @@ def register(folder: Path, dataset_id: str | None, supersedes: bool, grows: bool
     from fedbnsl_client.budget.report import block_lines
     from fedbnsl_client.site import folder as site_folder
 
-    with work_shown(), site_folder.opened(folder) as (policy, ledger):
+    with work_shown(), site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
         dataset_id = policy.dataset(dataset_id).id
-        table = site_folder.read_table(folder, policy, dataset_id)
+        table = site_folder.read_table(folder, policy, dataset_id, cluster=cluster)
         for text in table.remarks():
             click.secho(f"warning: {text}", fg="yellow", err=True)
         alike = site_folder.register(
@@ -266,12 +272,6 @@ class _TableChoice:
                     "see it, with --data FILE --public-data and --identity FOLDER (on loopback: --site NAME)"
                 )
             return
-        if self.engine is not None:
-            raise SetupError(
-                "--engine cannot be used with --policy: the ledger knows a registered table by all of its rows in "
-                "sorted order, which sums over rows do not give",
-                remedy="Join without --engine: a table larger than memory is kept in a temporary file (TMPDIR).",
-            )
         if self.data or self.site or self.public_data or self.identity_folder:
             raise SetupError(
                 "--policy already says which table, under which name; leave out --data, --site, --identity and "
@@ -327,11 +327,7 @@ class _Watched:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Without --policy: the folder of `participant request` and `enrol`, whose name the site joins under.",
     ),
-    click.option(
-        "--engine",
-        help="With --data: a Dask scheduler whose workers read the table, which is Parquet that they find under the "
-        "same path: dask://host:port on this machine, dask+tls://host:port elsewhere.",
-    ),
+    takes_engine,
 )
 @click.option("--out", type=PATH, help="Folder for the learned graph and this site's own refit of it.")
 @click.option(
@@ -419,7 +415,7 @@ def join(
         tell(f"the run is over: {edges}" + (f"; kept in {out}" if out else ""))
 
     if table.folder is not None:
-        with site_folder.opened(table.folder) as (policy, ledger):
+        with site_folder.opened(table.folder) as (policy, ledger), cluster_of(table.engine) as cluster:
             policy.check_coordinator(link.address, authority=link.authority)
             run(
                 GuardedTable(
@@ -432,6 +428,7 @@ def join(
                     max_file_bytes=table_options.max_file_bytes,
                     authority=link.authority,
                     record=record,
+                    cluster=cluster,
                 )
             )
     elif table.data is not None:
@@ -548,14 +545,14 @@ def _offered(name: str, link: Link) -> RunOffer:
 @contextmanager
 def _public_table(data: Path, engine: str | None, options: TableOptions) -> Generator[Dataset]:
     """The table of --data, read here or by the workers of --engine."""
-    if engine is None:
-        yield options.read(data, warn=False)
-        return
-    from fedbnsl_client.data import dask_table
+    with cluster_of(engine) as cluster:
+        if cluster is None:
+            yield options.read(data, warn=False)
+            return
+        from fedbnsl_client.data import dask_table
 
-    if options.max_file_mib is not None:
-        raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
-    with dask_table.connected(engine) as cluster:
+        if options.max_file_mib is not None:
+            raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
         yield dask_table.read(cluster, data, **options.how())
 
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,16 @@ from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import LedgerError, SetupError
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.budget.ledger_file import LedgerFile
-from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint, of_the_same_rows
+from fedbnsl_client.data.fingerprint import (
+    Recognised,
+    columns_before,
+    fingerprint,
+    fingerprint_before,
+    is_of_before,
+    of_the_same_rows,
+    recognised,
+)
+from fedbnsl_client.data.mapped_array import RowsElsewhere
 from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags, share_by_chance
 
 RegisterEntry = Mapping[str, Any]
@@ -83,7 +92,7 @@ class Registrations:
         self,
         dataset: str,
         variables: Sequence[str],
-        X: Matrix,
+        X: Matrix | RowsElsewhere,
         *,
         persons: Sequence[str] = (),
         file: Sequence[str] = (),
@@ -113,13 +122,17 @@ class Registrations:
         other_records
             Somebody has looked: many records of another id are alike, and are not the same.
         """
-        entry, tags = self._entry(dataset, variables, X, file), record_tags(self._key(), variables, X, persons)
+        seen = recognised(self._key(), variables, X)  # outside transactions: it takes long, and others wait
+        entry, before = _entry(dataset, variables, seen, file), self._before(variables, X)
+        tags = record_tags(self._key(), variables, X, persons) if persons else seen.tags
         with self._file.transaction():
             entries = self._entries()
             known = _latest(entries).get(dataset, {})
             there = self._there(dataset, tags)
             # The values may be the same, and be those of other persons.
-            is_same = known.get("fingerprint") == entry["fingerprint"] and not (there.n_kept and there.n_new)
+            is_same = _is_of(known, entry, before, there) and not (there.n_kept and there.n_new)
+            if is_same and known["fingerprint"] != entry["fingerprint"]:
+                entry["known_before"] = True
             if known and not is_same and not (supersedes or grows):
                 raise self._changed(dataset, there, by_persons=bool(persons))
             if grows and not is_same:
@@ -127,7 +140,7 @@ class Registrations:
             # With the sizes of blocks whose records are gone: they may come back.
             kept = there.sizes if there.n_kept and (is_same or grows) else {}
             new = tags[there.of_each < 0] if kept else tags
-            others = _known_as(entry, entries)
+            others = _known_as(entry, entries, before)
             alike = self._alike(new, entry, entries, anew=bool(kept))
             if other_records:
                 entry["other_records"] = sorted(alike)
@@ -147,22 +160,34 @@ class Registrations:
                 self._file.append("register", **entry, blocks=[*kept.items()])
         return share_by_chance(tags)
 
-    def known_as(self, variables: Sequence[str], X: Matrix, file: Sequence[str] = ()) -> tuple[str, ...]:
+    def known_as(
+        self, variables: Sequence[str], X: Matrix | RowsElsewhere, file: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """Datasets that hold, or ever held, records of a table that is not registered itself."""
-        entry = self._entry("", variables, X, file)
+        entry = _entry("", variables, recognised(self._key(), variables, X), file)
+        before = self._before(variables, X)
         with self._file.transaction():
-            return tuple(_known_as(entry, self._entries()))
+            return tuple(_known_as(entry, self._entries(), before))
 
     def check_table(
-        self, dataset: str, variables: Sequence[str], X: Matrix, persons: Sequence[str] | None = None
+        self, dataset: str, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Sequence[str] | None = None
     ) -> None:
         """Refuse a table that is not the one registered.
 
         With `persons`, as `register` takes them, the refusal says how many records are new, and how to register them;
         it takes longer then, and so is for what is said to the site's own operator. Raises LedgerError if the id is
-        unknown or has another content.
+        unknown or has another content; also if only an older fedbnsl has registered it, and its rows are elsewhere.
         """
-        found = fingerprint(self._key(), variables, X).hex()
+        registered: str = self.required(dataset)["fingerprint"]
+        if not is_of_before(registered):
+            found = fingerprint(self._key(), variables, X)
+        elif isinstance(X, RowsElsewhere):
+            raise LedgerError(
+                f"an older fedbnsl registered the table of dataset {dataset!r}, by what Dask workers cannot tell",
+                remedy=f"Register the same table once more: {command(self._folder, dataset)}, with --engine or without",
+            )
+        else:
+            found = fingerprint_before(self._key(), variables, X)
         with self._file.transaction():
             if self.required(dataset)["fingerprint"] == found:
                 return
@@ -257,17 +282,12 @@ class Registrations:
                 )
         return found
 
-    def _entry(self, dataset: str, variables: Sequence[str], X: Matrix, file: Sequence[str]) -> dict[str, Any]:
-        """What is noted of a table; made outside transactions, as it takes long for a large one and others wait."""
+    def _before(self, variables: Sequence[str], X: Matrix | RowsElsewhere) -> "_Before | None":
+        """What an older fedbnsl would know a table by; None: no entry is by one, or the rows are not here."""
+        if isinstance(X, RowsElsewhere) or not any(is_of_before(one["fingerprint"]) for one in self._entries()):
+            return None
         key = self._key()
-        return {
-            "dataset": dataset,
-            "fingerprint": fingerprint(key, variables, X).hex(),
-            "column_fingerprints": column_fingerprints(key, X),
-            "file": list(file),
-            "variables": list(variables),
-            "n_samples": X.shape[0],
-        }
+        return _Before(fingerprint_before(key, variables, X), columns_before(key, X))
 
     def _key(self) -> bytes:
         with self._file.transaction():
@@ -315,6 +335,25 @@ class Registrations:
             )
 
 
+class _Before(NamedTuple):
+    """What an older fedbnsl would know a table by."""
+
+    fingerprint: str
+    columns: Sequence[str]
+
+
+def _entry(dataset: str, variables: Sequence[str], seen: Recognised, file: Sequence[str]) -> dict[str, Any]:
+    """What is noted of a table."""
+    return {
+        "dataset": dataset,
+        "fingerprint": seen.fingerprint,
+        "column_fingerprints": seen.columns,
+        "file": list(file),
+        "variables": list(variables),
+        "n_samples": len(seen.tags),
+    }
+
+
 @dataclass(frozen=True)
 class _There:
     """What of a table was registered before."""
@@ -337,6 +376,17 @@ class _There:
     def sizes(self) -> dict[int, int]:
         """Its records by block."""
         return {one.number: int((self.of_each == one.number).sum()) for one in self.blocks}
+
+
+def _is_of(known: RegisterEntry, new: RegisterEntry, before: _Before | None, there: _There) -> bool:
+    """Whether a table is the one of the last entry of its dataset, perhaps by an older fedbnsl."""
+    if not known:
+        return False
+    if not is_of_before(known["fingerprint"]):
+        return bool(known["fingerprint"] == new["fingerprint"])
+    if before is not None:
+        return bool(known["fingerprint"] == before.fingerprint)
+    return there.n_kept == there.n_known and not there.n_new  # what tags tell, where the rows are elsewhere
 
 
 def _blocks(last: RegisterEntry, entries: Sequence[RegisterEntry]) -> Iterator[Block]:
@@ -364,7 +414,8 @@ def _takes_its_place(new: RegisterEntry, before: RegisterEntry) -> bool:
     if any(number != new.get("made") for number, _ in new.get("blocks", ())):
         return False  # it has grown, or is the same
     # The same table without blocks is that of an older fedbnsl; a ledger that was restored may lack others.
-    return new["fingerprint"] != before["fingerprint"] or "blocks" in before or "restored" in before
+    is_same = new["fingerprint"] == before["fingerprint"] or new.get("known_before", False)
+    return not is_same or "blocks" in before or "restored" in before
 
 
 def _latest(entries: Sequence[RegisterEntry]) -> dict[str, RegisterEntry]:
@@ -380,25 +431,29 @@ def _account(dataset: str, entries: Sequence[RegisterEntry]) -> frozenset[str]:
     return account
 
 
-def _known_as(new: RegisterEntry, entries: Sequence[RegisterEntry]) -> dict[str, str]:
+def _known_as(new: RegisterEntry, entries: Sequence[RegisterEntry], before: _Before | None) -> dict[str, str]:
     """Datasets of other budgets that hold, or ever held, records of a new entry; each with the reason."""
     found: dict[str, str] = {}
     own, last = _account(new["dataset"], entries), _latest(entries)
-    again = last.get(new["dataset"], {}).get("fingerprint") == new["fingerprint"]
+    again = new.get("known_before") or last.get(new["dataset"], {}).get("fingerprint") == new["fingerprint"]
     for entry in entries:
         other, columns = entry["dataset"], entry.get("column_fingerprints")
         if other in own:
             continue
+        mine: _Before | None = _Before(new["fingerprint"], new["column_fingerprints"])
+        if is_of_before(entry["fingerprint"]):
+            mine = before
         if set(new["file"]) & set(entry.get("file", ())):
             found[other] = f"its file is, or was, that of {other!r}"
-        elif columns is None:  # registered by an older fedbnsl, without columns
-            if entry["fingerprint"] == new["fingerprint"]:
+        elif columns is None or mine is None:  # registered by an older fedbnsl
+            if mine is not None and entry["fingerprint"] == mine.fingerprint:
                 found[other] = f"it is, or was, the table of {other!r}"
             elif entry is last[other] and not again:
-                found[other] = f"an older fedbnsl registered {other!r} without its columns; register that one again"
-        elif of_the_same_rows(new["column_fingerprints"], columns):
-            mine = zip(new["variables"], new["column_fingerprints"], strict=True)
-            shared = [name for name, column in mine if column in columns]
+                what = "without its columns" if columns is None else "by what Dask workers cannot tell"
+                found[other] = f"an older fedbnsl registered {other!r} {what}; register that one again"
+        elif of_the_same_rows(mine.columns, columns):
+            named = zip(new["variables"], mine.columns, strict=True)
+            shared = [name for name, column in named if column in columns]
             found[other] = f"the values of {first_few(shared)} are, or were, those of columns of {other!r}"
     return found
 

@@ -141,7 +141,7 @@ class TableChecks:
                     for k in np.flatnonzero(bad.any(axis=0)).tolist():
                         places[k].add((self._n_all + 1 + np.flatnonzero(bad[:, k])).tolist())
                 if self._guarded:
-                    block = np.where(np.abs(block) > LARGEST_VALUE, np.nan, block)
+                    block = without_huge(block)
         self._n_all += len(block)
         self._count_values(block)
         return block
@@ -312,6 +312,12 @@ def _digest(*parts: bytes) -> bytes:
     return code.digest()
 
 
+def without_huge(block: Matrix) -> Matrix:
+    """An (n, d) block in which values that no run takes are missing."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(block) > LARGEST_VALUE, np.nan, block)
+
+
 def complete_rows(block: Matrix) -> Matrix:
     """The rows of an (n, d) block without a NaN; the block itself if that is all of them."""
     whole = ~np.isnan(block).any(axis=1)
@@ -337,9 +343,13 @@ def columns_without_mean(variables: Sequence[str], X: Matrix) -> list[str]:
     The sum of n independent values about zero is about as large as the root of their sum of squares. If the column's
     own mean was subtracted, the sum is only rounding error.
     """
-    total = sum_over_rows(X, lambda rows: np.nansum(rows, axis=0))
-    size = np.sqrt(sum_over_rows(X, lambda rows: np.nansum(rows * rows, axis=0)))
-    broken = sum_over_rows(X, lambda rows: ((rows != np.round(rows)) & ~np.isnan(rows)).sum(axis=0))
+
+    def sums(rows: Matrix) -> Matrix:
+        broken = (rows != np.round(rows)) & ~np.isnan(rows)
+        return np.stack([np.nansum(rows, axis=0), np.nansum(rows * rows, axis=0), broken.sum(axis=0)])
+
+    total, squares, broken = sum_over_rows(X, sums)
+    size = np.sqrt(squares)
     zero = (np.abs(total) <= _ROUNDING * size) & (broken > 0)
     return [name for name, is_zero in zip(variables, zero.tolist(), strict=True) if is_zero]
 

@@ -1,5 +1,7 @@
 """A Parquet table that the workers of a Dask cluster read: what comes from them are sums over rows, in a fixed order.
 
+Of a table that a ledger counts, also a keyed tag of each record, by which the site knows it again; workers get the key.
+
 Needs the extra `dask`. The workers have the same files under the same path, and the same version of fedbnsl. A part of
 the table is some row groups of some files, cut by what the files say of themselves: the same files give the same parts,
 and so the same bits. Nothing is kept between two sums but the files.
@@ -27,9 +29,16 @@ from fedbnsl.errors import DataError, FedbnslError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.cell_problems import CellProblems, UnreadableCellsError, words_have_a_remedy
-from fedbnsl_client.data.checks import Oddity, complete_rows, in_one_line, rows_with_values, zeros_for_gaps
+from fedbnsl_client.data.checks import (
+    Oddity,
+    complete_rows,
+    in_one_line,
+    rows_with_values,
+    without_huge,
+    zeros_for_gaps,
+)
 from fedbnsl_client.data.dataset import MIN_ROWS, ChosenColumns, Dataset, TablePass, chosen_columns
-from fedbnsl_client.data.mapped_array import RowsElsewhere, Sums, added
+from fedbnsl_client.data.mapped_array import Made, RowsElsewhere, Sums, added
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
 from fedbnsl_client.data.repeats import NOT_COMPARED
 from fedbnsl_client.data.sources.arrow_cells import codes_of_batches
@@ -41,6 +50,10 @@ _CONNECT_S = 20.0
 _POLL_S = 5.0
 _ALONE_S = 30.0
 _WAITING_A_WORKER = 4
+_NOTHING_RELEASED = (
+    "Nothing was released: noise is drawn at the site, after all sums. Under a policy, what was reserved in the ledger "
+    "for this round stays spent, and is paid once more if the round is asked for again."
+)
 
 Result = TypeVar("Result")
 
@@ -66,17 +79,22 @@ class Recipe:
         As in `Dataset.read`.
     steps
         What is done with a block of rows then, in this order.
+    guarded
+        As in `Dataset.read`.
     """
 
     header: Sequence[str]
     chosen: ChosenColumns
     dictionary: Dictionary
     steps: tuple[Callable[[Matrix], Matrix], ...] = ()
+    guarded: bool = False
 
     def table_pass(self, origin: str, min_rows: int = MIN_ROWS) -> TablePass:
         """What turns codes into values, and counts them."""
         chosen = self.chosen
-        return TablePass(origin, chosen.names, self.dictionary, min_rows=min_rows, absent=chosen.absent)
+        return TablePass(
+            origin, chosen.names, self.dictionary, min_rows=min_rows, absent=chosen.absent, guarded=self.guarded
+        )
 
     def codes(self, part: Part, found: CellProblems) -> Iterator[Matrix]:
         """(rows, V) codes of a part.
@@ -95,10 +113,11 @@ class Recipe:
         _require_same(part)
 
     def rows(self, part: Part) -> Iterator[Matrix]:
-        """(rows, d) values of a part, whose cells were found to be readable."""
+        """(rows, d) values of a part, whose cells were found to be readable, or count as missing."""
         table = self.table_pass("")
         for codes in self.codes(part, CellProblems(self.header, "data row")):
-            yield self.after_steps(table.values(codes))
+            values = table.values(codes)
+            yield self.after_steps(without_huge(values) if self.guarded else values)
 
     def after_steps(self, block: Matrix) -> Matrix:
         """A block of rows after all steps."""
@@ -140,6 +159,10 @@ def _summed(part: Part, *, recipe: Recipe, f: Callable[[Matrix], Sums]) -> Sums:
     if first is None:  # a file without rows
         return f(recipe.no_rows())
     return reduce(added, map(f, chain([first], blocks)))
+
+
+def _made(part: Part, *, recipe: Recipe, f: Callable[[Matrix], Made]) -> list[Made]:
+    return [f(block) for block in recipe.rows(part)]
 
 
 def _chosen(X: Matrix, *, order: tuple[int, ...]) -> Matrix:
@@ -186,7 +209,10 @@ class Cluster:
                 except TimeoutError:
                     alone_s = 0.0 if self._client.nthreads() else alone_s + _POLL_S
             if alone_s >= _ALONE_S:
-                raise DataError(f"the Dask cluster has had no worker for {_ALONE_S:.0f} s; start some, and then again")
+                raise DataError(
+                    f"the Dask cluster has had no worker for {_ALONE_S:.0f} s; start some, and then again",
+                    remedy=_NOTHING_RELEASED,
+                )
 
     def require_workers(self) -> None:
         """Refuse a cluster without workers, or with those of another version.
@@ -212,6 +238,11 @@ class DaskRows(RowsElsewhere):
     def summed(self, f: Callable[[Matrix], Sums]) -> Sums:
         """See `RowsElsewhere.summed`: blocks add up to parts, and parts to the sum."""
         return reduce(added, self._cluster.each(partial(_summed, recipe=self._recipe, f=f), self._parts))
+
+    def each(self, f: Callable[[Matrix], Made]) -> Iterator[Made]:
+        """See `RowsElsewhere.each`."""
+        for of_part in self._cluster.each(partial(_made, recipe=self._recipe, f=f), self._parts):
+            yield from of_part
 
     def some(self, n_rows: int) -> Matrix:
         """See `RowsElsewhere.some`."""
@@ -306,6 +337,7 @@ def read(
     dictionary: Dictionary = NO_DICTIONARY,
     mapping: ColumnMap = SAME_NAMES,
     min_rows: int = MIN_ROWS,
+    guarded: bool = False,
 ) -> Dataset:
     """A Parquet file or folder, counted and checked by the workers as `Dataset.read` does it.
 
@@ -325,20 +357,24 @@ def read(
     source = ParquetTable(path)
     header = source.header()
     chosen = chosen_columns(source.origin, header, columns, dictionary, mapping)
-    recipe, parts = Recipe(header, chosen, dictionary), parts_of(path)
+    recipe, parts = Recipe(header, chosen, dictionary, guarded=guarded), parts_of(path)
     table, problems, n = recipe.table_pass(source.origin, min_rows), CellProblems(header, "data row"), 0
     counting = partial(_counted, recipe=recipe, origin=source.origin, min_rows=min_rows)
     for of_part, found, n_rows in cluster.each(counting, parts):
         table.join(of_part)
         problems.join(found, n)
         n += n_rows
+    unreadable: list[Oddity] = []
     if lines := problems.lines():
-        with words_have_a_remedy(dictionary):
-            raise UnreadableCellsError(f"{source.origin}: " + in_one_line(lines))
+        text = f"{source.origin}: " + in_one_line(lines)
+        if not guarded:
+            with words_have_a_remedy(dictionary):
+                raise UnreadableCellsError(text)
+        unreadable.append(Oddity(None, f"{text}; they count as missing"))
     rows = DaskRows(cluster, parts, recipe, (n, len(table.columns)))
     # All that works on a table needs its shape and sums over its rows; what needs more says so.
     X = cast(Matrix, rows)
-    odd = (*table.odd(), Oddity(None, NOT_COMPARED))
+    odd = (*unreadable, *table.odd(), Oddity(None, NOT_COMPARED))
     return Dataset(table.columns, X, odd, table.gaps, table.dictionary, table.absent)
 
 
@@ -371,9 +407,12 @@ def _said_in_words() -> Generator[None]:
     except (FedbnslError, TimeoutError):
         raise
     except OSError:
-        raise DataError("the connection to the Dask scheduler is lost; nothing more was sent. Start again") from None
+        raise DataError(
+            "the connection to the Dask scheduler is lost; nothing more was sent. Start again", remedy=_NOTHING_RELEASED
+        ) from None
     except Exception as error:
         raise DataError(
             f"a Dask worker failed ({type(error).__name__}): see its log. Is fedbnsl installed there, with the extra "
-            "dask, and has it memory enough?"
+            "dask, and has it memory enough?",
+            remedy=_NOTHING_RELEASED,
         ) from None

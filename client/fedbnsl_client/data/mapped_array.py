@@ -29,6 +29,7 @@ BLOCK_BYTES = 16 * 2**20
 _ROWS_ALIKE = 64
 
 Sums = TypeVar("Sums", bound=NDArray[Any])
+Made = TypeVar("Made")
 
 
 class RowsElsewhere(ABC):
@@ -51,6 +52,10 @@ class RowsElsewhere(ABC):
     @abstractmethod
     def summed(self, f: Callable[[Matrix], Sums]) -> Sums:
         """The sum of f over blocks of rows, in their order; a block may be without rows."""
+
+    @abstractmethod
+    def each(self, f: Callable[[Matrix], Made]) -> Iterator[Made]:
+        """What f makes of each block of rows, in their order."""
 
     @abstractmethod
     def some(self, n_rows: int) -> Matrix:
@@ -151,6 +156,11 @@ def sum_over_rows(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Sums]) -> Sum
     if isinstance(X, RowsElsewhere):
         return X.summed(f)
     return reduce(added, map(f, row_blocks(X)))
+
+
+def of_each_block(X: Matrix | RowsElsewhere, f: Callable[[Matrix], Made]) -> Iterator[Made]:
+    """What f makes of each block of rows of a table, in their order; it should be small."""
+    return X.each(f) if isinstance(X, RowsElsewhere) else map(f, row_blocks(X))
 
 
 def added(total: Sums, block: Sums) -> Sums:

@@ -7,12 +7,14 @@ one. Neither tags nor key leave the site. Two of 10^7 records get one tag by acc
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_client.data.mapped_array import row_blocks
+from fedbnsl_client.data.mapped_array import RowsElsewhere, of_each_block
 from fedbnsl_client.data.sorted_rows import comparable
 
 Tags = NDArray[np.uint64]
@@ -21,10 +23,45 @@ TAG_BYTES = 8
 LEAST_OVERLAP = 0.05
 """Share of a table's records that must be another's, beyond what chance explains, to take them for the same."""
 
+_AT_A_TIME = 16_384  # rows, of which there is a copy
+
 _SURE = 4.0  # standard deviations beyond chance
 
 
-def record_tags(key: bytes, variables: Sequence[str], X: Matrix, persons: Sequence[str] = ()) -> Tags:
+@dataclass(frozen=True)
+class RecordTags:
+    """What makes tags of blocks of rows, wherever these are: Dask workers of the site get it, key and all.
+
+    Attributes
+    ----------
+    order
+        Of the columns, by their names.
+    """
+
+    key: bytes = field(repr=False)  # workers log what failed
+    names: tuple[str, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, key: bytes, variables: Sequence[str]) -> Self:
+        """For a table with these columns; see `record_tags`."""
+        order = tuple(sorted(range(len(variables)), key=lambda k: variables[k]))
+        return cls(key, tuple(variables[k] for k in order), order)
+
+    def __call__(self, block: Matrix) -> Tags:
+        """(rows,) tags of the records of a block."""
+        code = hashlib.blake2b(key=self.key, digest_size=TAG_BYTES, person=b"record")
+        for name in map(str.encode, self.names):
+            code.update(len(name).to_bytes(8, "little") + name)
+        found: list[Tags] = [np.empty(0, dtype=np.uint64)]
+        for start in range(0, len(block), _AT_A_TIME):
+            values = comparable(block[start : start + _AT_A_TIME, self.order])
+            values = np.ascontiguousarray(values, dtype="<f8")
+            found.append(_tags_of(values.view(f"V{8 * len(self.order)}")[:, 0].tolist(), code))
+        return np.concatenate(found)
+
+
+def record_tags(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Sequence[str] = ()) -> Tags:
     """(n,) tags of the records of a table, which hang neither on their order nor on that of the columns.
 
     Parameters
@@ -41,15 +78,7 @@ def record_tags(key: bytes, variables: Sequence[str], X: Matrix, persons: Sequen
     if persons:
         code = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"person")
         return _tags_of([name.encode() for name in persons], code)
-    order = sorted(range(len(variables)), key=lambda k: variables[k])
-    code = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"record")
-    for name in (variables[k].encode() for k in order):
-        code.update(len(name).to_bytes(8, "little") + name)
-    found: list[Tags] = [np.empty(0, dtype=np.uint64)]
-    for block in row_blocks(X):
-        values = np.ascontiguousarray(comparable(block[:, order]), dtype="<f8")
-        found.append(_tags_of(values.view(f"V{8 * len(order)}")[:, 0].tolist(), code))
-    return np.concatenate(found)
+    return np.concatenate([np.empty(0, dtype=np.uint64), *of_each_block(X, RecordTags.of(key, variables))])
 
 
 def _tags_of(records: Sequence[bytes], code: "hashlib.blake2b") -> Tags:

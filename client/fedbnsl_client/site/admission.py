@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbnsl.errors import LedgerError, PolicyRefusal
+from fedbnsl.errors import LedgerError, PolicyRefusal, SetupError
 from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -17,6 +17,7 @@ from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
+from fedbnsl_client.budget.registrations import Registration
 from fedbnsl_client.budget.report import refuse_blocks
 from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
@@ -36,6 +37,7 @@ from fedbnsl_client.site import folder as site_folder
 
 if TYPE_CHECKING:
     from fedbnsl.identity.certificates import Credentials
+    from fedbnsl_client.data.dask_table import Cluster
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,9 @@ class GuardedTable(Admission):
     Rows and columns are those that were registered, or some of these columns: no record is read before the run is
     admitted. `dataset_id` None is the policy's only dataset, `blocks` those of its records that are used (empty: all),
     `authority` the fingerprint of that which attests the coordinator (empty: none, the wire is plaintext). `record` is
-    told of every release that is paid for. Raises PolicyRefusal if the policy has no such dataset, or the ledger does
-    not know it; SetupError if it has no such block.
+    told of every release that is paid for. The workers of `cluster` read the table, if there is one. Raises
+    PolicyRefusal if the policy has no such dataset, or the ledger does not know it; SetupError if it has no such block,
+    or workers would have to choose its records.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class GuardedTable(Admission):
         max_file_bytes: int | None = None,
         authority: str = "",
         record: Record = unrecorded,
+        cluster: "Cluster | None" = None,
     ) -> None:
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
@@ -157,6 +161,9 @@ class GuardedTable(Admission):
         if registered is None:
             raise not_registered(folder, self._dataset.id)
         self._whole, self._used = registered, registered.of_blocks(blocks)
+        if cluster is not None:
+            refuse_some_blocks(self._whole, self._used)
+        self._cluster = cluster
         self.dictionary, mapping = site_folder.described(folder)
         self._absent = mapping.absent
         used = columns
@@ -240,8 +247,13 @@ class GuardedTable(Admission):
             paying.check()
             journal = paying
         table = site_folder.read_table(
-            self._folder, self._policy, self._dataset.id, max_file_bytes=self._max_file_bytes
+            self._folder,
+            self._policy,
+            self._dataset.id,
+            cluster=self._cluster,
+            max_file_bytes=self._max_file_bytes,
         )
+        require_rows_here(table, plan)
         self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
         if self._ledger.registrations.find(self._dataset.id) != self._whole:
             # The privacy cost was computed for other records: those that came meanwhile would not be charged.
@@ -287,6 +299,20 @@ class UnattendedTable(GuardedTable):
                 raise PolicyRefusal(f"the run is not the one that was approved: {why}")
             most = terms.runs
         self._ledger.approvals.note_agent(run, plan.digest(), most=most)
+
+
+def refuse_some_blocks(whole: Registration, used: Registration) -> None:
+    """Refuse to let workers read some blocks of a table: sums over rows do not tell which records they are.
+
+    Raises SetupError with the way on.
+    """
+    if whole.numbers != used.numbers:
+        raise SetupError(
+            f"--blocks {','.join(map(str, used.numbers))} cannot be used with --engine: which records of dataset "
+            f"{whole.dataset!r} are in a block is known at the site, and Dask workers read all of them",
+            remedy="Leave out --blocks: a run over all blocks is charged to each of them. Or leave out --engine on a "
+            "machine that holds the table.",
+        )
 
 
 def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:

@@ -9,7 +9,7 @@ import click
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl_client.site.options import FOLDER, takes_blocks
+from fedbnsl_client.site.options import FOLDER, cluster_of, takes_blocks, takes_engine
 
 _SHORTEST_DIGEST = 8
 
@@ -36,6 +36,7 @@ _SHORTEST_DIGEST = 8
     is_flag=True,
     help="Approve although a column lies beyond its feature_bound in nearly all records.",
 )
+@takes_engine
 @click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
 def approve(
     choice: PlanChoice,
@@ -46,6 +47,7 @@ def approve(
     n_runs: int,
     yes: bool,
     beyond_bounds: bool,
+    engine: str | None,
     as_json: bool,
 ) -> None:
     """Show what a run of PLAN would cost FOLDER's dataset, what would be left, and PLAN; then record its approval.
@@ -80,6 +82,7 @@ def approve(
     )
     from fedbnsl_client.data.small_cells import refuse_small_cells
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site.admission import refuse_some_blocks
 
     def show(text: str) -> None:
         # With --yes the word is given: `| head` may stop the text, but not what it is about. A question, on the other
@@ -87,7 +90,7 @@ def approve(
         (tell if yes else click.echo)(text, err=as_json)
 
     plan = choice.load()
-    with site_folder.opened(folder) as (policy, ledger):
+    with site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
         dataset = policy.dataset(dataset_id)
         for line in (
             *small_cell_lines(plan, policy),
@@ -98,7 +101,10 @@ def approve(
         dictionary, mapping = site_folder.described(folder)
         refuse_other_dictionary(plan, dictionary)
         refuse_other_absent(plan, policy.site, mapping.absent)
-        table = site_folder.read_table(folder, policy, dataset.id)
+        whole = ledger.registrations.find(dataset.id)
+        if cluster is not None and whole is not None:
+            refuse_some_blocks(whole, registered)
+        table = site_folder.read_table(folder, policy, dataset.id, cluster=cluster)
         ledger.registrations.check_table(dataset.id, table.variables, table.X, table.persons)
         if blocks:
             table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.persons))

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -23,6 +24,9 @@ from fedbnsl_client.data.fingerprint import file_identity
 from fedbnsl_client.data.reading import NO_DICTIONARY, SAME_NAMES, ColumnMap
 from fedbnsl_client.site.new_site import NewSite
 from fedbnsl_client.site.options import AS_IN_THE_FOLDER, DescribedBy
+
+if TYPE_CHECKING:
+    from fedbnsl_client.data.dask_table import Cluster
 
 POLICY = "policy.toml"
 LEDGER = "ledger.db"
@@ -109,8 +113,8 @@ mixed_releases = false
 """
 
 
-def create(folder: Path, new: NewSite) -> Policy:
-    """Write policy.toml and ledger.db into a folder and register the table.
+def create(folder: Path, new: NewSite, cluster: "Cluster | None" = None) -> Policy:
+    """Write policy.toml and ledger.db into a folder and register the table, which workers of a cluster may read.
 
     Raises SetupError if the folder holds a policy or a ledger already, or a value cannot be used; DataError or
     LedgerError if the table or the place cannot be used.
@@ -121,7 +125,9 @@ def create(folder: Path, new: NewSite) -> Policy:
     dataset_id, data = new.dataset_id, new.data
     copies = _copies(folder, new)
     what, mapping = described(folder, new.dictionary, new.column_map)
-    table = Dataset.read(data, columns=new.columns, dictionary=what, mapping=mapping, guarded=not new.public)
+    table = _read(data, cluster, columns=new.columns, dictionary=what, mapping=mapping, guarded=not new.public)
+    for text in table.remarks():
+        warnings.warn(text, DataWarning, stacklevel=2)
     durable.make_folder(folder)
     inside = data.resolve().is_relative_to(folder.resolve())
     path = data.resolve().relative_to(folder.resolve()) if inside else data.resolve()
@@ -311,27 +317,46 @@ def _note_policy(folder: Path) -> None:
         security_log(folder).enter("policy changed" if known else "policy", policy=digest)
 
 
+def _read(
+    path: Path,
+    cluster: "Cluster | None",
+    *,
+    max_file_bytes: int | None = None,
+    **how: Any,
+) -> Dataset:
+    """A table, read here or by the workers of a cluster; the caller reports what is odd about it."""
+    if cluster is None:
+        return Dataset.read(path, max_file_bytes=max_file_bytes, warn=False, **how)
+    from fedbnsl_client.data import dask_table  # here: it needs an extra
+
+    if max_file_bytes is not None:
+        raise SetupError("--max-file-mib is about files that are read here; leave it out with --engine")
+    return dask_table.read(cluster, path, **how)
+
+
 def read_table(
     folder: Path,
     policy: Policy,
     dataset_id: str,
     *,
+    cluster: "Cluster | None" = None,
     max_file_bytes: int | None = None,
     described_by: DescribedBy = AS_IN_THE_FOLDER,
 ) -> Dataset:
     """The table of a dataset, as the policy allows it to be used; the caller reports what is odd about it.
 
-    It is read by the folder's dictionary and column map, or by others. Raises DataError if it cannot be read or used.
+    It is read by the folder's dictionary and column map, or by others; here, or by the workers of a cluster. Raises
+    DataError if it cannot be read or used.
     """
     allowed = policy.dataset(dataset_id)
     dictionary, mapping = described(folder, *described_by)
-    table = Dataset.read(
+    table = _read(
         folder / allowed.path,
+        cluster,
         columns=allowed.columns,
         dictionary=dictionary,
         mapping=mapping,
         max_file_bytes=max_file_bytes,
-        warn=False,
         guarded=not allowed.public,
     )
     return replace(table, odd=(*table.odd, *own_means(policy, dataset_id, table)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases, passphrase_option
 
 if TYPE_CHECKING:
+    from fedbnsl_client.data.dask_table import Cluster
     from fedbnsl_client.data.dataset import Dataset
     from fedbnsl_client.site.identity import Link
 
@@ -125,6 +127,25 @@ class TableOptions:
         from fedbnsl_client.data.dataset import Dataset
 
         return Dataset.read(data, **self.how(), max_file_bytes=self.max_file_bytes, warn=warn)
+
+
+takes_engine = click.option(
+    "--engine",
+    help="A Dask scheduler whose workers read the table, which is Parquet that they find under the same path: "
+    "dask://host:port on this machine, dask+tls://host:port elsewhere.",
+)
+
+
+@contextmanager
+def cluster_of(engine: str | None) -> Generator[Cluster | None]:
+    """The cluster of --engine; None: tables are read here."""
+    if engine is None:
+        yield None
+        return
+    from fedbnsl_client.data.dask_table import connected
+
+    with connected(engine) as cluster:
+        yield cluster
 
 
 columns_option = click.option("--columns", help="Comma-separated names of the columns to use.  [default: all]")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.record_tags import TAG_BYTES, overlap, record_tags
+from fedbnsl_research.bench.worker_tables import tables_of_workers
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.tables.synthetic import synthesise
 
@@ -37,7 +38,7 @@ _OTHERS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
 
 
 def registration() -> Iterator[Row]:
-    """Cost of the tags of a million records, and pairs of tables that are told to share records."""
+    """Cost of the tags of a million records, pairs of tables told to share records, and a table that workers read."""
     X = np.random.default_rng(0).normal(size=(_ROWS, _COLUMNS))
     names = [f"x{k}" for k in range(_COLUMNS)]
     seconds: list[float] = []
@@ -57,6 +58,7 @@ def registration() -> Iterator[Row]:
             found = sum(_share_records(mine, other_of(mine, other)) for mine, other in pairs)
             row[f"said to share records: {what}"] = found
         yield row
+    yield from tables_of_workers()
 
 
 def _pair(d: int, levels: int, seed: int) -> tuple[Matrix, Matrix]:

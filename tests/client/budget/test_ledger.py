@@ -248,8 +248,9 @@ def test_the_fingerprint_is_told_nowhere(path, caplog):
     with closing(sqlite3.connect(path)) as raw:
         (code,) = raw.execute("SELECT json_extract(content, '$.fingerprint') FROM entries").fetchone()
         key, seed = raw.execute("SELECT key, seed FROM origin").fetchone()
-    assert len(code) == 64, "it is in the file"
-    for secret in (bytes.fromhex(code), key, seed):
+    kind, digits = code.split(":")
+    assert (kind, len(digits)) == ("records", 64), "it is in the file"
+    for secret in (bytes.fromhex(digits), key, seed):
         assert secret.hex() not in shown
         assert repr(secret)[2:-1] not in shown
     assert "fingerprint" not in shown.replace(str(path.parent), "")

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
 from fedbnsl_client.budget.spending import Cap, Spending
 from fedbnsl_client.data import mapped_array
-from fedbnsl_client.data.fingerprint import column_fingerprints, file_identity
+from fedbnsl_client.data.fingerprint import columns_before, file_identity, fingerprint_before, recognised
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file
 from fedbnsl_client.site import folder as site_folder
 from private_site import DATASET, NAMES, edit, make_site, rows, units_spent, write_table
@@ -124,17 +124,21 @@ def test_columns_of_few_values_count_little_unless_nothing_else_is_there(
             assert ledger.registrations.account("b") == {"b"}
 
 
+def columns_of(X: Matrix, key: bytes = bytes(32)) -> list[str]:
+    return recognised(key, [f"x{k}" for k in range(X.shape[1])], X).columns
+
+
 @given(
     hnp.arrays(np.float64, (8, 2), elements=st.sampled_from([0.0, -0.0, 1.0, 5e-324, -1e100])),
     st.permutations(range(8)),
 )
 @settings(max_examples=100, deadline=None)
 def test_a_column_is_known_by_its_values_alone(X: Matrix, order: list[int]) -> None:
-    first, second = column_fingerprints(bytes(32), X)
-    assert column_fingerprints(bytes(32), X[order][:, ::-1]) == [second, first]
+    first, second = columns_of(X)
+    assert columns_of(X[order][:, ::-1]) == [second, first]
     assert (first == second) == (sorted(X[:, 0]) == sorted(X[:, 1]))
     assert first.partition(":")[0] == str(len({*X[:, 0].tolist()}))
-    assert first.partition(":")[2] != column_fingerprints(b"k" * 32, X)[0].partition(":")[2]
+    assert first.partition(":")[2] != columns_of(X, b"k" * 32)[0].partition(":")[2]
 
 
 def test_a_table_in_a_file_has_the_columns_of_one_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +147,7 @@ def test_a_table_in_a_file_has_the_columns_of_one_in_memory(monkeypatch: pytest.
     X = np.random.default_rng(3).integers(-300, 300, (1003, 4)) / 8
     in_file = gathered(np.array_split(X, 7), 4)
     assert lies_in_file(in_file)
-    assert column_fingerprints(bytes(32), in_file) == column_fingerprints(bytes(32), X)
+    assert columns_of(in_file) == columns_of(X)
 
 
 def test_a_file_is_the_same_by_path_link_and_number(tmp_path: Path) -> None:
@@ -264,30 +268,35 @@ def test_no_way_of_writing_a_table_gives_it_a_second_budget(way: str, tmp_path: 
 # ---- ledgers of an older fedbnsl -----------------------------------------------------------------------------------
 
 
-def as_before(path: Path) -> None:
-    """Make of a ledger with nothing but registrations what the format 1 held."""
+def as_before(path: Path, tables: Mapping[str, Matrix], *, first_format: bool = True) -> None:
+    """Make of a ledger with nothing but registrations what the format 1 held, or the one that knew sorted tables."""
     with closing(sqlite3.connect(path)) as raw, raw:
         triggers = raw.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             raw.execute(f"DROP TRIGGER {name}")
-        link = first_link(*raw.execute("SELECT ledger_id, key, seed FROM origin").fetchone())
+        origin = raw.execute("SELECT ledger_id, key, seed FROM origin").fetchone()
+        link, key = first_link(*origin), origin[1]
         for number, written in raw.execute("SELECT number, content FROM entries ORDER BY number").fetchall():
             content = json.loads(written)
-            for new in ("column_fingerprints", "file", "same_budget"):
+            X = tables[content["dataset"]]
+            content["fingerprint"] = fingerprint_before(key, NAMES, X)
+            content["column_fingerprints"] = columns_before(key, X)
+            for new in ("column_fingerprints", "file", "same_budget") if first_format else ():
                 del content[new]
             text = canonical(content)
             link = next_link(link, number, text.encode())
             raw.execute("UPDATE entries SET content = ?, link = ? WHERE number = ?", (text, link, number))
         for _, sql in triggers:
             raw.execute(sql)
-        raw.execute("PRAGMA user_version = 1")
+        if first_format:
+            raw.execute("PRAGMA user_version = 1")
 
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     with Ledger.create(tmp_path / "ledger.db") as made:
         made.registrations.register("a", NAMES, TABLE)
-    as_before(tmp_path / "ledger.db")
+    as_before(tmp_path / "ledger.db", {"a": TABLE})
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no older fedbnsl noted anything there
     with Ledger.open(tmp_path / "ledger.db") as opened:
         yield opened
@@ -334,7 +343,7 @@ def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_bot
     with Ledger.create(path) as made:
         for dataset, X in tables.items():
             made.registrations.register(dataset, NAMES, X)
-    as_before(path)
+    as_before(path, tables)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with Ledger.open(path) as old:
         for dataset, units in (("a", 5), ("b", 7)):
@@ -347,3 +356,35 @@ def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_bot
         old.registrations.register("c", NAMES, TABLE + 2)
         assert [old.registrations.account(dataset) for dataset in "abc"] == [{"a"}, {"b"}, {"c"}]
         assert [units_spent(old, dataset) for dataset in "abc"] == [5, 7, 0]
+
+
+@pytest.fixture
+def of_sorted_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    """A ledger that knows tables by their sorted rows and columns, as fedbnsl did before it knew them by tags."""
+    with Ledger.create(tmp_path / "ledger.db") as made:
+        made.registrations.register("a", NAMES, TABLE)
+    as_before(tmp_path / "ledger.db", {"a": TABLE}, first_format=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with Ledger.open(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after it was registered again"])
+def test_a_table_that_was_known_by_its_sorted_rows_is_known_by_its_tags(of_sorted_tables: Ledger, again: bool) -> None:
+    ledger = of_sorted_tables.registrations
+    pay(of_sorted_tables, "a", 5)
+    if again:
+        ledger.register("a", NAMES, TABLE[::-1])
+    ledger.check_table("a", NAMES, TABLE)
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.check_table("a", NAMES, TABLE + 1)
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.register("a", NAMES, TABLE + 1)
+    with pytest.raises(LedgerError, match="those of columns of 'a'"):
+        ledger.register("b", ("x", "y"), TABLE[:, :2])
+    ledger.register("a", NAMES, np.vstack([TABLE, TABLE[:5] + 3.0]), grows=True)
+    found = ledger.find("a")
+    assert found is not None
+    assert [(one.number, one.n_samples) for one in found.blocks] == [(1, len(TABLE)), (2, 5)]
+    spent = [of_sorted_tables.payments.spending("a", blocks=[block]).units for block in (1, 2)]
+    assert spent == [5, 0]

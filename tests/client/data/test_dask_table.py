@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from command_line import Outcome
+from dask_workers import FILES, HERE, ROWS, WARD, distributed, parquet, pyarrow, ward_table, workers, written
 from fedbnsl.errors import DataError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -35,32 +36,14 @@ from fedbnsl_workbench.simulate import simulate
 from free_port import free_port
 from private_site import private_plan
 
-pyarrow = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
-distributed = pytest.importorskip("distributed")
-
-FILES, ROWS, D = 3, 130, 4
+D = 4
 NAMES = ("a", "b", "c", "d")
-WARD = Dictionary.model_validate(
-    {
-        "age": {"range": [0, 110]},
-        "crp": {"range": [0, 500], "transform": "log1p"},
-        "sex": {"kind": "binary", "levels": ["f", "m"]},
-        "blood": {"kind": "nominal", "levels": ["0", "A", "B"]},
-    }
-)
-HERE = ColumnMap.model_validate({"age": {"column": "Alter", "factor": 1 / 12}, "sex": {"levels": {"f": "w"}}})
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A scheduler and two workers, each a process of its own."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as workers,
-    ):
-        yield workers.scheduler_address.replace("tcp://", "dask://")
+    with workers(2) as found:
+        yield found.address
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +63,6 @@ def X() -> Matrix:
     return drawn.standard_normal((FILES * ROWS, D)) @ (np.eye(D) + np.triu(drawn.uniform(size=(D, D)), 1))
 
 
-def written(folder: Path, columns: dict[str, Any]) -> Path:
-    """Three files with row groups of 40 rows."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table = pyarrow.table(columns)
-    for k in range(FILES):
-        parquet.write_table(table.slice(k * ROWS, ROWS), folder / f"{k}.parquet", row_group_size=40)
-    return folder
-
-
 @pytest.fixture
 def folder(tmp_path: Path, X: Matrix) -> Path:
     return written(tmp_path / "table", dict(zip(NAMES, X.T, strict=True)))
@@ -96,20 +70,7 @@ def folder(tmp_path: Path, X: Matrix) -> Path:
 
 @pytest.fixture
 def ward(tmp_path: Path) -> Path:
-    """A table as sites have it, with missing values in a fifth of the rows."""
-    drawn, n = np.random.default_rng(5), FILES * ROWS
-    months, blood = drawn.integers(240, 1000, n), drawn.choice(["0", "A", "B"], n)
-    crp = np.exp(months / 300 + (blood == "A") + drawn.normal(0.0, 0.5, n))
-    return written(
-        tmp_path / "ward",
-        {
-            "Alter": pyarrow.array(months),
-            "note": pyarrow.array(["x"] * n),
-            "crp": pyarrow.array(crp, mask=drawn.random(n) < 0.1),
-            "sex": pyarrow.array(drawn.choice(["w", "m", "NA"], n, p=[0.45, 0.45, 0.1])).dictionary_encode(),
-            "blood": pyarrow.array(blood),
-        },
-    )
+    return ward_table(tmp_path / "ward")
 
 
 # ---- sums --------------------------------------------------------------------------------------------------------
@@ -298,8 +259,8 @@ def test_a_worker_that_dies_is_replaced_by_the_other(folder: Path, tmp_path: Pat
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as workers,
-        connected(workers.scheduler_address.replace("tcp://", "dask://")) as cluster,
+        ) as restarted,
+        connected(restarted.scheduler_address.replace("tcp://", "dask://")) as cluster,
     ):
         data = read(cluster, folder)
         np.testing.assert_allclose(
@@ -336,19 +297,11 @@ def test_sums_leave_this_machine_over_tls_alone() -> None:
             scheduler_address(engine)
 
 
-def test_the_command_joins_with_workers_and_refuses_them_under_a_policy(
-    fedbnsl: Callable[..., Outcome], address: str, folder: Path, tmp_path: Path
-) -> None:
+def test_the_command_joins_with_workers(fedbnsl: Callable[..., Outcome], address: str, folder: Path) -> None:
     """Up to the call of a coordinator that is not there."""
     join = ("participant", "join", f"127.0.0.1:{free_port()}", "--insecure", "--patience=0", "--engine", address)
     outcome = fedbnsl(*join, "--site=a", "--public-data", "--data", folder)
     assert outcome.code == 6, outcome.err
-    (tmp_path / "site").mkdir()
-    refused = fedbnsl(*join, "--policy", tmp_path / "site")
-    assert refused.code == 2
-    assert (
-        "--engine cannot be used with --policy: the ledger knows a registered table by all of its rows" in refused.err
-    )
 
 
 @pytest.mark.parametrize("module", ["distributed", "pyarrow"])

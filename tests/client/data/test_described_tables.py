@@ -15,7 +15,7 @@ from fedbnsl.protocol.messages import FindingCode
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.checks import DataWarning
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.fingerprint import column_fingerprints, fingerprint
+from fedbnsl_client.data.fingerprint import fingerprint, recognised
 from fedbnsl_client.data.plan_fit import remarks
 from fedbnsl_client.data.reading import ColumnMap
 
@@ -326,8 +326,9 @@ def test_a_value_at_the_edge_stays_there_when_a_factor_rounds(write: Callable[..
 KEY = bytes(range(32))
 
 
-def both(X: Matrix) -> tuple[bytes, list[str]]:
-    return fingerprint(KEY, COLUMNS, X), column_fingerprints(KEY, X)
+def both(X: Matrix) -> tuple[str, list[str]]:
+    _, whole, columns = recognised(KEY, COLUMNS, X)
+    return whole, columns
 
 
 def test_a_table_with_gaps_has_one_fingerprint_whatever_the_order_of_its_rows(write: Callable[..., Path]) -> None:

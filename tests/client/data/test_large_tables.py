@@ -22,8 +22,9 @@ from fedbnsl.protocol.sparse import Matrix, SparseMatrix
 from fedbnsl.rounds import admm as admm_rounds
 from fedbnsl_client.data import mapped_array
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.fingerprint import fingerprint
+from fedbnsl_client.data.fingerprint import fingerprint, fingerprint_before
 from fedbnsl_client.data.mapped_array import gathered, lies_in_file, row_blocks, zeros_in_file
+from fedbnsl_client.data.record_tags import record_tags
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.losses.squared import SecondMoments
@@ -263,19 +264,29 @@ def test_the_fingerprint_is_that_of_the_table_in_memory(X: Matrix, how: str, at_
     elif how != "as it is":
         X = X[np.lexsort(X.T[::-1])][:: 1 if how == "ascending" else -1]
     names = NAMES[:d]
-    in_memory = fingerprint(bytes(32), names, X)
-    with mock.patch.multiple(mapped_array, MAPPED_BYTES=0, _ROWS_ALIKE=at_a_time):
-        assert fingerprint(bytes(32), names, in_file(X)) == in_memory
+    for known_by in (fingerprint, fingerprint_before):
+        in_memory = known_by(bytes(32), names, X)
+        with mock.patch.multiple(mapped_array, MAPPED_BYTES=0, _ROWS_ALIKE=at_a_time):
+            assert known_by(bytes(32), names, in_file(X)) == in_memory
 
 
-def test_the_fingerprint_in_memory_is_of_the_sorted_rows(table: Matrix) -> None:
+def test_an_older_fedbnsl_knew_a_table_by_its_sorted_rows(table: Matrix) -> None:
     """Ledgers hold it: the same table must keep it in every version."""
     table[:, 4] = np.arange(N) % 3  # the first column by name, with ties
     order = [4, 3, 2, 1, 0]
     rows = np.array(sorted(map(tuple, table[:, order].tolist())))
     head = b"".join(size.to_bytes(8, "little") for size in (N, D))
     names = b"".join((1).to_bytes(8, "little") + name.encode() for name in sorted(NAMES))
-    assert fingerprint(b"key", NAMES, table) == hmac.digest(b"key", head + names + rows.tobytes(), "sha256")
+    assert (
+        fingerprint_before(b"key", NAMES, table) == hmac.digest(b"key", head + names + rows.tobytes(), "sha256").hex()
+    )
+
+
+def test_a_fingerprint_is_of_the_tags_of_the_rows(table: Matrix) -> None:
+    """Ledgers hold it: the same table must keep it in every version."""
+    tags = sorted(record_tags(b"key", NAMES, table).tolist())
+    text = b"records" + N.to_bytes(8, "little") + b"".join(tag.to_bytes(8, "little") for tag in tags)
+    assert fingerprint(b"key", NAMES, table) == "records:" + hmac.digest(b"key", text, "sha256").hex()
 
 
 def test_columns_change_places_in_another_file(table: Matrix, mapped: Matrix) -> None:

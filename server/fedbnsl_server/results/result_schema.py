@@ -269,7 +269,10 @@ class Adjusted(_Part):
 
 
 class NoPath(_Part):
-    """A variable on which another one does not act by the marks, and the share of the draws that agree."""
+    """A variable on which another one does not act by the marks, and the share of the draws that agree.
+
+    Marks rest on straight lines: the pairs of the verdict's `not_described` may be linked along a curve.
+    """
 
     source: str
     target: str

@@ -31,22 +31,26 @@ class LevelsOfTables:
                 self._seen[name].setdefault(table, set()).add(level)
 
     def asked(self, guesses: Mapping[str, Guess]) -> dict[str, Guess]:
-        """The guesses, with a question where levels never meet."""
-        return {name: replace(found, asks=(*found.asks, *self._asks(name))) for name, found in guesses.items()}
+        """The guesses, with a question where levels never meet; without columns that have one value in every table."""
+        return {name: self._with(name, found) for name, found in guesses.items()}
 
-    def _asks(self, name: str) -> list[str]:
+    def _with(self, name: str, found: Guess) -> Guess:
         apart = _apart(self._seen.get(name, {}))
         if len(apart) < 2:
-            return []
+            return found
+        if all(len(levels) == 1 for _, levels in apart):
+            reason = "every table has one value, and not all the same: it says which site a row is of, as the tables do"
+            return replace(found, left_out=found.left_out or reason)
         told = "; ".join(
             f"{first_few((shown(table, 60) for table in tables), 3)} {'has' if len(tables) == 1 else 'have'} "
             f"{first_few((shown(repr(level), 40) for level in sorted(levels)), 5)}"
             for tables, levels in apart
         )
-        return [
+        ask = (
             f"no table has levels of two of these groups: {told}. If they mean the same, let each site's columns.toml "
             "say how it writes the levels"
-        ]
+        )
+        return replace(found, asks=(*found.asks, ask))
 
 
 def _apart(seen: Mapping[str, set[str]]) -> list[tuple[list[str], set[str]]]:

@@ -705,6 +705,17 @@ def test_levels_that_no_two_tables_share_are_asked_about(tmp_path: Path) -> None
     assert not any("no table has levels" in ask for ask in found.guesses["ward"].asks)
 
 
+def test_a_column_that_names_the_site_is_left_out(tmp_path: Path) -> None:
+    measured = [f"{x:.3f}" for x in DRAWN.normal(size=40)]
+    tables = [
+        write(tmp_path / f"site-{k}.csv", {"measured": measured, "hospital": [name] * 40, "ward": [ward, "c"] * 20})
+        for k, (name, ward) in enumerate([("north", "a"), ("south", "b"), ("north", "b")])
+    ]
+    found = draft(tables).guesses
+    assert "which site a row is of" in found["hospital"].left_out
+    assert found["ward"].is_used
+
+
 def test_names_of_what_nothing_acts_on_are_asked_for_a_tier(tmp_path: Path) -> None:
     n = 300
     names = ("Age", "sex", "age_at_birth", "blood_group", "stage", "dosage", "image_score")

@@ -12,9 +12,9 @@ from fedbnsl.privacy.calibration import Price, has_price_of, recipe
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger_file import run_text
-from fedbnsl_client.budget.payments import Payment, Payments, Request
+from fedbnsl_client.budget.payments import Payment, Payments, Promised, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, check_cost, check_cost_against_all, check_cost_per_person
-from fedbnsl_client.budget.spending import Spending
+from fedbnsl_client.budget.spending import Spending, units_at_sites
 
 
 @dataclass(frozen=True)
@@ -76,26 +76,34 @@ class RunJournal:
         self._refuse_another_beginning()
         payments, run, dataset, blocks = self._payments, self._here.run, self._dataset.id, self._here.blocks
         payments.require_protected(dataset, blocks=blocks)
-        promised, promised_in_all = payments.promised(dataset, but=run, blocks=blocks)
+        price, promised = self._price, payments.promised(dataset, but=run, blocks=blocks)
+        k = max(price.sites_per_person, payments.sites_per_person(dataset), promised.sites_per_person)
+
+        def at_sites(t: int) -> int:
+            return units_at_sites(k, price.units_of(t), price.in_sums_of(t))
+
         paid = [t for t in range(self._price.last_round + 1) for _ in self._attempts(t)]
         left = self._left(self._price.units, paid, self._price.units_of)
         left_in_all = self._left(self._price.share_units, paid, self._price.share_units_of)
-        spent, spent_in_run = payments.spending(dataset, blocks=blocks) + promised, payments.spending(dataset, run)
-        spent_in_all = payments.spending(dataset, against_all=True, blocks=blocks) + promised_in_all
+        left_at_sites = self._left(price.units_at(k), paid, at_sites, surcharge=k * price.surcharge_of(paid))
+        spent_in_run = payments.spending(dataset, run)
+        spent = payments.spending(dataset, blocks=blocks) + promised.spending
+        spent_in_all = payments.spending(dataset, against_all=True, blocks=blocks) + promised.against_all
+        spent_at_sites = payments.spending(dataset, at_sites=k, blocks=blocks) + promised.at_sites(k)
         try:
             check_cost(self._dataset, self._price, to_pay=left, spent=spent, spent_in_run=spent_in_run)
             check_cost_against_all(self._dataset, self._price, to_pay=left_in_all, spent=spent_in_all)
-            in_sums = spent_in_all.units > spent.units
-            check_cost_per_person(self._dataset, self._price, to_pay=left, spent=spent, in_sums=in_sums)
+            check_cost_per_person(self._dataset, self._price, k, to_pay=left_at_sites, spent=spent_at_sites)
         except BudgetExhaustedError as error:
-            if not promised_in_all.units:
+            if not promised.against_all.units:
                 raise
             raise BudgetExhaustedError(
                 f"{error}; what other runs that go on here are still to pay is counted"
             ) from None
         payments.take_run(run)
         whole_in_all = payments.spending(dataset, run, against_all=True) + left_in_all
-        payments.promise(run, dataset, spent_in_run + left, whole_in_all, blocks=blocks)
+        whole = Promised(spent_in_run + left, whole_in_all, price.in_sums, price.sites_per_person)
+        payments.promise(run, dataset, whole, blocks=blocks)
 
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:
         """The stored answer of round t (0: the setup). If none: pay, call `draw`, store and return its bytes.
@@ -118,8 +126,13 @@ class RunJournal:
             gaussian=self._price.gaussian,
             units_against_all=self._price.share_units_of(t) + surcharge,
             authority=self._here.authority,
+            units_in_sums=self._price.in_sums_of(t),
+            sites_per_person=self._price.sites_per_person,
         )
-        self._payments.reserve(request, payment, self._dataset.cap, self._dataset.cap_against_all)
+        dataset = self._dataset
+        self._payments.reserve(
+            request, payment, dataset.cap, dataset.cap_against_all, cap_per_person=dataset.cap_per_person
+        )
         payload = draw()
         self._payments.store(request, payload)
         self._note(t, payload, event="released", units=payment.units, attempt=attempt)
@@ -173,8 +186,10 @@ class RunJournal:
                 remedy="Begin another run, or go on with the version that this one was begun with.",
             )
 
-    def _left(self, whole: int, paid: Sequence[int], units_of: Callable[[int], int]) -> Spending:
-        spent = sum(map(units_of, paid)) + self._price.surcharge_of(paid)
+    def _left(
+        self, whole: int, paid: Sequence[int], units_of: Callable[[int], int], *, surcharge: int | None = None
+    ) -> Spending:
+        spent = sum(map(units_of, paid)) + (self._price.surcharge_of(paid) if surcharge is None else surcharge)
         return Spending(max(whole - spent, 0), self._price.gaussian)
 
     def _note(self, t: int, payload: bytes, *, event: str, units: int, attempt: int) -> None:

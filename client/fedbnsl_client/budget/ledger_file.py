@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from fedbnsl.errors import LedgerError
 from fedbnsl.files import durable
@@ -31,6 +31,17 @@ _log = logging.getLogger(__name__)
 
 # Longer than any transaction takes; the longest verifies the whole ledger.
 _PATIENCE_S = 60.0
+
+Measure = Literal["units", "against_all", "in_sums"]
+"""Of a cost: against the coordinator, against it and all other sites, and the part of the first in sums over sites."""
+
+_IN_ALL = "COALESCE(json_extract(content, '$.units_against_all'), units)"
+_MEASURES: Mapping[Measure, str] = {
+    "units": "units",
+    "against_all": _IN_ALL,
+    # Earlier versions, and what is lost of a ledger, do not tell: all of it may be in sums.
+    "in_sums": f"COALESCE(json_extract(content, '$.units_in_sums'), CASE WHEN {_IN_ALL} > units THEN units ELSE 0 END)",
+}
 
 _OF_BLOCKS = ("kind", "sha256", "blocks", "made", "fresh")
 
@@ -281,29 +292,27 @@ class LedgerFile:
             raise LedgerError(f"ledger {self.path}: the payload of entry {number} is not what was stored")
         return payload
 
-    def spending(self, run: str | None = None, *, against_all: bool = False) -> dict[str, int]:
-        """Units reserved for each dataset in one run or in all, perhaps against the coordinator and all other sites.
+    def spending(self, run: str | None = None, *, measure: Measure = "units") -> dict[str, int]:
+        """Units reserved for each dataset in one run or in all.
 
         Lost units may be of any run, and always count.
         """
-        of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
         sql = (
-            f"SELECT dataset, SUM({of_all if against_all else 'units'}) FROM entries "  # noqa: S608  # two constants
+            f"SELECT dataset, SUM({_MEASURES[measure]}) FROM entries "  # noqa: S608  # three constants
             "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
         )
         return dict(self._database.execute(sql, (run, run)))
 
     def spending_of_block(
-        self, dataset: str, block: int, *, made: int, inherits: int, run: str | None = None, against_all: bool = False
+        self, dataset: str, block: int, *, made: int, inherits: int, run: str | None = None, measure: Measure = "units"
     ) -> int:
         """Units reserved for one block of a dataset, which the entry `made` has made.
 
         A payment counts for the blocks that it names; one that names none, for those that there were; and all that was
         paid for the dataset before the entry `inherits`.
         """
-        of_all = "COALESCE(json_extract(content, '$.units_against_all'), units)"
         sql = (
-            f"SELECT COALESCE(SUM({of_all if against_all else 'units'}), 0) FROM entries "  # noqa: S608  # as above
+            f"SELECT COALESCE(SUM({_MEASURES[measure]}), 0) FROM entries "  # noqa: S608  # as above
             "WHERE dataset = :dataset AND (kind = 'lost' OR kind = 'reserve' AND (:run IS NULL OR run = :run)) "
             "AND CASE WHEN number < :made THEN number < :inherits "
             "WHEN json_extract(content, '$.blocks') IS NULL THEN TRUE "
@@ -318,7 +327,7 @@ class LedgerFile:
         number, link = self.tip()
         unprotected = sorted({entry["dataset"] for entry in self.contents("unprotected")})
         registered = [dict(entry) for entry in self.contents("register")]
-        spent, against_all = self.spending(), self.spending(against_all=True)
+        spent, against_all = self.spending(), self.spending(measure="against_all")
         more = {dataset: units for dataset, units in against_all.items() if units != spent[dataset]}
         return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more)
 
@@ -403,7 +412,7 @@ class LedgerFile:
             )
             if stray is not None:
                 raise LedgerError(f"ledger {self.path}: there is a payload for entry {stray}, which stored none")
-            if spending != self.spending() or against_all != self.spending(against_all=True):
+            if spending != self.spending() or against_all != self.spending(measure="against_all"):
                 raise LedgerError(f"ledger {self.path}: its sums do not match its entries")
 
 

@@ -9,7 +9,7 @@ import hmac
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -17,9 +17,9 @@ from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger_chain import canonical
-from fedbnsl_client.budget.ledger_file import LedgerFile, run_text
+from fedbnsl_client.budget.ledger_file import LedgerFile, Measure, run_text
 from fedbnsl_client.budget.registrations import Block, Registrations
-from fedbnsl_client.budget.spending import Cap, Spending
+from fedbnsl_client.budget.spending import Cap, Spending, units_at_sites
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,16 @@ class Payment:
     # secure aggregation; None: it is `units`
     units_against_all: int | None = None
     authority: str = ""  # fingerprint of the authority of the run's federation; empty: none, the wire is plaintext
+    units_in_sums: int = 0  # the part of `units` for noise in a sum over sites
+    sites_per_person: int = 1  # at how many sites the plan says that a person may have a record
 
     def __post_init__(self) -> None:
         if type(self.units) is not int or self.units < 0:  # a bool is an int, and no cost
             raise ValueError(f"units are whole numbers from 0 on; got {self.units!r}")
         if type(self.in_all) is not int or self.in_all < self.units:
             raise ValueError(f"the cost against all others is at least {self.units} units; got {self.in_all!r}")
+        if not 0 <= self.units_in_sums <= self.units or self.sites_per_person < 1:
+            raise ValueError(f"{self.units_in_sums!r} of {self.units} units, {self.sites_per_person!r} sites")
         if type(self.gaussian) is not bool:  # caps and ledger would read anything else each in its own way
             raise ValueError(f"a run is counted by Gaussian DP or is not; got {self.gaussian!r}")
 
@@ -73,9 +77,25 @@ class Payment:
 
     def to_plain(self) -> dict[str, object]:
         """For an entry of the ledger."""
-        more = {} if self.in_all == self.units else {"units_against_all": self.in_all}
+        more = {"sites_per_person": self.sites_per_person} if self.sites_per_person > 1 else {}
+        if self.in_all != self.units:
+            more |= {"units_against_all": self.in_all, "units_in_sums": self.units_in_sums}
         paid = {"units": self.units, "gaussian": self.gaussian, "recipe": dict(self.recipe)}
         return {**paid, "authority": self.authority, **more}
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What runs that go on are still to pay."""
+
+    spending: Spending = field(default_factory=Spending)
+    against_all: Spending = field(default_factory=Spending)
+    in_sums: int = 0  # the part of `spending` for noise in sums over sites, in its units
+    sites_per_person: int = 1  # the most that one of their plans says
+
+    def at_sites(self, k: int) -> Spending:
+        """What it costs somebody with a record at each of k sites."""
+        return Spending(units_at_sites(k, self.spending.units, self.in_sums), self.spending.gaussian)
 
 
 class Payments:
@@ -99,20 +119,28 @@ class Payments:
         with self._file.locked():  # nobody looks at the locks of runs meanwhile
             self._file.take_run(run)
 
-    def promise(
-        self, run: int, dataset: str, whole: Spending, against_all: Spending, *, blocks: Sequence[int] = ()
-    ) -> None:
+    def promise(self, run: int, dataset: str, whole: Promised, *, blocks: Sequence[int] = ()) -> None:
         """Tell others what all rounds of a run that was taken will have cost in the end; see `promised`."""
-        content = {"run": run_text(run), "dataset": dataset, "units": whole.units, "gaussian": whole.gaussian}
+        content = {
+            "run": run_text(run),
+            "dataset": dataset,
+            "blocks": list(blocks),
+            "gaussian": whole.spending.gaussian,
+            "units": whole.spending.units,
+            "against_all": whole.against_all.units,
+            "in_sums": whole.in_sums,
+            "sites_per_person": whole.sites_per_person,
+        }
         with self._file.locked():
-            self._file.promise(run, {**content, "blocks": list(blocks), "units_against_all": against_all.units})
+            self._file.promise(run, content)
 
-    def promised(self, dataset: str, *, but: int, blocks: Sequence[int] = ()) -> tuple[Spending, Spending]:
+    def promised(self, dataset: str, *, but: int, blocks: Sequence[int] = ()) -> Promised:
         """What the runs that go on, but one, are still to pay for a dataset and those of the same budget.
 
-        As `spending`, without and with `against_all`. Runs over other blocks than these do not count.
+        Runs over other blocks than these do not count.
         """
         units = against_all = Spending()
+        in_sums, sites = 0, 1
         with self._file.transaction():
             account = self._registrations.account(dataset)
             for one in self._file.promises(but=but):
@@ -120,13 +148,17 @@ class Payments:
                 is_apart = one["dataset"] == dataset and blocks and theirs and not set(theirs) & set(blocks)
                 if one["dataset"] not in account or is_apart:
                     continue
-                paid, in_all = (
-                    sum(self._file.spending(one["run"], against_all=in_all).get(name, 0) for name in account)
-                    for in_all in (False, True)
-                )
-                units += Spending(max(one["units"] - paid, 0), one["gaussian"])
-                against_all += Spending(max(one["units_against_all"] - in_all, 0), one["gaussian"])
-        return units, against_all
+
+                def left(measure: Measure, one: Mapping[str, Any] = one) -> int:
+                    paid = self._file.spending(one["run"], measure=measure)
+                    promised: int = one[measure]
+                    return max(promised - sum(paid.get(name, 0) for name in account), 0)
+
+                units += Spending(left("units"), one["gaussian"])
+                against_all += Spending(left("against_all"), one["gaussian"])
+                in_sums += left("in_sums")
+                sites = max(sites, one["sites_per_person"])
+        return Promised(units, against_all, in_sums, sites)
 
     def begun_with(self, run: int, site: str) -> Mapping[str, Any] | None:
         """The recipe with which a site began to pay in a run; None if it has not."""
@@ -171,26 +203,53 @@ class Payments:
     # ---- spending ----------------------------------------------------------------------------------------------------
 
     def spending(
-        self, dataset: str, run: int | None = None, *, against_all: bool = False, blocks: Sequence[int] = ()
+        self,
+        dataset: str,
+        run: int | None = None,
+        *,
+        against_all: bool = False,
+        at_sites: int = 1,
+        blocks: Sequence[int] = (),
     ) -> Spending:
         """What was reserved for a dataset and those of the same budget, over all their contents, in one run or all.
 
-        With `against_all` as it is if the coordinator and all other sites of secure aggregation collude. It is that of
-        the block, of those named or of all, that has spent most: no record has lost more.
+        With `against_all` as it is if the coordinator and all other sites of secure aggregation collude; otherwise as
+        it is for somebody with a record at so many sites, which have all spent the same. It is that of the block, of
+        those named or of all, that has spent most: no record has lost more.
         """
         name = None if run is None else run_text(run)
+        measures: tuple[Measure, ...] = ("against_all",) if against_all else ("units", "in_sums")
+
+        def weighed(units: int, in_sums: int = 0) -> int:
+            return units_at_sites(at_sites, units, in_sums)
+
         with self._file.transaction():
-            units = self._file.spending(name, against_all=against_all)
+            of_all = [self._file.spending(name, measure=measure) for measure in measures]
+            units = {one: weighed(*(of.get(one, 0) for of in of_all)) for one in of_all[0]}
             if chosen := self._blocks(dataset, blocks):
                 units[dataset] = max(
-                    self._file.spending_of_block(
-                        dataset, one.number, made=one.entry, inherits=one.inherits, run=name, against_all=against_all
+                    weighed(
+                        *(
+                            self._file.spending_of_block(
+                                dataset, one.number, made=one.entry, inherits=one.inherits, run=name, measure=measure
+                            )
+                            for measure in measures
+                        )
                     )
                     for one in chosen
                 )
             account = self._registrations.account(dataset)
             parts = [Spending(units.get(one, 0), self.only_gaussian(one, name)) for one in account]
         return sum(parts, Spending())
+
+    def sites_per_person(self, dataset: str) -> int:
+        """At how many sites a person may have a record: the most that a plan of a run which was paid for says."""
+        sql = (
+            "SELECT MAX(json_extract(content, '$.sites_per_person')) FROM entries "
+            "WHERE kind = 'reserve' AND dataset = ?"
+        )
+        with self._file.transaction():
+            return max((self._file.one(sql, one) or 1 for one in self._registrations.account(dataset)), default=1)
 
     def _blocks(self, dataset: str, numbers: Sequence[int]) -> tuple[Block, ...]:
         """Those of a dataset that are named; none named: all; none at all if it is not known by blocks."""
@@ -222,12 +281,20 @@ class Payments:
             digest = self._file.link_of(last or 0)
         return LedgerHead(origin.ledger_id, hmac.digest(origin.key, name, "sha256")[:16], number, digest, units)
 
-    def reserve(self, request: Request, payment: Payment, cap: Cap, cap_against_all: Cap | None = None) -> None:
+    def reserve(
+        self,
+        request: Request,
+        payment: Payment,
+        cap: Cap,
+        cap_against_all: Cap | None = None,
+        cap_per_person: Cap | None = None,
+    ) -> None:
         """Pay for a payload. The payment is on the disk when this returns; only then may the data be touched.
 
         A request that was reserved but not stored (after a crash) is paid for again: its noise may have been drawn.
-        Raises BudgetExhaustedError if what the policy lets the dataset spend in all does not pay for it, or there is no
-        cap against all others, which secure aggregation needs; LedgerError if its payload is stored already, or another
+        Raises BudgetExhaustedError if what the policy lets the dataset spend in all does not pay for it, or what it
+        lets somebody at several sites lose (by default as much), or there is no cap against all others, which secure
+        aggregation needs; LedgerError if its payload is stored already, or another
         dataset paid for it, or this one is not registered.
         """
         dataset, units, in_all = request.dataset, payment.units, payment.in_all
@@ -239,19 +306,21 @@ class Payments:
             spent = self.spending(dataset, blocks=request.blocks)
             after = spent + Spending(units, payment.gaussian)
             if not cap.allows(after):
-                largest = max(cap.units, cap.gaussian_units) if after.gaussian else cap.units
-                raise BudgetExhaustedError(
-                    f"dataset {dataset!r}: spent {_zcdp(spent.units)} zCDP, asked {_zcdp(units)} more, "
-                    f"cap {_zcdp(largest)}"
-                )
+                raise _exhausted(dataset, cap, spent=spent, after=after)
+            k = max(payment.sites_per_person, self.sites_per_person(dataset))
+            spent = self.spending(dataset, at_sites=k, blocks=request.blocks)
+            after = spent + Spending(units_at_sites(k, units, payment.units_in_sums), payment.gaussian)
+            per_person = cap_per_person or cap
+            if not per_person.allows(after):
+                who = f"somebody with a record at {k} sites"
+                raise _exhausted(dataset, per_person, spent=spent, after=after, against=f"for {who}, ")
             if cap_against_all is None and in_all > units:
                 raise BudgetExhaustedError(f"dataset {dataset!r} has no cap for secure aggregation")
             spent = self.spending(dataset, against_all=True, blocks=request.blocks)
-            if cap_against_all is not None and not cap_against_all.allows(spent + Spending(in_all, payment.gaussian)):
-                raise BudgetExhaustedError(
-                    f"dataset {dataset!r}: against all other sites together, spent {_zcdp(spent.units)} zCDP, "
-                    f"asked {_zcdp(in_all)} more, cap {_zcdp(cap_against_all.gaussian_units)}"
-                )
+            after = spent + Spending(in_all, payment.gaussian)
+            if cap_against_all is not None and not cap_against_all.allows(after):
+                who = "against all other sites together, "
+                raise _exhausted(dataset, cap_against_all, spent=spent, after=after, against=who)
             self._file.append("reserve", **request.to_plain(), **payment.to_plain())
 
     # ---- payloads ----------------------------------------------------------------------------------------------------
@@ -296,6 +365,14 @@ class Payments:
         if payer not in (None, request.dataset):
             raise LedgerError(f"{request} was reserved for dataset {payer!r}, not {request.dataset!r}")
         return payer
+
+
+def _exhausted(dataset: str, cap: Cap, *, spent: Spending, after: Spending, against: str = "") -> BudgetExhaustedError:
+    largest = max(cap.units, cap.gaussian_units) if after.gaussian else cap.units
+    return BudgetExhaustedError(
+        f"dataset {dataset!r}: {against}spent {_zcdp(spent.units)} zCDP, asked {_zcdp(after.units - spent.units)} "
+        f"more, cap {_zcdp(largest)}"
+    )
 
 
 def _zcdp(units: int) -> str:

@@ -311,22 +311,18 @@ def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spen
         )
 
 
-def check_cost_per_person(
-    dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending, in_sums: bool
-) -> None:
-    """As `check_cost`, for somebody with a record at as many sites as the plan says, which have all spent the same.
+def check_cost_per_person(dataset: DatasetPolicy, price: Price, k: int, *, to_pay: Spending, spent: Spending) -> None:
+    """As `check_cost`, for somebody with a record at k sites, which have all spent the same.
 
-    `in_sums` says whether any run before had secure aggregation. Raises PolicyRefusal if the run alone costs more than
-    the policy allows, BudgetExhaustedError if all releases together do.
+    k is the most that the plan, or that of an earlier run, says: in whichever order they come, all count alike. Raises
+    PolicyRefusal if the run alone costs more than the policy allows, BudgetExhaustedError if all releases together do.
     """
-    k, cap, delta = price.sites_per_person, dataset.cap_per_person, dataset.max_delta
-    run = Spending(price.person_units, price.gaussian)
-    whole = spent + to_pay
-    before = Spending(max(whole.units - price.units, 0), whole.gaussian)
-    together = run + before.at_sites(k, in_sums=in_sums or price.n_honest > 1)
+    cap, delta = dataset.cap_per_person, dataset.max_delta
+    run, together = Spending(price.units_at(k), price.gaussian), spent + to_pay
     rule = f"`max_epsilon_per_person` = {dataset.max_epsilon_per_person or dataset.max_epsilon:g}"
     rule += "" if dataset.max_epsilon_per_person else " (not set: it is `max_epsilon`)"
-    who = f"somebody with a record at {k} site{'' if k == 1 else 's'} (the plan's privacy.sites_per_person)"
+    said = "the plan's" if k == price.sites_per_person else "an earlier plan's"
+    who = f"somebody with a record at {k} site{'' if k == 1 else 's'} ({said} privacy.sites_per_person)"
     if not cap.allows(run):
         raise PolicyRefusal(f"rule {rule}: {who} loses epsilon {run.epsilon(delta):.4g} by the run")
     if not cap.allows(together):

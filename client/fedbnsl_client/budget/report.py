@@ -47,7 +47,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
 
     in_all = ledger.payments.spending(dataset.id, against_all=True)
     of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
-    at_sites = {str(k): told(spent.at_sites(k, in_sums=bool(of_all))) for k in (2, 3)}
+    at_sites = {str(k): told(ledger.payments.spending(dataset.id, at_sites=k)) for k in (2, 3)}
     return {
         **of_all,
         "dataset": dataset.id,
@@ -351,8 +351,10 @@ def _refuse_what_cannot_run(
         )
         check_cost(dataset, price, to_pay=cost, spent=spent, spent_in_run=Spending())
         check_cost_against_all(dataset, price, to_pay=in_all, spent=spent_in_all)
-        in_sums = spent_in_all.units > spent.units
-        check_cost_per_person(dataset, price, to_pay=cost, spent=spent, in_sums=in_sums)
+        k = max(price.sites_per_person, payments.sites_per_person(dataset.id))
+        spent_at_sites = payments.spending(dataset.id, at_sites=k, blocks=blocks)
+        at_sites = Spending(price.units_at(k), price.gaussian)
+        check_cost_per_person(dataset, price, k, to_pay=at_sites, spent=spent_at_sites)
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:

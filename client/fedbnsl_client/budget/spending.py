@@ -11,6 +11,15 @@ from typing import Self
 
 from fedbnsl.privacy import gaussian_dp, zcdp
 
+
+def units_at_sites(k: int, units: int, in_sums: int) -> int:
+    """What somebody has lost who has a record at each of k sites that have spent this, `in_sums` a part of it.
+
+    Costs add up; in sums, which have one noise for all sites, they are k^2 times as large (`Price.units_at`).
+    """
+    return k * units + (k * k - k) * in_sums
+
+
 LARGEST_CAP_UNITS = 10**18  # a million zCDP, which protects nobody; sums in a ledger stay far from the end of 64 bits
 
 
@@ -25,14 +34,6 @@ class Spending:
         """Both together, Gaussian only if both are; what costs nothing is of either kind."""
         gaussian = all(one.gaussian or not one.units for one in (self, other))
         return Spending(self.units + other.units, gaussian)
-
-    def at_sites(self, k: int, *, in_sums: bool) -> "Spending":
-        """The most that somebody has lost who has a record at each of k sites that have spent this.
-
-        Costs add up; where some releases were `in_sums`, one noise for all sites, they may have cost k^2 times as much
-        (`fedbnsl.privacy.calibration.Price.units_at`).
-        """
-        return Spending(self.units * (k * k if in_sums else k), self.gaussian)
 
     def epsilon(self, delta: float) -> float:
         """Epsilon of it at this delta."""

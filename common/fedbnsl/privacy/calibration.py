@@ -130,10 +130,22 @@ class Price:
 
     def _weighed(self, t: int, *, in_sum: int, own: int) -> int:
         """Cost of round t if what has its noise in a sum over sites costs `in_sum` times as much, all else `own`."""
+        shared = self.in_sums_of(t)
+        return in_sum * shared + own * (self.units_of(t) - shared)
+
+    def in_sums_of(self, t: int) -> int:
+        """The part of the cost of round t that pays for noise in a sum over sites."""
         units = self.units_of(t)
+        if self.n_honest == 1 or not units:
+            return 0
         if t == 0:
-            return units * (own if self.prepared else in_sum)
-        return in_sum * (units - self.means_units) + own * self.means_units if units else 0
+            return 0 if self.prepared else units
+        return units - self.means_units
+
+    @property
+    def in_sums(self) -> int:
+        """That part of the cost of the whole run."""
+        return self._whole(self.in_sums_of) if self.n_honest > 1 else 0
 
     @property
     def accounting(self) -> str:

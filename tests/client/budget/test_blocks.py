@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal, SetupError
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.ledger import Ledger
-from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.payments import Payment, Promised, Request
 from fedbnsl_client.budget.spending import Cap, Spending
 from ledgers import NAMES, TABLE, ledger, path
 
@@ -192,8 +192,10 @@ def test_a_use_without_privacy_ends_the_guarantee_of_the_records_that_there_were
 def test_other_runs_count_for_the_blocks_that_they_read(grown: Ledger) -> None:
     for run, blocks in ((7, (1,)), (8, (2,)), (9, ())):
         grown.payments.take_run(run)
-        grown.payments.promise(run, "a", Spending(10 ** (run - 7)), Spending(10 ** (run - 7)), blocks=blocks)
-    promised = {blocks: grown.payments.promised("a", but=1, blocks=blocks)[0].units for blocks in [(1,), (2,), ()]}
+        grown.payments.promise(run, "a", Promised(Spending(10 ** (run - 7))), blocks=blocks)
+    promised = {
+        blocks: grown.payments.promised("a", but=1, blocks=blocks).spending.units for blocks in [(1,), (2,), ()]
+    }
     assert promised == {(1,): 101, (2,): 110, (): 111}
 
 

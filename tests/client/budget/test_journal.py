@@ -248,14 +248,14 @@ def test_13_what_a_run_that_goes_on_is_still_to_pay_is_not_promised_to_another(t
         first.check()
         with pytest.raises(BudgetExhaustedError, match="other runs that go on here are still to pay is counted"):
             second.check()
-        assert other.payments.promised(DATASET, but=2)[0].units == price.units
+        assert other.payments.promised(DATASET, but=2).spending.units == price.units
         first.release(1, lambda: b"noise")
-        assert other.payments.promised(DATASET, but=2)[0].units == price.units - units_spent(ledger, DATASET), (
+        assert other.payments.promised(DATASET, but=2).spending.units == price.units - units_spent(ledger, DATASET), (
             "what is paid is not"
         )
-        assert other.payments.promised(DATASET, but=1)[0].units == 0
+        assert other.payments.promised(DATASET, but=1).spending.units == 0
         ledger.close()
-        assert other.payments.promised(DATASET, but=2)[0].units == 0
+        assert other.payments.promised(DATASET, but=2).spending.units == 0
 
 
 def test_of_two_runs_that_begin_at_once_and_do_not_both_fit_one_is_refused(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ import multiprocessing
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedbnsl.errors import LedgerError
@@ -75,6 +77,73 @@ def test_a_process_that_is_killed_leaves_the_ledger_to_the_others(ledger, path, 
     assert len(survivor.communicate(timeout=120)[0].split()) == 5
     stored = [t for t in range(40) if ledger.payments.stored(Request("a", 1, t, "site")) is not None]
     assert len(stored) >= rounds, "what was sent was paid for and kept"
+    ledger.verify()
+
+
+GROWING = """
+import pathlib, sys
+import numpy as np
+from fedbnsl.errors import BudgetExhaustedError, LedgerError
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
+from fedbnsl_client.budget.spending import Cap
+
+def table(n):
+    return np.outer(np.arange(n), [1.0, 2.0])
+
+path, run = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+with Ledger.open(path) as ledger:
+    print("open", flush=True)
+    sys.stdin.readline()  # both begin at once
+    ledger.payments.take_run(run)
+    for t in range(0, 30, 2):
+        n = ledger.registrations.find("b").n_samples + 3
+        try:
+            ledger.registrations.register("b", ("x", "y"), table(n), grows=True)
+            print("grown", n)
+        except LedgerError as error:  # the other process has added more rows meanwhile
+            print("behind", str(error).replace(chr(10), " "))
+        known = ledger.registrations.find("b")
+        for number, blocks in ((t, known.numbers[-1:]), (t + 1, known.numbers[-3:])):
+            request = Request("b", run, number, "site", blocks)
+            try:
+                ledger.payments.reserve(request, Payment(7, {}), Cap(30, 30))
+            except BudgetExhaustedError:
+                print("exhausted")
+                continue
+            ledger.payments.store(request, b"%d" % number)
+            print("paid", number, *blocks)
+"""
+
+
+@pytest.mark.long
+def test_two_processes_that_grow_a_table_and_pay_at_once_overspend_and_lose_nothing(ledger, path):
+    ledger.registrations.register("b", ("x", "y"), np.outer(np.arange(3), [1.0, 2.0]), other_records=True)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", GROWING, path, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for run in (1, 2)
+    ]
+    assert [one.stdout.readline() for one in both] == ["open\n"] * 2
+    for one in both:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    said = [[line.split() for line in one.communicate(timeout=300)[0].splitlines()] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    spent: Counter[int] = Counter()
+    for run, lines in enumerate(said, start=1):
+        for _, number, *blocks in (words for words in lines if words[0] == "paid"):
+            spent.update(dict.fromkeys(map(int, blocks), 7))
+            asked = Request("b", run, int(number), "site")
+            assert ledger.payments.stored(asked) == number.encode(), "what was paid for is kept"
+    known = ledger.registrations.find("b")
+    assert known.n_samples == max(int(words[1]) for lines in said for words in lines if words[0] == "grown")
+    assert {block.n_samples for block in known.blocks} == {3}
+    for block in known.blocks:
+        of_block = ledger.payments.spending("b", blocks=[block.number]).units
+        assert of_block == spent[block.number] <= 30, "every payment counts once, for the blocks that it names"
+    assert any(words[0] == "exhausted" for lines in said for words in lines), "some blocks could pay no more"
     ledger.verify()
 
 

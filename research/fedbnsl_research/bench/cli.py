@@ -46,12 +46,12 @@ def bench(
 ) -> None:
     """Measure the project's own figures: accuracy and bytes on generated data, Sachs, privacy, speed, many sites.
 
-    FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, private-steps, private-tables, d1000, lean,
-    private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites, growth,
-    startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden, directions,
-    regressions, registration, discrete; without one, all of them (about an hour on two cores). The Sachs figures, the
-    end of tables, of missing and of directions, a part of networks, secure-aggregation, confidence, private-tables and
-    discrete need FEDBNSL_DATA.
+    FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, privacy-audit, private-steps, private-tables,
+    d1000, lean, private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites,
+    growth, startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden,
+    directions, regressions, registration, discrete; without one, all of them (about an hour on two cores). The Sachs
+    figures, the end of tables, of missing and of directions, a part of networks, secure-aggregation, confidence,
+    private-tables and discrete need FEDBNSL_DATA.
     """
     from rich.console import Console
 

@@ -22,6 +22,7 @@ from fedbnsl_research.bench.missing import missing
 from fedbnsl_research.bench.networks import networks
 from fedbnsl_research.bench.overlapping import overlapping
 from fedbnsl_research.bench.privacy import privacy
+from fedbnsl_research.bench.privacy_audit import privacy_audit
 from fedbnsl_research.bench.private_missing import private_missing
 from fedbnsl_research.bench.private_steps import private_steps
 from fedbnsl_research.bench.private_tables import private_tables
@@ -43,6 +44,7 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "load": load,
     "attacks": attacks,
     "privacy": privacy,
+    "privacy-audit": privacy_audit,
     "private-steps": private_steps,
     "private-tables": private_tables,
     "d1000": thousand,

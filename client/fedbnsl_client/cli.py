@@ -150,6 +150,11 @@ def init(folder: Path, new: NewSite, engine: str | None) -> None:
         f"made {folder / site_folder.POLICY} and {folder / site_folder.LEDGER}: dataset {new.dataset_id} may lose "
         f"epsilon {allowed.max_epsilon:g} at delta {allowed.max_delta:g}"
     )
+    if not new.public and new.max_epsilon_against_all is None:
+        click.echo(
+            "the plan 'private' tells sums over all sites: it needs max_epsilon_against_all in the policy (init "
+            "--max-epsilon-against-all), and is refused without"
+        )
     click.echo(f"next: read the policy, then approve a plan: fedbnsl participant approve PLAN {folder}")
 
 

@@ -68,6 +68,12 @@ def test_init_makes_policy_and_ledger_and_says_what_comes_next(fedbnsl, tmp_path
     assert code == 0
     assert "dataset w may lose epsilon 5 at delta 6.94444e-05" in out
     assert "fedbnsl participant approve PLAN" in out
+    assert "needs max_epsilon_against_all in the policy" in out
+    data = ("--site=north", "--data", table, "--dataset=w")
+    for option in ("--max-epsilon-against-all=9", "--public"):
+        _, out, _ = fedbnsl("participant", "init", tmp_path / option[6:9], *data, option)
+        assert "fedbnsl participant approve PLAN" in out
+        assert "max_epsilon_against_all" not in out
     code, _, err = fedbnsl("participant", "init", tmp_path / "n", "--site=north", "--data", table, "--dataset=w")
     assert code == 2
     assert "never overwritten" in err
@@ -134,8 +140,9 @@ def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, pla
     code, out, _ = fedbnsl("participant", "approve", plan, folder)
     assert code == 0
     parts = (
-        f"This run would spend epsilon 1 of your budget of epsilon 5 for dataset {DATASET} (delta 1e-06; 3 rounds).",
-        "Spent so far: epsilon 0. After this run, enough for one more run of epsilon 4.8",
+        "This run costs epsilon 1 at delta 1e-06 against the coordinator and all other sites; room for one more run of "
+        "epsilon 4.8",
+        f"Dataset {DATASET}, for a record at this delta: budget epsilon 5; spent so far epsilon 0, with this run (3 ro",
         "zCDP",
         "rounds = 3",
         "--all shows them",

@@ -14,7 +14,7 @@ from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl.privacy.report import epsilon_at, price_lines, price_summary
+from fedbnsl.privacy.report import adversary, epsilon_at, price_lines, price_summary
 from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.rounds.noise import MOST_PAIRS
@@ -64,8 +64,9 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _of_block(dataset: DatasetPolicy, block: Block, ledger: Ledger) -> dict[str, Any]:
-    """Spent and left of the records of one block."""
+def _of_block(dataset: DatasetPolicy, block: Block, ledger: Ledger, *, delta: float | None = None) -> dict[str, Any]:
+    """Spent and left of the records of one block, at the policy's delta or another one."""
+    delta = dataset.max_delta if delta is None else delta
     payments, only = ledger.payments, (block.number,)
     spent, unprotected = payments.spending(dataset.id, blocks=only), payments.unprotected(dataset.id, blocks=only)
     left = Spending() if unprotected else dataset.cap.left(spent, gaussian=True)
@@ -73,8 +74,9 @@ def _of_block(dataset: DatasetPolicy, block: Block, ledger: Ledger) -> dict[str,
         "block": block.number,
         "n_samples": block.n_samples,
         "since": block.time,
-        "spent": {"zcdp": zcdp.zcdp_of(spent.units), "epsilon": spent.epsilon(dataset.max_delta)},
-        "left": {"zcdp": zcdp.zcdp_of(left.units), "epsilon": left.epsilon(dataset.max_delta)},
+        "delta": delta,
+        "spent": {"zcdp": zcdp.zcdp_of(spent.units), "epsilon": spent.epsilon(delta)},
+        "left": {"zcdp": zcdp.zcdp_of(left.units), "epsilon": left.epsilon(delta)},
         "unprotected": unprotected,
     }
 
@@ -94,8 +96,9 @@ def approval_lines(
         used = registered.of_blocks(blocks)
         lines = _cost_lines(plan, dataset, used, ledger.payments.spending(dataset.id, blocks=used.numbers))
         if len(registered.blocks) > 1:
-            told = [_of_block(dataset, one, ledger) for one in registered.blocks]
-            lines[1:1] = [
+            delta = price_of(plan, **used.sizes).delta
+            told = [_of_block(dataset, one, ledger, delta=delta) for one in registered.blocks]
+            lines[2:2] = [
                 _block_line(one, " is read" if one["block"] in used.numbers else " is not read") for one in told
             ]
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
@@ -209,35 +212,32 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
     sizes = registered.sizes
     price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
     delta, cost = price.delta, Spending(price.units, price.gaussian)
-    after = spent + cost
+    after, k = spent + cost, price.sites_per_person
     left = dataset.cap.left(after, gaussian=True).epsilon(delta)
 
     def whole(cap: Cap, spending: Spending) -> float:
         return cap.left(Spending(), gaussian=spending.gaussian).epsilon(delta)
 
-    other_delta = f", the plan's: the policy has epsilon {dataset.max_epsilon:g} at delta {dataset.max_delta:.3g}"
+    whose = (
+        ""
+        if k == 1
+        else f" for somebody with a record at {k} sites, as many as the plan says (privacy.sites_per_person); a record "
+        f"here alone loses epsilon {cost.epsilon(delta):.4g} at the same delta"
+    )
+    rest = (
+        f"room for one more run of epsilon {left:.4g}{' for a record' * (k > 1)} is left"
+        if dataset.cap.allows(after)
+        else f"with what was spent it would be epsilon {after.epsilon(delta):.4g}, more than the policy allows"
+    )
+    other_delta = f"; the policy has epsilon {dataset.max_epsilon:g} at delta {dataset.max_delta:.3g}"
     lines = [
-        f"This run would spend epsilon {cost.epsilon(delta):.4g} of your budget of epsilon "
-        f"{whole(dataset.cap, after):.4g} for dataset {dataset.id} (delta {delta:.3g}"
-        f"{other_delta * (delta != dataset.max_delta)}; {counted(n_rounds(plan), 'round')})."
+        f"This run costs epsilon {epsilon_at(price, k):.4g} at delta {delta:.3g} against "
+        f"{adversary(price, plan.n_participants)}{whose}; {rest}.",
+        f"Dataset {dataset.id}, for a record at this delta: budget epsilon {whole(dataset.cap, after):.4g}"
+        f"{other_delta * (delta != dataset.max_delta)}; spent so far epsilon {spent.epsilon(delta):.4g}, with this run "
+        f"({counted(n_rounds(plan), 'round')}) {after.epsilon(delta):.4g}. Epsilons do not add up.",
     ]
-    if dataset.cap.allows(after):
-        lines.append(
-            f"Spent so far: epsilon {spent.epsilon(delta):.4g}. After this run, enough for one more run of "
-            f"epsilon {left:.4g} would be left; epsilons do not add up."
-        )
-    else:
-        lines.append(
-            f"Spent so far: epsilon {spent.epsilon(delta):.4g}. With this run it would be epsilon "
-            f"{after.epsilon(delta):.4g}: more than the policy allows."
-        )
-    k = price.sites_per_person
-    if k > 1:
-        lines.append(
-            f"That is for a record here. Somebody with a record at {k} sites, as many as the plan says "
-            f"(privacy.sites_per_person), loses epsilon {epsilon_at(price, k):.4g} at delta {delta:.3g}."
-        )
-    else:
+    if k == 1:
         lines.append(
             "The plan takes it that nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses "
             f"epsilon {epsilon_at(price, 2):.4g} at delta {delta:.3g}."
@@ -252,7 +252,8 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
             f"That holds against the coordinator together with any {counted(t, 'other site')}, those that are not "
             "confirmed here (participant peers) and those that are lost during the run among them; against one that "
             f"pretends as many losses as the plan allows, {price.retries}, together with {t - price.retries} others. "
-            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g}, {allowed}."
+            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g} at the same delta, "
+            f"{allowed}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append(
@@ -284,7 +285,7 @@ def _block_line(told: Mapping[str, Any], what: str = "") -> str:
     lost = "; NO GUARANTEE: it was used in a run without privacy" if told["unprotected"] else ""
     return (
         f"block {told['block']} ({counted(told['n_samples'], 'record')}, since {told['since'][:10]}){what}: spent "
-        f"epsilon {spent}, room for one more run of up to {left}{lost}"
+        f"epsilon {spent} at delta {told['delta']:.3g}, room for one more run of up to {left}{lost}"
     )
 
 
@@ -386,12 +387,14 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             at = of["spent_at_sites"]
             lines.append(
                 f"dataset {dataset.id}: somebody with a record at two sites that have spent as much has lost at most "
-                f"epsilon {at['2']['epsilon']:.4g}, at three {at['3']['epsilon']:.4g}"
+                f"epsilon {at['2']['epsilon']:.4g} at the same delta, at three {at['3']['epsilon']:.4g}"
             )
         if "spent_against_all" in of:
             lines.append(
-                f"dataset {dataset.id}: if the coordinator and all other sites collude: spent epsilon "
-                f"{of['spent_against_all']['epsilon']:.4g} ({of['spent_against_all']['zcdp']:.6g} zCDP)"
+                f"dataset {dataset.id}: that is against the coordinator and as many other sites as each plan said "
+                "may collude; if it and all other sites collude: spent epsilon "
+                f"{of['spent_against_all']['epsilon']:.4g} at the same delta ({of['spent_against_all']['zcdp']:.6g} "
+                "zCDP)"
             )
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")

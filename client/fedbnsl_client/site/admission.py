@@ -11,6 +11,7 @@ from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.report import adversary, epsilon_at
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.approvals import Terms
@@ -19,7 +20,6 @@ from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
 from fedbnsl_client.budget.registrations import Registration
 from fedbnsl_client.budget.report import refuse_blocks
-from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.data.plan_fit import (
     refuse_other_absent,
@@ -82,8 +82,11 @@ class Admission(ABC):
         """What its table has spent in all, and may spend; None: nothing is counted."""
         return None
 
-    def price(self, plan: Plan) -> Mapping[str, float] | None:
-        """What a whole run of a plan costs its table: epsilon, delta and zcdp; None: nothing is counted."""
+    def price(self, plan: Plan) -> Mapping[str, float | str] | None:
+        """What a whole run of a plan costs: epsilon, delta and against whom, as `approve` says, and zcdp of a record.
+
+        None: nothing is counted.
+        """
         return None
 
     def attestation(self, credentials: "Credentials | None") -> Attestation:
@@ -206,13 +209,14 @@ class GuardedTable(Admission):
         left = self._dataset.cap.left(spent, gaussian=True).epsilon(delta)
         return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta)
 
-    def price(self, plan: Plan) -> Mapping[str, float] | None:
+    def price(self, plan: Plan) -> Mapping[str, float | str] | None:
         """See `Admission.price`."""
         if plan.privacy is None:
             return None
         price = price_of(plan, **self._sizes)
-        cost, delta = Spending(price.units, price.gaussian), self._dataset.max_delta
-        return {"epsilon": cost.epsilon(delta), "delta": delta, "zcdp": zcdp_of(price.units)}
+        epsilon = epsilon_at(price, price.sites_per_person)
+        against = adversary(price, plan.n_participants)
+        return {"epsilon": epsilon, "delta": price.delta, "against": against, "zcdp": zcdp_of(price.units)}
 
     def _confirmed_peers(self) -> Mapping[str, str]:
         return peers.confirmed(self._folder)

@@ -38,12 +38,15 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int, runs: int = 1
         "noise_relative_to_zcdp": noise_relative_to_zcdp(price),
         "epsilon": _epsilon(price, price.units),
         "epsilon_by_zcdp": zcdp.epsilon_of(total, price.delta),
-        **_shared(price, plan),
+        **_shared(price, plan, runs=runs),
         "epsilon_as_in_the_paper": zcdp.epsilon_as_in_the_paper(total, price.delta),
         "guarantee": guarantees(plan),
         "sites_per_person": price.sites_per_person,
         "epsilon_per_person": _by_sites(price),
-        "right_guess": _right_guess(price),
+        "sites": plan.n_participants,
+        "against": adversary(price, plan.n_participants),
+        "right_guess": _right_guess(price, price.person_units),
+        "right_guess_after_runs": _right_guess(price, runs * price.person_units),
         "runs": runs,
         "epsilon_after_runs": _by_sites(price, runs=runs),
         **({"record": _record_of(plan.dictionary.rows.group)} if plan.dictionary.rows.group else {}),
@@ -51,7 +54,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int, runs: int = 1
     }
 
 
-def _shared(price: Price, plan: Plan) -> dict[str, Any]:
+def _shared(price: Price, plan: Plan, *, runs: int) -> dict[str, Any]:
     """Of a run with secure aggregation: what is different from one without."""
     if plan.privacy is None or price.n_honest == 1:
         return {}
@@ -65,6 +68,7 @@ def _shared(price: Price, plan: Plan) -> dict[str, Any]:
             "retries": price.retries,
             "zcdp_of_retries": zcdp.zcdp_of(price.reserve),
             "epsilon_against_all_others": epsilon_of_share(price),
+            "right_guess_after_runs": _right_guess(price, runs * price.sites_per_person * price.share_units),
             "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
             "noise_of_the_sum_without": math.sqrt(alone.moments_variance / price.moments_variance),
             "epsilon_per_person_without": _by_sites(alone),
@@ -78,18 +82,26 @@ def _by_sites(price: Price, *, runs: int = 1) -> dict[str, float]:
     return {str(k): _epsilon(price, runs * price.units_at(k)) for k in sites}
 
 
-def _right_guess(price: Price) -> float | None:
+def _right_guess(price: Price, units: int) -> float | None:
     """How often a guess at most is right which of two equally likely versions of a person's records was used.
 
     Phi(mu / 2), where every release is Gaussian: the best test between N(0, 1) and N(mu, 1). None: not known so well.
     """
-    mu = math.sqrt(2.0 * zcdp.zcdp_of(price.person_units))
+    mu = math.sqrt(2.0 * zcdp.zcdp_of(units))
     return 0.5 * math.erfc(-mu / math.sqrt(8.0)) if price.gaussian else None
 
 
 def epsilon_at(price: Price, n_sites: int) -> float:
     """Epsilon of a run for a person who has a record at each of so many sites, which pay as much as this one."""
     return _epsilon(price, price.units_at(n_sites))
+
+
+def adversary(price: Price, n_sites: int) -> str:
+    """Against whom the epsilon of a run over so many sites holds."""
+    if price.n_honest == 1:
+        return "the coordinator and all other sites"
+    t = n_sites - price.n_honest
+    return f"the coordinator together with any {t} other site{'' if t == 1 else 's'}" if t else "the coordinator alone"
 
 
 def noise_relative_to_zcdp(price: Price) -> float:
@@ -275,8 +287,10 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         + (f" of {summary['local_steps']} steps" if summary["local_steps"] else "")
         if rounds
         else "solver        none: the plan has no ADMM rounds",
-        f"site          {summary['rows']} rows, {summary['variables']} variables",
-        f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for {_unit_of(summary)}",
+        f"site          {summary['rows']} rows, {summary['variables']} variables; one of {summary['sites']} in the run "
+        "(the plan's n_participants)",
+        f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for {_unit_of(summary)}, against "
+        f"{summary['against']}: so are all epsilons below, where no other delta or adversary is named",
         *([f"record        {summary['record']}"] if "record" in summary else []),
         f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
@@ -367,9 +381,13 @@ def _person_lines(summary: dict[str, Any]) -> list[str]:
         after = (f"{epsilon:.4g} at {k}" for k, epsilon in summary["epsilon_after_runs"].items())
         lines.append(f"{'':13} after {summary['runs']} such runs of the same tables: epsilon {', '.join(after)} sites")
     if summary["right_guess"] is not None:
+        after, sums = summary["right_guess_after_runs"], summary.get("secure_aggregation")
+        runs = f" in {summary['runs']} runs" if summary["runs"] > 1 else ""
         lines.append(
-            f"{'':13} who knows all but two equally likely versions of a person's records, and sees all that is "
-            f"released in a run, guesses the true one at most {summary['right_guess']:.1%} of the time"
+            f"{'':13} who knows all but two equally likely versions of a person's records, and all that "
+            f"{summary['against']} see of a run, guesses the true one at most {summary['right_guess']:.1%} of the time"
+            + f"; {after:.1%}{runs}" * bool(runs)
+            + (f"; together with all other sites {sums['right_guess_after_runs']:.1%}{runs}" if sums else "")
         )
     return lines
 

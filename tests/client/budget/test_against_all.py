@@ -216,8 +216,11 @@ def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_f
     price = price_of(plan, n_samples=120, n_variables=3)
     dataset = policy(against_all=900.0)
     told = "\n".join(approval_lines(plan, dataset, ledger))
-    assert f"This run would spend epsilon {Spending(price.units).epsilon(1e-6):.4g} of" in told
+    one = f"{Spending(price.units).epsilon(1e-6):.4g}"
+    who = "at delta 1e-06 against the coordinator together with any 2 other sites"
+    assert told.startswith(f"This run costs epsilon 2 {who}"), "the plan's, whatever k is"
     if k == 1:
+        assert one == "2"
         at_two = Spending(4 * price.units).epsilon(1e-6)  # all of this plan's releases have their noise in sums
         assert (
             f"nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses epsilon {at_two:.4g}"
@@ -225,8 +228,8 @@ def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_f
         )
     else:
         assert (
-            "Somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person), loses epsilon 2 at"
-            in told
+            f"{who} for somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person); a "
+            f"record here alone loses epsilon {one} at the same delta; room for one more run of epsilon " in told
         )
     play(journal(ledger, dataset, plan=plan))
     assert units_spent(ledger, DATASET) == price.units < PRICE.units + (k == 1)

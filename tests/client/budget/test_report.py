@@ -78,18 +78,21 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
     cap = gaussian_dp.epsilon_of(gaussian_dp.budget(10.0, 1e-6), 1e-9)
     assert cap > 11.0
     first, second, *_ = approval_lines(plan, DATA, ledger)
-    assert first == (
-        f"This run would spend epsilon 5 of your budget of epsilon {cap:.4g} for dataset a (delta 1e-09, the plan's: "
-        "the policy has epsilon 10 at delta 1e-06; 3 rounds)."
-    )
     left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-9)
-    assert f"one more run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} would be left" in second
+    assert first == (
+        "This run costs epsilon 5 at delta 1e-09 against the coordinator and all other sites; room for one more run of "
+        f"epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} is left."
+    )
+    assert second == (
+        f"Dataset a, for a record at this delta: budget epsilon {cap:.4g}; the policy has epsilon 10 at delta 1e-06; "
+        "spent so far epsilon 0, with this run (3 rounds) 5. Epsilons do not add up."
+    )
 
 
 def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(ledger: Ledger) -> None:
     said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
-    assert "This run would spend epsilon 5 of your budget" in said
-    assert "one more run of epsilon 8.058 would be left" in said
+    assert "This run costs epsilon 5 at delta 1e-06 against" in said
+    assert "one more run of epsilon 8.058 is left" in said
     assert "accounting    Gaussian differential privacy" in said
     said = "\n".join(approval_lines(STEPS, DATA, ledger))
     assert "accounting    Gaussian differential privacy" in said

@@ -159,9 +159,19 @@ def test_a_price_says_what_many_runs_cost_and_how_often_a_guess_is_right() -> No
     assert summary["right_guess"] == pytest.approx(norm.cdf(mu_at(plan, 2) / 2), rel=1e-6)
     told = "\n".join(price_lines(summary))
     assert f"after 12 such runs of the same tables: epsilon {summary['epsilon_after_runs']['1']:.4g} at 1" in told
-    assert f"guesses the true one at most {summary['right_guess']:.1%} of the time" in told
+    assert summary["right_guess_after_runs"] == pytest.approx(norm.cdf(mu_at(plan, 2) * math.sqrt(12) / 2), rel=1e-6)
+    alone = priced(plan).share_units / 1e12  # what one site has released, without the noise of the others
+    of_all = norm.cdf(math.sqrt(2 * alone * 2 * 12) / 2)  # at two sites, in twelve runs
+    assert summary["secure_aggregation"]["right_guess_after_runs"] == pytest.approx(of_all, rel=1e-6)
+    assert (
+        "all that the coordinator together with any 2 other sites see of a run, guesses the true one at most "
+        f"{summary['right_guess']:.1%} of the time; {summary['right_guess_after_runs']:.1%} in 12 runs; together with "
+        f"all other sites {of_all:.1%} in 12 runs" in told
+    )
+    assert "one of 8 in the run (the plan's n_participants)" in told
+    assert "against the coordinator together with any 2 other sites: so are all epsilons below" in told
     few = price_lines(price_summary(plan_of(), n_samples=1000, n_variables=COLUMNS))
-    assert not any("such runs" in line for line in few)
+    assert not any("runs" in line for line in few)
     by_zcdp = private_plan(local_solver="dp-pgcd-laplace")
     assert price_summary(by_zcdp, n_samples=100, n_variables=3)["right_guess"] is None
 

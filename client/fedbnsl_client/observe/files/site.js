@@ -16,7 +16,7 @@ function showSite(site) {
   if (!site.joined) return;
   setText("plan", `${site.plan}, ${site.rounds} rounds; digest ${site.digest}`);
   const price = site.price;
-  setText("price", price ? `The whole run costs epsilon ${number(price.epsilon, 4)} at delta ${number(price.delta)}, ${number(price.zcdp, 4)} zCDP.` : "Nothing is counted: the run has no privacy, or the table is public.");
+  setText("price", price ? `The whole run costs epsilon ${number(price.epsilon, 4)} at delta ${number(price.delta)} against ${price.against}; of a record here, ${number(price.zcdp, 4)} zCDP.` : "Nothing is counted: the run has no privacy, or the table is public.");
   rows(byId("settings"), site.settings.map(([name, value]) => [[name, "name"], [typeof value === "string" ? value : JSON.stringify(value), "name"]]));
 }
 

@@ -188,7 +188,7 @@ class Participant:
         key = self._problem.private_key_of(memberships)
         if self._problem.member is None or self._problem.memberships not in ((), memberships):
             raise RemoteProtocolError("the coordinator sent keys of sites that this run cannot have")
-        self._problem.member.check(memberships, key)
+        self._problem.member.check(memberships, key, certificate=self._problem.certificate_of_key(memberships))
         self._problem = replace(self._problem, memberships=memberships)
 
     def _take_losses(self, lost: tuple[Loss, ...]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import PeerRefusedError, RemoteProtocolError
+from fedbnsl.identity.certificates import Name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol import codec
@@ -23,6 +24,7 @@ from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
 from fedbnsl_client.secure_aggregation import masks
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site import identity
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run import round_loop
@@ -116,6 +118,46 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
     spread = np.concatenate(sent_numbers)
     assert len(spread) == len(SITES) * (5 + PLAN.moments_rounds * 15)
     assert 0.4 < spread.mean() < 0.6, "masked numbers lie anywhere: more than five standard errors"
+
+
+def test_a_site_that_renews_its_certificate_during_a_run_goes_on_with_it_after_a_restart(
+    wire: Wire, tmp_path: Path
+) -> None:
+    """With a new key, after the round of keys: those that the others know were signed with the old one."""
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation)
+    processes: dict[str, Command] = {}
+    renewed: list[bytes] = []
+
+    def renew(site: str) -> None:
+        folder = folders[site]
+        asked = identity.request(folder, Name("lab", site), renew=True)
+        identity.enrol(
+            folder, federation.approve(asked, days=10, renew=True), expected_fingerprint=federation.fingerprint
+        )
+        renewed.append(asked)
+        processes[site].send_signal(signal.SIGKILL)
+
+    def live(folder: Path, address: str) -> tuple[int, str]:
+        while True:
+            processes[folder.name] = joining(folder, address)
+            said = processes[folder.name].communicate()
+            if processes[folder.name].returncode != -signal.SIGKILL:
+                return processes[folder.name].returncode, said
+
+    def pulled(site: str) -> None:
+        if site == "north" and ("north", 2) in wire.updates and not renewed:
+            renew(site)
+
+    wire.on_pull = pulled
+    result, error, ends = play(folders, federation, tmp_path / "run", live=live)
+    assert (error, {code for code, _ in ends.values()}) == (None, {0}), ends
+    assert result is not None
+    assert len(renewed) == 1
+    assert not result["privacy"]["no_guarantee_because"]
+    assert "was lost" not in result["privacy"]["guarantee"], "no site was"
+    last = price_of(PLAN, n_samples=400, n_variables=5).last_round
+    assert all(("north", t) in wire.updates for t in range(1, last + 1))
 
 
 @ended_once_all_have_left

@@ -28,6 +28,7 @@ from fedbnsl.protocol.messages import (
     Units,
 )
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
+from fedbnsl.rounds.keys import Task as KeysTask
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
@@ -106,7 +107,21 @@ class LocalProblem:
         return [loss.round for loss in self.lost].count(t or _SETUP_SENT_IN)
 
     def private_key_of(self, memberships: Sequence[Membership]) -> bytes:
-        """The private half of this site's key among these, whichever attempt at the round of keys it is from.
+        """The private half of this site's key among these; see `_key_release`."""
+        return codec.private_key_in(self._key_release(memberships))
+
+    def certificate_of_key(self, memberships: Sequence[Membership]) -> bytes:
+        """The certificate, DER, with which this site signed its key among these; see `_key_release`.
+
+        A site may have another one by now: its operator has renewed it while the run went on.
+        """
+        kept, dense = self._key_release(memberships), self.plan.dense_messages
+        task, _ = codec.release_from_bytes(kept, n_variables=self.X.shape[1], dense=dense)
+        named = cast(KeysTask, task.content).memberships
+        return next(one.certificate for one in named if self.member is not None and one.site == self.member.site)
+
+    def _key_release(self, memberships: Sequence[Membership]) -> bytes:
+        """What this site has kept of making its key among these, whichever attempt at the round of keys it is from.
 
         Raises RemoteProtocolError if this site has made no such key.
         """
@@ -116,8 +131,8 @@ class LocalProblem:
             named = {membership.public_key for membership in memberships if membership.site == self.member.site}
             for attempt in range(self.member.retries + 1):
                 kept = self.journal.stored(_KEYS_ROUND, attempt=attempt)
-                if kept is not None and public_key(key := codec.private_key_in(kept)) in named:
-                    return key
+                if kept is not None and public_key(codec.private_key_in(kept)) in named:
+                    return kept
         raise RemoteProtocolError(
             "the coordinator sent keys of sites that this run cannot have, or another key for this site than the one "
             "that it made"

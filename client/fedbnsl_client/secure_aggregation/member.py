@@ -31,15 +31,16 @@ class Member:
 
         Raises PeerRefusedError if the sites are not those of the plan, or not enough of them are confirmed.
         """
-        self._check_sites(memberships)
+        self._check_sites(memberships, certificate=self.attestation.certificate())
         return self.attestation.sign(self._statement(memberships, self.site, key))
 
-    def check(self, memberships: Sequence[Membership], private_key: bytes) -> None:
+    def check(self, memberships: Sequence[Membership], private_key: bytes, *, certificate: bytes) -> None:
         """Refuse memberships whose keys are not those that their sites made for this run.
 
+        `certificate` is the one, DER, with which this site signed its own key: perhaps no longer the one that it has.
         Raises PeerRefusedError, naming the site, and why.
         """
-        self._check_sites(memberships)
+        self._check_sites(memberships, certificate=certificate)
         for membership in memberships:
             if membership.site != self.site:
                 self.attestation.verify(
@@ -92,14 +93,14 @@ class Member:
         words = masked(numbers, site=self.site, private_key=key, memberships=memberships, context=context)
         return MaskedSum(kind, words, task_digest[:DIGEST_BYTES])
 
-    def _check_sites(self, memberships: Sequence[Membership]) -> None:
+    def _check_sites(self, memberships: Sequence[Membership], *, certificate: bytes) -> None:
         own = [membership for membership in memberships if membership.site == self.site]
         least = self.n_sites - self.retries
         if not least <= len(memberships) <= self.n_sites or len({membership.site for membership in memberships}) != len(
             memberships
         ):
             raise PeerRefusedError(f"the coordinator named {len(memberships)} sites; the plan has {self.n_sites}")
-        if [(one.n_samples, one.certificate) for one in own] != [(self.n_samples, self.attestation.certificate())]:
+        if [(one.n_samples, one.certificate) for one in own] != [(self.n_samples, certificate)]:
             raise PeerRefusedError("the coordinator named another certificate or another number of rows for this site")
         self.attestation.require_confirmed(self._others(memberships), least=self.n_honest - 1)
 

@@ -69,7 +69,8 @@ class Members:
         return tuple(site.signed(self.without_keys) for site in self.sites.values())
 
     def check(self, memberships: tuple[Membership, ...], *, site: str = "north") -> None:
-        self.sites[site].member.check(memberships, self.sites[site].key)
+        one = self.sites[site]
+        one.member.check(memberships, one.key, certificate=one.certificate)
 
 
 @pytest.fixture(scope="module")

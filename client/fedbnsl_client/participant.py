@@ -95,6 +95,7 @@ class Participant:
             randbelow,
             member=member,
             group_sizes=dataset.group_sizes,
+            rows=dataset.rows,
             least_cell=least_cell,
         )
         self._take_units(self._snapshot.units)

@@ -116,7 +116,7 @@ WRONG_BOUNDS: list[Plant] = [
 ]
 squares_bounded_by_the_largest = changed_moments(
     "squares_bounded_by_the_largest",
-    ("    def square_sums(", "    bounds = np.minimum(bounds, (X * X).max(axis=0))\n\n    def square_sums("),
+    ("    def square_shares(", "    bounds = np.minimum(bounds, (X * X).max(axis=0))\n\n    def square_shares("),
 )
 
 # ---- the noise of a release: of the paid width, a draw of its own for every number ----------------------------------

@@ -4,7 +4,7 @@ Three real participants answer a coordinator that colludes with one of them. At 
 so that the last round is asked again. One record of another site differs. The judge knows every table, and is told all
 that the price counts as released: the statistics and own means of that site, which stay there, and the sums of the
 masked words without what the colluding site put in. The statistic is the log-likelihood ratio of all of it under the
-ideal mechanism.
+ideal mechanism. With persons, a record of that site is a person of one to five rows, all of which differ.
 """
 
 import math
@@ -25,8 +25,10 @@ from fedbnsl.rounds import keys as keys_round
 from fedbnsl.rounds import residual_moments as moments_round
 from fedbnsl.rounds import statistics as statistics_round
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_client.data.person_rows import PersonRows
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
+from fedbnsl_client.privacy.private_moments import Table
 from fedbnsl_client.rounds import kinds, residual_moments
 
 SITES, HONEST, COLLUDING = ("east", "north", "west"), ("east", "north"), "west"
@@ -39,10 +41,11 @@ SCALE = 1.5  # of the residuals that are asked for: those of the last record are
 
 
 @cache
-def plan() -> Plan:
-    ranges = {name: {"range": [-HALF, HALF]} for name in NAMES}
-    return Plan.load("private", epsilon=2.0, delta=0.05).with_settings(
-        n_participants=len(SITES), dictionary=ranges, moments_rounds=R, look_for_curves=False, value_type="float64"
+def plan(*, persons: bool = False) -> Plan:
+    entries = {name: {"range": [-HALF, HALF]} for name in NAMES} | ({"patient": {"kind": "group"}} if persons else {})
+    by_rows = ["privacy.persons_by = 'rows'"] if persons else []
+    return Plan.load("private", by_rows, epsilon=2.0, delta=0.05).with_settings(
+        n_participants=len(SITES), dictionary=entries, moments_rounds=R, look_for_curves=False, value_type="float64"
     )
 
 
@@ -62,6 +65,28 @@ def tables() -> tuple[dict[str, Matrix], Matrix]:
     return found, other
 
 
+@cache
+def persons() -> tuple[PersonRows, PersonRows]:
+    """Those of east in the two worlds; all rows of the last one differ."""
+    source = np.random.default_rng(9)
+    sizes = source.integers(1, 6, ROWS["east"])
+    sizes[-1] = 5
+    worlds = np.repeat(source.normal(size=(1, int(sizes.sum()), D)), 2, axis=0)
+    worlds[:, -5:] = np.array(RECORDS)[:, None]
+    return PersonRows(worlds[0], sizes), PersonRows(worlds[1], sizes)
+
+
+def datasets(*, other_world: bool, of_persons: bool) -> dict[str, Dataset]:
+    """What the sites hold."""
+    found, other = tables()
+    sites = {site: Dataset(NAMES, other if other_world and site == "east" else X) for site, X in found.items()}
+    if of_persons:
+        rows = persons()[other_world]
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        sites["east"] = Dataset(NAMES, np.add.reduceat(rows.X, starts) / rows.sizes[:, None], rows=rows)
+    return sites
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a site was asked for, and what it put into the sum, its noise and all."""
@@ -72,7 +97,7 @@ class Asked:
     numbers: list[int]
 
 
-def exact(X: Matrix, asked: Asked) -> tuple[Matrix, Matrix]:
+def exact(X: Table, asked: Asked) -> tuple[Matrix, Matrix]:
     """The sums and own means without any noise."""
     none = mock.patch.object(private_moments, "rounded_gaussian", return_value=0)
     nothing = mock.patch.object(
@@ -102,26 +127,20 @@ class Judge:
         self.squares[part] += squares[self._world].tolist()
 
 
-def judged(other_world: bool, seed: str) -> Judge:
+def judged(other_world: bool, seed: str, *, of_persons: bool = False) -> Judge:
     """What was released in one run, judged."""
     judge = Judge(int(other_world))
     of_sites, other = tables()
-    in_A, in_B = of_sites["east"], other
+    in_A, in_B = persons() if of_persons else (of_sites["east"], other)
     sites = {
-        site: Participant(
-            site,
-            Dataset(NAMES, other if other_world and site == "east" else X),
-            plan(),
-            run=1,
-            randbelow=randomness.seeded(f"{seed} {site}"),
-        )
-        for site, X in of_sites.items()
+        site: Participant(site, table, plan(persons=of_persons), run=1, randbelow=randomness.seeded(f"{seed} {site}"))
+        for site, table in datasets(other_world=other_world, of_persons=of_persons).items()
     }
     drawn: dict[str, Any] = {}
     asked: dict[str, list[Asked]] = defaultdict(list)
     genuine_sums, genuine_masked = private_moments.residual_sums, kinds.LocalProblem.masked
 
-    def sums(X: Matrix, *rest: Any) -> tuple[Matrix, Matrix]:
+    def sums(X: Table, *rest: Any) -> tuple[Matrix, Matrix]:
         drawn["release"] = rest, *genuine_sums(X, *rest)
         return drawn["release"][1:]
 
@@ -180,14 +199,16 @@ def judged(other_world: bool, seed: str) -> Judge:
     return judge
 
 
-def statistics(n_runs: int) -> tuple[Matrix, Matrix, dict[str, Matrix]]:
+def statistics(n_runs: int, *, of_persons: bool = False) -> tuple[Matrix, Matrix, dict[str, Matrix]]:
     """The log-likelihood ratios of the runs in the one world and in the other, and the squares of all noise by part."""
     # The price knows no data, and is most of the work of a run so small.
     with (
         mock.patch.object(kinds, "price_of", cached := cache(kinds.price_of)),
         mock.patch.object(residual_moments, "price_of", cached),
     ):
-        of_worlds = [[judged(world, f"{world} {k}") for k in range(n_runs)] for world in (False, True)]
+        of_worlds = [
+            [judged(world, f"{world} {k}", of_persons=of_persons) for k in range(n_runs)] for world in (False, True)
+        ]
     one, other = (np.array([judge.log_ratio for judge in runs]) for runs in of_worlds)
     every = [judge for runs in of_worlds for judge in runs]
     return one, other, {part: np.concatenate([judge.squares[part] for judge in every]) for part in every[0].squares}

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ import tomli_w
 from fedbnsl.errors import DataError, PlanError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.report import guarantee_sentence, price_lines, price_summary
+from fedbnsl_client.data.plan_fit import remarks
+from fedbnsl_client.participant import Participant
+from fedbnsl_client.privacy import private_moments
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench import localnet
 from fedbnsl_workbench.estimator import FedSparseBNSL
@@ -69,8 +73,9 @@ def folder(path: Path, make: Any, dictionary: dict[str, dict[str, Any]]) -> Path
     return path
 
 
-def run(data: Path, out: Path, plan: str = "standard", **settings: Any) -> dict[str, Any]:
-    loaded = described_by(Plan.load(plan).with_settings(n_participants=SITES, bootstrap=0, **settings), data)
+def run(data: Path, out: Path, plan: str | Plan = "standard", **settings: Any) -> dict[str, Any]:
+    loaded = Plan.load(plan) if isinstance(plan, str) else plan
+    loaded = described_by(loaded.with_settings(n_participants=SITES, bootstrap=0, **settings), data)
     files = {f"site-{k}": data / f"site-{k}.csv" for k in range(1, SITES + 1)}
     return simulate(loaded, tables_for(loaded, files), out, noise_seed=1 if loaded.privacy else None)
 
@@ -360,6 +365,26 @@ def test_a_private_run_has_one_bounded_record_a_patient(tmp_path: Path) -> None:
         line.startswith("record        the mean of all rows")
         for line in price_lines(price_summary(plan, n_samples=80, n_variables=3))
     )
+
+
+def test_a_private_run_may_count_all_rows_of_a_patient_as_one_record(tmp_path: Path) -> None:
+    bounded = {name: {"range": [-20.0, 20.0]} for name in VARIABLES}
+    data = folder(tmp_path / "data", repeated, {**GROUP, **bounded})
+    plan = Plan.load("private", ["privacy.persons_by = 'rows'"]).with_settings(n_participants=SITES)
+    results = [run(data, tmp_path / str(k), one) for k, one in enumerate(("private", plan))]
+    assert [{site["n_samples"] for site in result["sites"].values()} for result in results] == [{80}, {80}]
+    described = described_by(plan, data)
+    told = guarantee_sentence(described, 3, 80, described.rounds + 2)
+    assert "A record is what all rows of a site with the same 'patient' tell on average, which are protected" in told
+    table = tables_for(described, {"site-1": data / "site-1.csv"})["site-1"]
+    (line,) = (line for line in remarks(table, described) if line.startswith("a person is protected, not a row"))
+    assert "80 persons, with 640 rows in all, of which none is left out; of a person what all rows tell" in line
+    # Within a patient, all three vary with variance 0.16, of which an eighth is left in means of eight rows.
+    means = described_by(Plan.load("private").with_settings(n_participants=SITES), data)
+    with mock.patch.object(private_moments, "rounded_gaussian", return_value=0):
+        of_rows, of_means = (Participant("site-1", table, one)._problem.noisy_columns for one in (described, means))
+    np.testing.assert_allclose(of_rows.means, of_means.means, atol=1e-6)
+    np.testing.assert_allclose(of_rows.variances - of_means.variances, 0.14, atol=0.02)
 
 
 # ---- notebooks -----------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from fedbnsl_client.data.mapped_array import (
     rows_a_block,
     sum_over_rows,
 )
+from fedbnsl_client.data.person_rows import PersonRows
 from fedbnsl_client.data.reading import (
     NO_DICTIONARY,
     SAME_NAMES,
@@ -50,7 +51,7 @@ from fedbnsl_client.data.reading import (
     readings,
 )
 from fedbnsl_client.data.repeats import copied_records, numbered_columns
-from fedbnsl_client.data.row_groups import GROUP, KEYS, ROW, TIME, Belonging, prepared_rows
+from fedbnsl_client.data.row_groups import GROUP, KEYS, ROW, TIME, Belonging, person_rows, prepared_rows
 from fedbnsl_client.data.sources.csv_table import said_in_words
 from fedbnsl_client.data.sources.source import bytes_of, source_of, state_of
 from fedbnsl_client.data.suspected_codes import columns_with_codes
@@ -124,6 +125,9 @@ class Dataset:
     persons
         Whose record each row of X is, where a group is one record; otherwise empty. Kept by no method that leaves out
         rows.
+    rows
+        Of what each record is the mean, where a group is one record; otherwise None. Kept by no method that leaves out
+        records with gaps, which only runs without privacy do.
     """
 
     variables: tuple[str, ...]
@@ -134,6 +138,7 @@ class Dataset:
     absent: tuple[str, ...] = ()
     group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     persons: tuple[str, ...] = field(default=(), repr=False)
+    rows: PersonRows | None = field(default=None, repr=False)
 
     @property
     def n_samples(self) -> int:
@@ -273,7 +278,7 @@ class Dataset:
             return replace(self, X=self.X.complete(gaps.of - gaps.rows), gaps=gaps)
         sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).any(axis=1)))
         X = gathered((complete_rows(block) for block in row_blocks(self.X)), len(self.variables))
-        return replace(self, X=X, gaps=gaps, group_sizes=sizes, persons=())
+        return replace(self, X=X, gaps=gaps, group_sizes=sizes, persons=(), rows=None)
 
     def with_values(self) -> Self:
         """The table without the rows that have no value at all."""
@@ -284,7 +289,7 @@ class Dataset:
             return replace(self, X=self.X.with_values(len(self.X) - empty)) if empty else self
         sizes = self._group_sizes_of(lambda block: np.asarray(~np.isnan(block).all(axis=1)))
         X = gathered(map(rows_with_values, row_blocks(self.X)), len(self.variables))
-        return replace(self, X=X, group_sizes=sizes, persons=())
+        return replace(self, X=X, group_sizes=sizes, persons=(), rows=None)
 
     def of_rows(self, kept: Mask) -> Self:
         """The table with those rows alone that a mask of (n,) names."""
@@ -297,15 +302,19 @@ class Dataset:
 
         group = np.repeat(np.arange(len(self.group_sizes)), self.group_sizes)
         sizes = np.bincount(group[kept], minlength=len(self.group_sizes)) if len(group) else self.group_sizes
-        return replace(self, X=gathered(parts(), len(self.variables)), gaps=Gaps(), group_sizes=sizes, persons=())
+        rows = None if self.rows is None else self.rows.of_persons(kept)
+        X = gathered(parts(), len(self.variables))
+        return replace(self, X=X, gaps=Gaps(), group_sizes=sizes, persons=(), rows=rows)
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""
+        rows = None if self.rows is None else self.rows.with_zeros()  # a person's mean may have what a row lacks
         if self.gaps.of and not self.gaps.rows:
-            return self
+            return replace(self, rows=rows)
         if isinstance(self.X, RowsElsewhere):
             return replace(self, X=self.X.with_zeros())
-        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables)))
+        X = gathered(map(zeros_for_gaps, row_blocks(self.X)), len(self.variables))
+        return replace(self, X=X, rows=rows)
 
     def reordered(self, variables: Sequence[str]) -> Self:
         """The same table with its columns in the given order.
@@ -342,12 +351,15 @@ class Dataset:
             else self.gaps,
             dictionary=self.dictionary.over(columns.variables) if self.dictionary else self.dictionary,
             absent=tuple(name for name in self.absent if name in columns.variables),
+            rows=None if self.rows is None else self.rows.columns(order),
         )
 
     @classmethod
     def _of_pass(cls, table: "TablePass", X: Matrix, odd: tuple[Oddity, ...]) -> Self:
         """What a pass over a table has made of it."""
-        data = cls(table.columns, X, odd, table.gaps, table.dictionary, table.absent, table.group_sizes)
+        data = cls(
+            table.columns, X, odd, table.gaps, table.dictionary, table.absent, table.group_sizes, rows=table.rows
+        )
         return data._with_repeats()
 
     def _group_sizes_of(self, kept: Callable[[Matrix], Mask]) -> Index:
@@ -497,6 +509,7 @@ class TablePass:
         }
         self.absent = tuple(name for name in names if absent & {*(dictionary.present([name]) or [name])})
         self.belonging: Belonging | None = None
+        self.rows: PersonRows | None = None
         self.dictionary = dictionary.over(names) if dictionary else dictionary
         position = {name: k for k, name in enumerate(self.columns)}
         self._before = {
@@ -547,6 +560,9 @@ class TablePass:
         }
         lagged = [k for k, name in enumerate(names) if name in lags]
         made, self.belonging = prepared_rows(X, self._rows, lagged, self._origin)
+        if self._rows.averages:
+            rows = person_rows(X, self.belonging)
+            self.rows = rows.columns([names.index(name) for name in self.columns])
         del X
         place = {name: k for k, name in enumerate([*names, *(lags[names[k]] for k in lagged)])}
         order = [place[name] for name in self.columns]

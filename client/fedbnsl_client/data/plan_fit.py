@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedbnsl.console.wording import first_few
+from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import DataError, SchemaMismatchError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.limits import LEAST_SPREAD
@@ -237,7 +237,19 @@ def remarks(table: Dataset, plan: Plan) -> list[str]:
     gaps += few_complete(table, plan)
     if table.absent:
         gaps.insert(0, f"this table does not have {first_few(map(repr, table.absent))}")
-    return [*gaps, *(one.text for one in oddities(table, plan))]
+    return [*gaps, *_persons(table, plan), *(one.text for one in oddities(table, plan))]
+
+
+def _persons(table: Dataset, plan: Plan) -> list[str]:
+    """Of how many persons a private run protects all rows together, and what counts of them."""
+    if plan.privacy is None or table.rows is None:
+        return []
+    what = "what all rows tell on average" if plan.counts_rows_of_persons else "the means of the rows"
+    return [
+        f"a person is protected, not a row: {counted(len(table.rows), 'person')}, with "
+        f"{counted(len(table.rows.X), 'row')} in all, of which none is left out; of a person {what} counts "
+        "(privacy.persons_by)"
+    ]
 
 
 def few_complete(table: Dataset, plan: Plan) -> list[str]:

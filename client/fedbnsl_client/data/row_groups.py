@@ -25,6 +25,7 @@ from fedbnsl.errors import DataError
 from fedbnsl.plan.row_groups import RowGroups
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_client.data.mapped_array import gathered, row_blocks
+from fedbnsl_client.data.person_rows import PersonRows
 from fedbnsl_client.data.sorted_rows import MISSING, sorted_rows
 
 GROUP, TIME, ROW, KEYS = 0, 1, 2, 3
@@ -61,7 +62,16 @@ class Belonging:
             return [f"{text}: no two rows belong together"]
         shares = ", ".join(f"{name!r} {share:.2f}" for name, share in told[:20])
         more = f", ... and {len(told) - 20} more" if len(told) > 20 else ""
-        return [f"{text}; {rows.in_words()}", f"share of the variance between groups (ICC): {shares}{more}"]
+        what = rows.in_words() + ", and a private run protects them together" * rows.averages
+        return [
+            f"{text}, {int(self.sizes.sum())} in all; {what}",
+            f"share of the variance between groups (ICC): {shares}{more}",
+        ]
+
+
+def person_rows(X: Matrix, belonging: Belonging) -> PersonRows:
+    """The rows themselves, those of a group after each other; X as in `prepared_rows`."""
+    return PersonRows(gathered((block[:, KEYS:] for block in _ordered(X)), X.shape[1] - KEYS), belonging.sizes)
 
 
 def prepared_rows(X: Matrix, rows: RowGroups, lagged: Sequence[int], origin: str) -> tuple[Matrix, Belonging]:

@@ -37,8 +37,10 @@ class Model:
     A: Matrix
     spreads: Matrix
 
-    def expected(self, x: Matrix) -> Iterator[tuple[Matrix, Matrix]]:
-        """(k, d) expected residuals of the records that have the same columns, and their (m, d) B; m are the gaps.
+    def expected(self, x: Matrix) -> Iterator[tuple[Index, Matrix, Matrix]]:
+        """The (k,) places of the records that have the same columns, their (k, d) expected residuals, and (m, d) B.
+
+        m are the gaps.
 
         `x`: (n, d) prepared records, each with gaps, where it is NaN. Numbers without use give residuals that are not
         finite.
@@ -47,7 +49,7 @@ class Model:
             K = (self.A / self.spreads**2) @ self.A.T
         for seen, which in _by_gaps(x):
             T, B = self._expected(seen, K)
-            yield rows_times(np.ascontiguousarray(x[which][:, seen]), T), B
+            yield which, rows_times(np.ascontiguousarray(x[which][:, seen]), T), B
 
     def _expected(self, seen: Mask, K: Matrix) -> tuple[Matrix, Matrix]:
         """(d - m, d) T of the expected residuals T'x of the columns that are there, and B."""

@@ -1,13 +1,13 @@
 """Sums of products of columns, each product rounded to an integer: the moments that noise is added to.
 
-And products of rows that are rounded in the same way beside any other rows.
+And products of rows that are rounded in the same way beside any other rows, and mean products of a person's rows.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled, exact_sums
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
 
 
 @exact_sums
@@ -57,6 +57,57 @@ def add_expected_products(columns: Matrix, V: Matrix, shares: Matrix, sums: NDAr
 
 
 @compiled
+def add_person_products(
+    Z: Matrix, gaps: Index, V: Matrix, sizes: Index, bound: float, unit: float, sums: NDArray[np.int64]
+) -> None:
+    """Add of each person the mean of z z' + V over all rows, shortened to a Frobenius norm and rounded, i <= j.
+
+    It is added up with compensation (Neumaier 1974): so rounding does not grow with the rows of a person.
+
+    Parameters
+    ----------
+    Z
+        (n, d) rows, those of a person after each other; one that is not finite counts as zeros.
+    gaps, V
+        (n,) which of the (p, d, d) covariances a row adds; negative: none.
+    sizes
+        (G,) rows of each person.
+    bound, unit
+        A longer mean has this norm; of which `unit` is the value on the grid.
+    """
+    d, row = Z.shape[1], 0
+    for size in sizes:
+        total, lost = np.zeros((d, d)), np.zeros((d, d))
+        for k in range(row, row + size):
+            square = 0.0
+            for i in range(d):
+                square += Z[k, i] * Z[k, i]
+            if not np.isfinite(square):
+                continue
+            for i in range(d):
+                for j in range(i, d):
+                    more = Z[k, i] * Z[k, j] + (V[gaps[k], i, j] if gaps[k] >= 0 else 0.0)
+                    new = total[i, j] + more
+                    if abs(total[i, j]) >= abs(more):
+                        lost[i, j] += (total[i, j] - new) + more
+                    else:
+                        lost[i, j] += (more - new) + total[i, j]
+                    total[i, j] = new
+        row += size
+        square = 0.0
+        for i in range(d):
+            for j in range(i, d):
+                total[i, j] = (total[i, j] + lost[i, j]) / size
+                square += (1.0 if i == j else 2.0) * total[i, j] * total[i, j]
+        if not np.isfinite(square):
+            continue
+        share = unit / max(np.sqrt(square), bound)
+        for i in range(d):
+            for j in range(i, d):
+                sums[i, j] += np.int64(np.rint(total[i, j] * share))
+
+
+@compiled
 def rows_times(x: Matrix, T: Matrix) -> Matrix:
     """(n, d) x T, where each row takes the same steps, however many others there are.
 
@@ -77,3 +128,5 @@ def warm_up() -> None:
     add_products(one, sums)
     add_expected_products(one, one, one[0], sums)
     rows_times(one, one)
+    none = np.zeros(1, dtype=np.int64)
+    add_person_products(one, none - 1, np.zeros((1, 1, 1)), none + 1, 1.0, 1.0, sums)

@@ -1,7 +1,13 @@
-"""Second moments of a table or of its residuals, released as integer sums with exact Gaussian noise, rounded."""
+"""Second moments of a table or of its residuals, released as integer sums with exact Gaussian noise, rounded.
 
-from collections.abc import Callable
-from typing import NamedTuple
+Where a person has several rows (`PersonRows`), n are the persons. Each adds the mean of what the rows would add,
+shortened as a whole to the norm that a record is shortened to. Without that, the mean of what records may add lies
+between such values, and is as far from another one at most. So a release costs what it costs for one record a person,
+whatever rows a person has and however many; and rows that differ make a shorter mean, which less is cut off from.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +16,17 @@ from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
 from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.person_rows import PersonRows
 from fedbnsl_client.privacy.expected_residuals import Model
-from fedbnsl_client.privacy.grid_products import add_expected_products, add_products
+from fedbnsl_client.privacy.grid_products import add_expected_products, add_person_products, add_products, rows_times
 from fedbnsl_client.privacy.many_gaussians import rounded_gaussians
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
 
+Table = Matrix | PersonRows
+"""(n, d) records; or the rows of n persons, whose mean products count."""
 
-def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
+
+def release_second_moments(X: Table, bounds: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
     """(d,) mean squares of the columns of an (n, d) table, noisy; may be negative.
 
     Parameters
@@ -27,18 +37,17 @@ def release_second_moments(X: Matrix, bounds: Matrix, variance: int, randbelow: 
         Of the noise, in these units squared.
     """
 
-    def square_sums(X: Matrix) -> Matrix:
+    def square_shares(X: Matrix) -> Matrix:
         with np.errstate(over="ignore"):  # an infinite square exceeds the bound, too
-            shares = np.minimum(X * X / bounds, 1.0)
-        return np.asarray(np.rint(LATTICE * np.nan_to_num(shares, nan=0.0)).sum(axis=0))
+            return np.nan_to_num(np.minimum(X * X / bounds, 1.0), nan=0.0)
 
-    sums = sum_over_rows(X, square_sums)  # whole numbers, whatever the blocks
+    sums = _rounded_sums(X, square_shares)
     noisy = [int(total) + rounded_gaussian(variance, randbelow) for total in sums]
-    return np.asarray(np.array(noisy) * bounds / (LATTICE * X.shape[0]))
+    return np.asarray(np.array(noisy) * bounds / (LATTICE * len(X)))
 
 
 def release_statistics(
-    X: Matrix, low: Matrix, high: Matrix, variable_of: Index, variance: int, randbelow: Randbelow
+    X: Table, low: Matrix, high: Matrix, variable_of: Index, variance: int, randbelow: Randbelow
 ) -> Matrix:
     """(V + 2 d,) noisy numbers of the values of the variables of an (n, d) table, then sums of u and of u^2.
 
@@ -61,18 +70,31 @@ def release_statistics(
     """
     first = np.unique(variable_of, return_index=True)[1]
 
-    def grid_sums(X: Matrix) -> Matrix:
-        lacking = np.isnan(X)
+    def told(X: Matrix) -> Matrix:
         with np.errstate(over="ignore", invalid="ignore"):
             u = np.nan_to_num(np.clip((2.0 * X - low - high) / (high - low), -1.0, 1.0), nan=0.0)
-        sums = [np.rint(LATTICE * u).sum(axis=0), np.rint(LATTICE * u * u).sum(axis=0)]
-        return np.concatenate([LATTICE * (~lacking[:, first]).sum(axis=0, dtype=np.float64), *sums])
+        return np.hstack([~np.isnan(X[:, first]), u, u * u])
 
-    sums = sum_over_rows(X, grid_sums)  # whole numbers, whatever the blocks
+    sums = _rounded_sums(X, told)
     return np.array([int(total) + rounded_gaussian(variance, randbelow) for total in sums.tolist()]) / LATTICE
 
 
-def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:
+def _rounded_sums(X: Table, told: Callable[[Matrix], Matrix]) -> Matrix:
+    """Sums over the records of what (k,) numbers from -1 to 1 each tells, rounded on the grid; persons tell means."""
+
+    def sums(X: Matrix) -> Matrix:
+        return np.asarray(np.rint(LATTICE * told(X)).sum(axis=0))
+
+    if not isinstance(X, PersonRows):
+        return sum_over_rows(X, sums)  # whole numbers, whatever the blocks
+    of_blocks = [
+        np.rint(LATTICE * (np.add.reduceat(told(rows), np.cumsum(sizes) - sizes) / sizes[:, None])).sum(axis=0)
+        for rows, sizes in X.blocks()
+    ]
+    return np.asarray(np.sum(of_blocks, axis=0))
+
+
+def release_covariance(X: Table, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:
     """(d, d) second moments X'X / n of an (n, d) table, noisy and made positive semidefinite (DP-Fed-BNSL).
 
     Parameters
@@ -81,9 +103,9 @@ def release_covariance(X: Matrix, norm_bound: float, variance: int, randbelow: R
         As in `release_residual_moments`, for the records themselves.
     """
     values, vectors = np.linalg.eigh(
-        _noisy(_sums(X, lambda rows: _grid_sums(rows, norm_bound), X.shape[1]), variance, randbelow)
+        _noisy(_sums(X, _Plain(np.asarray), norm_bound, X.shape[1]), variance, randbelow)
         * norm_bound**2
-        / (LATTICE * X.shape[0])
+        / (LATTICE * len(X))
     )
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
@@ -127,7 +149,7 @@ class Whole(NamedTuple):
 
 
 def release_residual_moments(
-    X: Matrix,
+    X: Table,
     W: Matrix,
     scales: Matrix,
     norm_bound: float,
@@ -159,7 +181,7 @@ def release_residual_moments(
         None: columns are taken as they are.
     """
     sums, _ = residual_sums(X, W, scales, norm_bound, variance, randbelow, prepared_by)
-    return np.asarray(sums * norm_bound**2 / (LATTICE * X.shape[0]))
+    return np.asarray(sums * norm_bound**2 / (LATTICE * len(X)))
 
 
 class Shared(NamedTuple):
@@ -179,7 +201,7 @@ _ALONE = Shared()
 
 
 def residual_sums(
-    X: Matrix,
+    X: Table,
     W: Matrix,
     scales: Matrix,
     norm_bound: float,
@@ -203,46 +225,108 @@ def residual_sums(
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
-            return np.asarray((rows - rows @ W) / scales)
+            # How many rows a block of persons has hangs on each of them: it must not change how others are rounded.
+            found = rows_times(np.ascontiguousarray(rows), W) if isinstance(X, PersonRows) else rows @ W
+            return np.asarray((rows - found) / scales)
 
     def with_constant(Z: Matrix) -> Matrix:
         return np.column_stack([Z, np.full(len(Z), constant_residual(d))])
 
     if prepared_by is None:
-        sums = _sums(X, lambda rows: _grid_sums(residuals(rows), norm_bound), d)
+        sums = _sums(X, _Plain(residuals), norm_bound, d)
     else:
         centre, scale, spreads, squared = prepared_by
         with np.errstate(all="ignore"):
             model = Model((np.eye(d) - W) / scales, spreads)
 
-        def of_prepared(rows: Matrix) -> NDArray[np.int64]:
+        def prepared(rows: Matrix) -> Matrix:
             rows = _with_squares(rows, squared)
             with np.errstate(all="ignore"):
                 x = (rows - centre) / scale
-            gaps = np.isnan(x).any(axis=1)
-            # All rows, with zeros of those with gaps: a product of fewer may be rounded in another way.
-            found = _grid_sums(with_constant(residuals(x)), norm_bound)
-            for Z, B in model.expected(x[gaps]):
-                found += _expected_grid_sums(with_constant(Z), np.column_stack([B, np.zeros(len(B))]), norm_bound)
-            return found
+            return np.asarray(x)
 
-        sums = _sums(X, of_prepared, d + 1)
+        def whole(x: Matrix) -> Matrix:
+            return with_constant(residuals(x))
+
+        def expected(x: Matrix) -> Iterator[tuple[Index, Matrix, Matrix]]:
+            for which, Z, B in model.expected(x):
+                yield which, with_constant(Z), np.column_stack([B, np.zeros(len(B))])
+
+        sums = _sums(X, _Completed(prepared, whole, expected), norm_bound, d + 1)
     own = sums[:, -1] if means_variance else sums[:0, -1]
     own_means = np.array([float(int(total) + rounded_gaussian(means_variance, randbelow)) for total in own])
     return _noisy(sums * share // WHOLE_SHARE, variance, randbelow), own_means
+
+
+class _Residuals(Protocol):
+    """What rows add to the moments."""
+
+    def added(self, rows: Matrix, norm_bound: float) -> NDArray[np.int64]:
+        """(d, d) sums of what records add, each shortened by itself."""
+        ...
+
+    def of_rows(self, rows: Matrix) -> tuple[Matrix, Index, Matrix]:
+        """(n, d) z of rows, and which of the (p, d, d) V each has besides; negative: none."""
+        ...
+
+
+class _Plain(NamedTuple):
+    """Rows are whole, or do not count."""
+
+    residuals: Callable[[Matrix], Matrix]
+
+    def added(self, rows: Matrix, norm_bound: float) -> NDArray[np.int64]:
+        return _grid_sums(self.residuals(rows), norm_bound)
+
+    def of_rows(self, rows: Matrix) -> tuple[Matrix, Index, Matrix]:
+        Z = self.residuals(rows)
+        return Z, np.full(len(Z), -1), np.zeros((1, Z.shape[1], Z.shape[1]))
+
+
+class _Completed(NamedTuple):
+    """Rows with gaps count as is expected of them."""
+
+    prepared: Callable[[Matrix], Matrix]
+    residuals: Callable[[Matrix], Matrix]
+    expected: Callable[[Matrix], Iterator[tuple[Index, Matrix, Matrix]]]
+
+    def added(self, rows: Matrix, norm_bound: float) -> NDArray[np.int64]:
+        x = self.prepared(rows)
+        # All rows, with zeros of those with gaps: a product of fewer may be rounded in another way.
+        found = _grid_sums(self.residuals(x), norm_bound)
+        for _, Z, B in self.expected(x[np.isnan(x).any(axis=1)]):
+            found += _expected_grid_sums(Z, B, norm_bound)
+        return found
+
+    def of_rows(self, rows: Matrix) -> tuple[Matrix, Index, Matrix]:
+        x = self.prepared(rows)
+        Z, gaps = self.residuals(x), np.full(len(x), -1)
+        places, V = np.flatnonzero(np.isnan(x).any(axis=1)), [np.zeros((Z.shape[1], Z.shape[1]))]
+        for which, of_which, B in self.expected(x[places]):
+            Z[places[which]], gaps[places[which]] = of_which, len(V)
+            with np.errstate(all="ignore"):
+                V.append(B.T @ B)
+        return Z, gaps, np.stack(V)
 
 
 # Rows of a block: its fixed-point grid columns stay in the cache, and a large table is not copied.
 _BLOCK = 1024
 
 
-def _sums(X: Matrix, added: Callable[[Matrix], NDArray[np.int64]], d: int) -> NDArray[np.int64]:
-    """(d, d) exact sums of what a whole table's blocks of rows add."""
+def _sums(X: Table, residuals: _Residuals, norm_bound: float, d: int) -> NDArray[np.int64]:
+    """(d, d) exact sums, i <= j alone, of what all records or persons add, in units of R^2 / LATTICE."""
+    if isinstance(X, PersonRows):
+        sums = np.zeros((d, d), dtype=np.int64)
+        for rows, sizes in X.blocks():
+            with np.errstate(all="ignore"):
+                Z, gaps, V = residuals.of_rows(rows)
+            add_person_products(np.ascontiguousarray(Z), gaps, V, sizes, norm_bound**2, float(LATTICE), sums)
+        return sums
 
     def sums_of(rows: Matrix) -> NDArray[np.int64]:
         sums = np.zeros((d, d), dtype=np.int64)
         for start in range(0, len(rows), _BLOCK):
-            sums += added(rows[start : start + _BLOCK])
+            sums += residuals.added(rows[start : start + _BLOCK], norm_bound)
         return sums
 
     return sum_over_rows(X, sums_of)

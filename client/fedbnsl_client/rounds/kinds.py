@@ -32,12 +32,13 @@ from fedbnsl.rounds.keys import Task as KeysTask
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
+from fedbnsl_client.data.person_rows import PersonRows
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
 from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
 from fedbnsl_client.losses.completed import Completed, Patterns
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
-from fedbnsl_client.privacy.private_moments import release_statistics
+from fedbnsl_client.privacy.private_moments import Table, release_statistics
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class LocalProblem:
     grouped: list[Patterns] = field(default_factory=list[Patterns])
     # (G,) rows of each group, in the order of the table, where rows of a group stay rows; otherwise empty
     group_sizes: Index = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    rows: PersonRows | None = None  # of what each record is the mean, where a person is one record
     least_cell: int = 0  # counts of fewer records are not told; see the rule of the site's policy
 
     def in_units(self, units: Units) -> Self:
@@ -253,6 +255,11 @@ class LocalProblem:
         return self.X if by is None else prepared_rows(self.X, by)
 
     @property
+    def records(self) -> Table:
+        """What private releases of sums look at: one record a person, or the rows that it is the mean of."""
+        return self.rows if self.plan.counts_rows_of_persons and self.rows is not None else self.X
+
+    @property
     def bounds(self) -> tuple[Matrix, Matrix]:
         """(d,) public lower and upper bounds of the columns."""
         return self.plan.bounds(self.mask.columns.names)
@@ -273,8 +280,8 @@ class LocalProblem:
         def draw() -> bytes:
             if plan.preparation is not None:
                 variance, variable_of = self.price.setup_variance, self.mask.columns.variable_of
-                return release_statistics(self.X, *self.bounds, variable_of, variance, self.randbelow).tobytes()
-            return release_setup(plan, privacy, self.price, self.X, self.randbelow).tobytes()
+                return release_statistics(self.records, *self.bounds, variable_of, variance, self.randbelow).tobytes()
+            return release_setup(plan, privacy, self.price, self.records, self.randbelow).tobytes()
 
         values = np.frombuffer(self.journal.release(0, draw, attempt=self.attempt(0)), dtype=np.float64)
         d = self.X.shape[1]

@@ -81,7 +81,7 @@ class Rounds(LocalRounds):
             raise LocalProtocolError("residual moments belong to private runs")
         price, by = self._price(d), self._prepared(d)
         asked = (
-            problem.X,
+            problem.records,
             content.weights.to_dense(),
             content.scales,
             privacy.residual_norm_bound(d),

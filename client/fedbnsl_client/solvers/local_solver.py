@@ -23,7 +23,7 @@ from fedbnsl_client.privacy.noise import (
     discrete_laplace,
     rounded_gaussian,
 )
-from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
+from fedbnsl_client.privacy.private_moments import Table, release_covariance, release_second_moments
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.settings import Settings
@@ -65,7 +65,7 @@ def needs_setup(plan: Plan) -> bool:
     return privacy is not None and (plan.local_solver == "noisy-covariance" or privacy.smoothness == "estimated")
 
 
-def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Matrix, randbelow: Randbelow) -> Matrix:
+def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Table, randbelow: Randbelow) -> Matrix:
     """What a run releases once: the covariance, (d, d), for noisy-covariance, otherwise the (d,) second moments."""
     if plan.local_solver == "noisy-covariance":
         return release_covariance(X, privacy.row_norm_bound, price.setup_variance, randbelow)

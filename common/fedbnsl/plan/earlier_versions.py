@@ -47,8 +47,8 @@ def as_first_digested(content: Mapping[str, Any]) -> dict[str, Any]:
     if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
         content["preparation"] = {k: v for k, v in content["preparation"].items() if k != "outlying"}
     if content["privacy"] is not None:
-        if content["privacy"]["sites_per_person"] == 1:  # as versions without it took for granted
-            content["privacy"] = {k: v for k, v in content["privacy"].items() if k != "sites_per_person"}
+        granted = {"sites_per_person": 1, "persons_by": "means"}  # as versions without these took for granted
+        content["privacy"] = {k: v for k, v in content["privacy"].items() if (k, v) not in granted.items()}
         first = {new: old for old, new in _RENAMED.items()}
         content["privacy"] = {first.get(name, name): value for name, value in content["privacy"].items()}
     return content

@@ -93,7 +93,8 @@ class Plan(Settings):
             kinds = [entry.kind for entry in self.dictionary.root.values() if entry.is_variable]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             lines.append(f"data dictionary {self.dictionary.digest()[:8]}: {counted}")
-            lines += [self.dictionary.rows.in_words()] if self.dictionary.rows else []
+            rows = self.dictionary.rows
+            lines += [rows.in_words(all_count=self.counts_rows_of_persons)] if rows else []
         lines += [f"{first_few(map(repr, one.variables), most=20)} set at {one.site}" for one in self.interventions]
         return [*lines, *self.absent.lines(self.n_participants)]
 

@@ -53,6 +53,11 @@ class Privacy(BaseModel):
         description="most sites (k) that may have a record of one person: epsilon holds for somebody at all of them, "
         "for which there is more noise; more than 1 takes a delta",
     )
+    persons_by: Literal["means", "rows"] = Field(
+        default="means",
+        description="what counts of a person who is one record (kind 'group', within = 'between' in the dictionary): "
+        "the products of the means of the rows, or the mean of the products of all rows, clipped as one",
+    )
     clip: Annotated[Scale, _SQUARES] = Field(
         default=10.0, description="clipping threshold of a record's gradient (C), in squared units of the variables"
     )

@@ -69,15 +69,16 @@ class RowGroups:
         """Whether nobody who is in one group only has more than one record."""
         return not self or self.averages or not (self.group or self.lags)
 
-    def in_words(self) -> str:
-        """What is made of the rows, for people."""
+    def in_words(self, *, all_count: bool = False) -> str:
+        """What is made of the rows, for people; `all_count`: of a group that is one record, all rows and not a mean."""
         belong = f"rows with the same {self.group!r}" if self.group else f"rows in the order of {self.time!r}"
         if self.lags:
             return f"{belong} follow each other in time: beside each row stands the one before"
+        mean = "what they tell on average" if all_count else "the mean of each column"
         return (
             belong
             + {
-                "between": " are one record: the mean of each column",
+                "between": f" are one record: {mean}",
                 "within": " are compared with each other: deviations from their means count",
                 "rows": " stay records of their own",
             }[self.within]

@@ -288,6 +288,12 @@ class Settings(BaseModel):
         return self.preparation is not None and self.preparation.weighting == "rows"
 
     @property
+    def counts_rows_of_persons(self) -> bool:
+        """Whether a private run looks at all rows of a person who is one record, not at their means."""
+        by_rows = self.privacy is not None and self.privacy.persons_by == "rows"
+        return by_rows and self.dictionary.rows.averages
+
+    @property
     def sends_between_rows(self) -> bool:
         """Whether second moments come with those between two rows of a group, so that rows count as dependent."""
         return self.privacy is None and self.moments_rounds > 0 and self.dictionary.rows.keeps_rows

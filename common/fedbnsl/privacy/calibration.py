@@ -426,6 +426,9 @@ def statistics_sensitivity(blocks: Sequence[int]) -> float:
     (1 - w) (1 - 2 w)^2 >= 0. So a block adds at most 8, as two columns do. Rounding then moves its 2 k numbers, by
     sqrt(2 k) in all: no more than what two columns are given, 2 each, or else k is so large that a value and none lie
     further apart.
+
+    And where the mean counts of what the rows of a person would add by themselves: such means lie between what rows
+    add, and no further apart. Their numbers of values are rounded, too, but differ by at most LATTICE.
     """
 
     def furthest(size: int) -> int:
@@ -438,7 +441,8 @@ def own_means_sensitivity(norm_bound: float, n_columns: int) -> float:
     """How far one record can move its products with the constant, in fixed-point grid units, as a Euclidean distance.
 
     A record (z, c), clipped to the norm R by a factor f <= 1, adds f c times f (z, c), which is no longer than
-    min(c, R) R. Two of them lie at most twice as far apart. Each of the numbers is rounded.
+    min(c, R) R. Two of them lie at most twice as far apart. Each of the numbers is rounded. A person of several rows
+    adds c (z, c) of the mean z, shortened by the norm of the mean product of the rows, which is at least |(z, c)|^2.
     """
     constant = min(constant_residual(n_columns) / norm_bound, 1.0)
     return 2.0 * constant * LATTICE + n_columns + 1
@@ -454,7 +458,9 @@ def _matrix_variance(units: int, d: int) -> int:
     """Variance on the diagonal of a (d, d) sum of products on the grid: even, as half of it goes on other entries.
 
     Replacing a record z of norm at most r moves Z'Z by at most sqrt(2) r^2 in Frobenius norm. On the fixed-point grid,
-    where r^2 is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two.
+    where r^2 is LATTICE, rounding a record's d^2 products adds at most d. An entry off the diagonal stands for two. The
+    same holds of the mean product of a person's rows, shortened to r^2 in Frobenius norm: two positive semidefinite
+    matrices so small lie at most sqrt(2) r^2 apart.
     """
     if not units:
         return 0

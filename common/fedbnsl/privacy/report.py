@@ -49,7 +49,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int, runs: int = 1
         "right_guess_after_runs": _right_guess(price, runs * price.person_units),
         "runs": runs,
         "epsilon_after_runs": _by_sites(price, runs=runs),
-        **({"record": _record_of(plan.dictionary.rows.group)} if plan.dictionary.rows.group else {}),
+        **({"record": _record_of(plan)} if plan.dictionary.rows.group else {}),
         "noise": noise_scales(plan, privacy, price),
     }
 
@@ -165,14 +165,17 @@ def guarantee_sentence(
         f"Every site's table is protected by (epsilon = {privacy.epsilon:g}, {delta}) differential privacy under "
         f"replacement of {unit}, over everything that {who} released in this run: {releases}."
     )
-    sentence += f" A record is {_record_of(group)}." if group else " A record is a row."
+    sentence += f" A record is {_record_of(plan)}." if group else " A record is a row."
     sentence += _of_persons(price, plan.n_participants)
     return f"{sentence} {_of_sums(price, plan.n_participants, lost)}" if price.n_honest > 1 else sentence
 
 
-def _record_of(group: str) -> str:
+def _record_of(plan: Plan) -> str:
     """What a record is where rows belong together."""
-    return f"the mean of all rows of a site with the same {group!r}, which are protected together"
+    group, by_rows = plan.dictionary.rows.group, plan.counts_rows_of_persons
+    rows = f"all rows of a site with the same {group!r}"
+    what = f"what {rows} tell on average" if by_rows else f"the mean of {rows}"
+    return f"{what}, which are protected together"
 
 
 def _of_persons(price: Price, n_sites: int) -> str:

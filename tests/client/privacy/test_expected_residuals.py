@@ -58,7 +58,7 @@ def test_records_of_all_patterns_add_up() -> None:
 
 def test_the_constant_goes_with_the_expected_residuals() -> None:
     seen = np.array([True, False, True, True])
-    ((Z, _),) = Model(A, SPREADS).expected(with_gaps(seen)[None])
+    ((_, Z, _),) = Model(A, SPREADS).expected(with_gaps(seen)[None])
     found, c = released(with_gaps(seen)[None], 30.0), constant_residual(D)
     np.testing.assert_allclose(found[-1], c * np.append(Z[0], c), atol=2 * 30.0**2 / LATTICE)
 
@@ -93,6 +93,6 @@ def test_what_a_record_adds_hangs_on_no_other_record() -> None:
         rows = np.where(shared, np.nan, rng.normal(size=(3, D)))
         hostile = (np.eye(D) - np.triu(rng.normal(size=(D, D)) * 10.0 ** rng.integers(0, 14, size=(D, D)), 1)) / SCALES
         model = Model(hostile, 10.0 ** rng.uniform(-8, 8, size=D))
-        ((together, _),) = model.expected(rows)
-        alone = [next(model.expected(row[None]))[0][0] for row in rows]
+        ((_, together, _),) = model.expected(rows)
+        alone = [next(model.expected(row[None]))[1][0] for row in rows]
         np.testing.assert_array_equal(together, alone)

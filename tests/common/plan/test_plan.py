@@ -399,7 +399,9 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
                     "preparation": {"outlying"},
                 },
             ),
-            "privacy": {name: value for name, value in before.items() if name != "sites_per_person"},
+            "privacy": {
+                name: value for name, value in before.items() if name not in ("sites_per_person", "persons_by")
+            },
         },
         sort_keys=True,
         separators=(",", ":"),

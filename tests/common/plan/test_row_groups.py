@@ -133,6 +133,15 @@ def test_a_private_plan_refuses_several_records_of_a_person(parts: tuple[dict[st
     Plan.load("private").with_dictionary(described(ALL), origin="it")
 
 
+def test_rows_of_persons_count_where_a_person_is_one_record() -> None:
+    by_rows = Plan.load("private", ["privacy.persons_by = 'rows'"])
+    assert by_rows.with_dictionary(described(ALL), origin="it").digest() != by_rows.digest()
+    with pytest.raises(PlanError, match=r"privacy\.persons_by = 'rows': must be means, unless the data dictionary"):
+        by_rows.with_dictionary(described(VARIABLES), origin="it")
+    with pytest.raises(PlanError, match=r"privacy\.persons_by = 'rows': must be means with private steps"):
+        Plan.load("private-steps", ["privacy.persons_by = 'rows'"])
+
+
 def test_a_plan_in_toml_has_them_again() -> None:
     plan = Plan.load("standard").with_dictionary(described(GROUP, LAGS, VARIABLES), origin="it")
     assert Plan.from_toml(plan.to_toml()) == plan

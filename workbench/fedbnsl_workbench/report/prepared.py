@@ -119,8 +119,11 @@ def _steps(run: ReportedRun) -> list[str]:
             "for each level but the first."
         )
     if rows := run.plan.dictionary.rows:
-        shares = "; of a level, the share of rows that have it" if rows.averages else ""
-        steps.append(f"{whole(rows.in_words() + shares)} What tells the rows apart stayed at the site.")
+        all_count = run.plan.counts_rows_of_persons
+        shares = "; of a level, the share of rows that have it" if rows.averages and not all_count else ""
+        steps.append(
+            f"{whole(rows.in_words(all_count=all_count) + shares)} What tells the rows apart stayed at the site."
+        )
     own = "own noisy means off its columns, as its paid release told them" if private else "own means off its columns"
     steps.append(
         {

@@ -1,0 +1,210 @@
+"""Releases where a person has several rows: what a person adds, and how far one can move the sums."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from fedbnsl.privacy.calibration import LATTICE, constant_residual, own_means_sensitivity, statistics_sensitivity
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.privacy import private_moments, randomness
+from fedbnsl_client.privacy.expected_residuals import Model
+from fedbnsl_client.privacy.private_moments import (
+    Shared,
+    Squared,
+    Table,
+    Whole,
+    release_covariance,
+    release_residual_moments,
+    release_second_moments,
+    release_statistics,
+    residual_sums,
+)
+
+D, BOUND = 3, 1.5
+W = np.triu(np.random.default_rng(4).normal(size=(D, D)), 1)
+WHOLE = Whole(np.array([0.3, -1.0, 0.2]), np.array([2.0, 1.0, 0.5]), np.full(D, 0.7))
+SQUARED = Whole(
+    np.array([0.3, -1.0, 0.2, 0.1]), np.array([2.0, 1.0, 0.5, 1.0]), np.full(4, 0.7),
+    Squared(np.array([1]), np.array([0.5]), np.array([2.0])),
+)  # fmt: skip
+ALL_GAPS = [np.array(x) for x in itertools.product((np.nan, 1e4, -2.0), repeat=D)]
+FAR = [np.array(x) for x in itertools.product((1e308, -1e308, np.nan, np.inf, 5e-324, -2.0), repeat=D)]
+
+
+@pytest.fixture(autouse=True)
+def _without_noise() -> Iterator[None]:
+    nothing = mock.patch.object(
+        private_moments, "rounded_gaussians", lambda variances, which, source: np.zeros(len(which), dtype=np.int64)
+    )
+    with mock.patch.object(private_moments, "rounded_gaussian", return_value=0), nothing:
+        yield
+
+
+def of(*persons: Matrix) -> PersonRows:
+    return PersonRows(np.vstack(persons), np.array([len(rows) for rows in persons]))
+
+
+def some(n: int, *, gaps: bool = False) -> list[Matrix]:
+    """Persons of one to six rows."""
+    rng = np.random.default_rng(n)
+    found = [2.0 * rng.normal(size=(rng.integers(1, 7), D)) for _ in range(n)]
+    return [np.where(rng.random(rows.shape) < 0.3, np.nan, rows) for rows in found] if gaps else found
+
+
+def sums(X: Table, by: Whole | None = None, asked: Matrix = W, scales: Matrix | None = None) -> tuple[Matrix, Matrix]:
+    d = D if by is None else len(by.scale)
+    wide = np.zeros((d, d))
+    wide[:D, :D] = asked
+    used = np.ones(d) if scales is None else np.resize(scales, d)
+    return residual_sums(X, wide, used, BOUND, 2, randomness.system, by, Shared(1))
+
+
+@pytest.mark.parametrize(("by", "gaps"), [(None, False), (WHOLE, False), (WHOLE, True)])
+def test_a_person_adds_the_mean_of_what_the_rows_tell_shortened_as_a_whole(by: Whole | None, gaps: bool) -> None:
+    persons = some(40, gaps=gaps)
+    total = 0.0
+    for rows in persons:
+        told = np.zeros((D + (by is not None),) * 2)
+        for x in rows:
+            V, c = np.zeros_like(told), ()
+            if by is not None:
+                x, c = (x - by.centre) / by.scale, (constant_residual(D),)
+                if np.isnan(x).any():
+                    ((_, (z,), B),) = Model(np.eye(D) - W, by.spreads).expected(x[None])
+                    V[:D, :D] = B.T @ B
+            z = np.append(x - W.T @ x if not np.isnan(x).any() else z, c)
+            told += (np.outer(z, z) + V) / len(rows)
+        total = total + np.rint(told * LATTICE / max(float(np.linalg.norm(told)), BOUND**2))
+    found, own_means = sums(of(*persons), by)
+    assert np.abs(found - total).max() <= 1
+    if by is not None:
+        assert np.abs(own_means - total[-1]).max() <= 1
+
+
+@pytest.mark.parametrize("by", [None, WHOLE, SQUARED])
+def test_persons_of_one_row_each_are_records(by: Whole | None) -> None:
+    X = np.vstack([rows[:1] for rows in some(40, gaps=by is not None)])
+    one_each = PersonRows(X, np.ones(len(X), dtype=np.int64))
+    for one, other in zip(sums(X, by), sums(one_each, by), strict=True):
+        assert np.abs(one - other).max() <= 1  # a number on the edge may be rounded in another way
+    low, high, of_variable = np.full(D, -9.0), np.full(D, 9.0), np.arange(D)
+    told = [release_statistics(table, low, high, of_variable, 0, randomness.system) for table in (X, one_each)]
+    np.testing.assert_array_equal(*told)
+
+
+def hostile() -> Iterator[Matrix]:
+    """All rows of a person: far apart, all alike, of opposite directions, many, with gaps, beyond use."""
+    for row in (*FAR[::7], *ALL_GAPS):
+        yield row[None]
+        yield np.vstack([row, np.ones(D), -1e3 * np.ones(D)])
+    for k, j in itertools.product(range(D), repeat=2):
+        yield 1e3 * np.eye(D)[[k] * 4 + [j]]
+    yield 1e4 * np.random.default_rng(1).normal(size=(3000, D))
+    yield np.tile(1e4 * np.ones(D), (3000, 1))
+    yield np.array(ALL_GAPS)
+
+
+def furthest(told: Callable[[PersonRows], Matrix], rest: list[Matrix]) -> float:
+    """How far replacing all rows of one person moves what is told of that person and the rest."""
+    found = [told(of(person, *rest)) for person in hostile()]
+    assert all(np.isfinite(one).all() for one in found)
+    return max(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(found, 2))
+
+
+@pytest.mark.parametrize("n_others", [0, 30])
+@pytest.mark.parametrize("by", [None, WHOLE, SQUARED])
+def test_all_rows_of_a_person_move_the_moments_no_further_than_a_record(by: Whole | None, n_others: int) -> None:
+    """With no others, one person holds all rows."""
+    rest = some(n_others, gaps=by is not None)
+    k = D if by is None else len(by.scale) + 1
+    reached = 0.0
+    for asked, scales in (
+        (np.zeros((D, D)), np.ones(D)), (W, np.array([1e-3, 1.0, 50.0])), (1e30 * W, np.array([0.0, np.inf, -2.0]))
+    ):  # fmt: skip
+        moved = furthest(lambda X: sums(X, by, asked, scales)[0], rest)  # noqa: B023
+        assert moved <= np.sqrt(2.0) * LATTICE + k
+        reached = max(reached, moved)
+        if by is not None:
+            of_means = furthest(lambda X: sums(X, by, asked, scales)[1], rest)  # noqa: B023
+            assert of_means <= own_means_sensitivity(BOUND, k - 1)
+    assert reached >= 1.4 * LATTICE, "the attack is none"
+
+
+def test_all_rows_of_a_person_move_statistics_squares_and_a_covariance_no_further_than_a_record() -> None:
+    low, high, rest = np.array([-2.0, 0.0, 0.0]), np.array([6.0, 1.0, 1.0]), some(20)
+    of_one_each = furthest(
+        lambda X: LATTICE * release_statistics(X, low, high, np.arange(D), 0, randomness.system), rest
+    )
+    assert 0.99 * statistics_sensitivity([1] * D) <= of_one_each <= statistics_sensitivity([1] * D)
+    bounds = np.array([0.01, 4.0, 1e6])
+    squares = furthest(lambda X: len(X) * release_second_moments(X, bounds, 0, randomness.system) / bounds, rest)
+    assert np.sqrt(D) * (1.0 - 1e-6) <= squares <= np.sqrt(D) * (1.0 + 1e-9)
+    covariance = furthest(lambda X: len(X) * release_covariance(X, BOUND, 2, randomness.system), some(200))
+    assert LATTICE < covariance / BOUND**2 * LATTICE <= np.sqrt(2.0) * LATTICE + D + 0.1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_rows_with_different_levels_move_the_statistics_no_further_than_a_record(size: int) -> None:
+    """Each row has one level, or none known; a person any mixture of them."""
+    rng, k = np.random.default_rng(size), size + 2
+    rows = np.vstack([np.zeros(size), np.eye(size), np.full(size, np.nan)])
+    persons = [rows[[i]] for i in range(k)] + [rows[rng.choice(k, rng.integers(2, 9))] for _ in range(60)]
+    low, high, of_variable = np.zeros(size), np.ones(size), np.zeros(size, dtype=np.int64)
+    told = [LATTICE * release_statistics(of(one), low, high, of_variable, 0, randomness.system) for one in persons]
+    moved = max(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(told, 2))
+    assert 0.99 * statistics_sensitivity([size]) <= moved <= statistics_sensitivity([size])
+
+
+def test_sums_do_not_hang_on_the_blocks_that_rows_are_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = of(*some(300, gaps=True), np.ones((2000, D)))
+    whole = sums(X, WHOLE)
+    genuine = PersonRows.blocks
+    for n_rows in (1, 7, 10**6):
+        monkeypatch.setattr(PersonRows, "blocks", lambda self, n=n_rows: genuine(self, n))
+        assert sum(len(sizes) for _, sizes in X.blocks()) == len(X)
+        for one, other in zip(whole, sums(X, WHOLE), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_person_changes_nothing_of_what_others_add_even_where_rounding_is_all_that_is_left() -> None:
+    rng, k = np.random.default_rng(5), 20
+    A, rest = rng.normal(size=(k, k)), [rng.normal(size=(rng.integers(1, 7), k)) for _ in range(200)]
+    W = np.block([[np.zeros((k, k)), A], [np.zeros((k, 2 * k))]])
+    rest = [np.hstack([rows, rows @ A]) for rows in rest]
+
+    def told(person: Matrix) -> Matrix:
+        return residual_sums(of(person, *rest), W, np.repeat([1e6, 1e-16], k), BOUND, 2, randomness.system)[0]
+
+    def statistics(person: Matrix) -> Matrix:
+        ends = np.full(2 * k, 3.0)
+        return release_statistics(of(person, *rest), -ends, ends, np.arange(2 * k), 0, randomness.system)
+
+    nothing = told(np.zeros((1, 2 * k)))
+    assert np.abs(nothing[k:, k:]).max() > 0.0
+    for n_rows in (2, 3, 5, 1021, 1023):
+        zeros = np.zeros((n_rows, 2 * k))
+        np.testing.assert_array_equal(told(zeros), nothing)
+        np.testing.assert_array_equal(statistics(zeros), statistics(zeros[:1]))
+
+
+def test_rows_that_differ_are_shortened_less_so_that_less_of_them_is_lost_in_the_noise() -> None:
+    z = np.array([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]])
+    alike = of(np.repeat(z[:1], 3, axis=0))
+    apart, together = (
+        release_residual_moments(X, 0 * W, np.ones(D), BOUND, 0, randomness.system) for X in (of(z), alike)
+    )
+    np.testing.assert_allclose(np.trace(together), BOUND**2, rtol=1e-5)
+    np.testing.assert_allclose(np.trace(apart), np.sqrt(3.0) * BOUND**2, rtol=1e-5)
+
+
+def test_persons_are_kept_with_all_their_rows() -> None:
+    persons = some(9)
+    X, kept = of(*persons), np.arange(9) % 2 == 0
+    chosen = X.of_persons(kept)
+    assert chosen.sizes.tolist() == [len(rows) for rows in persons[::2]]
+    np.testing.assert_array_equal(chosen.X, np.vstack(persons[::2]))
+    np.testing.assert_array_equal(X.columns([2, 0]).X, X.X[:, [2, 0]])

@@ -50,7 +50,7 @@ def bench(
     d1000, lean, private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites,
     growth, startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden,
     directions, regressions, registration, discrete; without one, all of them (about an hour on two cores). The Sachs
-    figures, the end of tables, of missing and of directions, a part of networks, secure-aggregation, confidence,
+    figures, the end of groups, tables, missing and directions, a part of networks, secure-aggregation, confidence,
     private-tables and discrete need FEDBNSL_DATA.
     """
     from rich.console import Console

@@ -1,5 +1,7 @@
 """Rows that belong together: wrong arrows and intervals by what is made of visits, and what lags find in a series.
 
+At the end private runs that protect persons, by how many rows each has.
+
 Generated tables. Repeated visits: patients differ by a share (ICC) of each noise variance that stays over their visits;
 it is the same for all variables, or each has one of its own. With a drift, variables also rise or fall by the visit.
 `lagged`: each variable depends on itself one visit before, a few on another one before, and on others at the visit.
@@ -8,6 +10,7 @@ Intervals of 95 % count where they have a truth to contain: of weights where the
 effects where the class has the true graph and gives one effect.
 """
 
+import statistics
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -17,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.graphs.class_members import arrows_lead
+from fedbnsl.graphs.cpdag import class_distance, cpdag
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -24,9 +28,12 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.data.frames import site_tables
 from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_research.bench.confidence import covered
+from fedbnsl_research.bench.networks import class_found
+from fedbnsl_research.tables.published import read_network as read_published
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_server.inference.effects import total_effects
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
+from fedbnsl_workbench.scoring.metrics import score
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.synthetic import random_weights, sample
 
@@ -53,18 +60,37 @@ _SERIES, _LENGTH, _OF_SERIES = 5, 20, 10
 _AUTOCORRELATION, _SEEDS_OF_SERIES = 0.9, range(10)
 _LAGGED_EDGES = 6
 
+# By network, persons a site: with one row each, a few pairs of variables are wrong.
+_PERSONS = {"er20": 2000, "ecoli70": 5000}
+_ROWS_OF_PERSONS, _EPSILON, _SEEDS_OF_PERSONS = (1, 3, 10), 1.0, range(5)
+_NOISE, _WITHIN = (0.5, 2.0), 6.0  # standard deviations of noise; of variables, in a range on both sides of the mean
+
 
 def groups() -> Iterator[Row]:
-    """Wrong arrows and intervals over repeated visits by what is made of them; recall and precision of lags."""
+    """Wrong arrows and intervals over repeated visits by what is made of them; recall and precision of lags.
+
+    Then what private runs find of persons with several rows each. Raises ResultError if FEDBNSL_DATA lacks a network.
+    """
     for icc in _ICCS:
         yield _repeated(f"ICC {icc:g}", (icc, icc))
     yield _repeated(f"ICC {_UNEQUAL[0]:g} to {_UNEQUAL[1]:g}", _UNEQUAL)
     for n_drifting in _DRIFTING:
         yield _drifting(n_drifting)
     yield _lagged()
+    for name, n_persons in _PERSONS.items():
+        for n_rows in _ROWS_OF_PERSONS:
+            yield _private(name, n_persons, n_rows)
 
 
-def visits(W: Matrix, icc: Matrix, rng: np.random.Generator, slopes: Matrix | float = 0.0) -> Matrix:
+def visits(
+    W: Matrix,
+    icc: Matrix,
+    rng: np.random.Generator,
+    slopes: Matrix | float = 0.0,
+    *,
+    size: tuple[int, int] = (_PATIENTS, _VISITS),
+    noise_std: Matrix | float = 1.0,
+) -> Matrix:
     """(patients x visits, d) rows, those of a patient after each other.
 
     Parameters
@@ -73,10 +99,16 @@ def visits(W: Matrix, icc: Matrix, rng: np.random.Generator, slopes: Matrix | fl
         (d,) of the noise of each variable.
     slopes
         (d,) by which it rises from one visit to the next.
+    size
+        Patients and visits.
+    noise_std
+        (d,) of the noise of each variable.
     """
-    lasting = np.repeat(sample(W, _PATIENTS, rng), _VISITS, axis=0)
-    A, visit = np.eye(len(W)) - W, np.tile(np.arange(float(_VISITS)), _PATIENTS)
+    patients, n_visits = size
+    lasting = np.repeat(sample(W, patients, rng), n_visits, axis=0)
+    A, visit = np.eye(len(W)) - W, np.tile(np.arange(float(n_visits)), patients)
     noise = np.sqrt(icc) * (lasting @ A) + np.sqrt(1.0 - icc) * (sample(W, len(lasting), rng) @ A)
+    noise *= noise_std
     return np.asarray((noise + visit[:, None] * slopes) @ np.linalg.inv(A))
 
 
@@ -210,6 +242,48 @@ class Series(NamedTuple):
                 x = (x @ self.A + rng.standard_normal(_OF_SERIES)) @ back
                 rows += [x] if t >= 0 else []
         return np.array(rows)
+
+
+def _private(name: str, n_persons: int, n_rows: int) -> Row:
+    """What `private` finds at one budget for each person, by what counts of the rows."""
+    ways = ("means", "rows") if n_rows > 1 else ("means",)
+    found: dict[str, list[tuple[int, float]]] = {way: [] for way in ways}
+    for seed in _SEEDS_OF_PERSONS:
+        rng = np.random.default_rng(seed)
+        if name == "er20":
+            W, noise_std, mean = random_weights(20, 20, rng), rng.uniform(*_NOISE, 20), np.zeros(20)
+        else:
+            network = read_published(name)
+            W, noise_std, mean = network.W, network.noise_std, network.mean
+        icc, size = np.full(len(W), _ICCS[0]), (n_persons, n_rows)
+        tables = [mean + visits(W, icc, rng, size=size, noise_std=noise_std) for _ in range(_SITES)]
+        limits = _WITHIN * np.concatenate(tables).std(axis=0)
+        person = np.repeat(np.arange(float(n_persons)), n_rows)
+        names = _names(len(W) + 1)
+        entries: dict[str, dict[str, Any]] = {
+            one: {"range": [low, high]}
+            for one, low, high in zip(names, (mean - limits).tolist(), (mean + limits).tolist(), strict=False)
+        }
+        dictionary = Dictionary.model_validate({**entries, names[-1]: {"kind": "group"}})
+        keyed = [np.column_stack([X, person]) for X in tables]
+        for way, judged in found.items():
+            plan = Plan.load("private", [f"privacy.persons_by = {way!r}"], epsilon=_EPSILON)
+            plan = plan.with_settings(n_participants=_SITES, bootstrap=0, dictionary=dictionary.model_dump())
+            with TemporaryDirectory() as scratch:
+                sites = site_tables(keyed, dictionary=plan.dictionary)
+                marks = class_found(simulate(plan, sites, Path(scratch, "run"), noise_seed=seed))
+            judged.append((class_distance(marks, cpdag(W != 0)), score(marks, W != 0).skeleton_f1 or 0.0))
+    row: Row = {
+        "figure": f"private, epsilon {_EPSILON:g} for a person: {name}, {_SITES} x {n_persons} persons of {n_rows} "
+        f"row(s), ICC {_ICCS[0]:g}, {len(_SEEDS_OF_PERSONS)} seeds"
+    }
+    for way, judged in found.items():
+        row |= {
+            f"CPDAG SHD, {way}": round(statistics.mean(distance for distance, _ in judged), 2),
+            f"CPDAG SHD by seed, {way}": " ".join(str(distance) for distance, _ in judged),
+            f"skeleton F1, {way}": round(statistics.mean(f1 for _, f1 in judged), 3),
+        }
+    return row
 
 
 def _lagged() -> Row:

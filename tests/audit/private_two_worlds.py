@@ -25,10 +25,9 @@ from fedbnsl.rounds import keys as keys_round
 from fedbnsl.rounds import residual_moments as moments_round
 from fedbnsl.rounds import statistics as statistics_round
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import private_moments, randomness
-from fedbnsl_client.privacy.private_moments import Table
 from fedbnsl_client.rounds import kinds, residual_moments
 
 SITES, HONEST, COLLUDING = ("east", "north", "west"), ("east", "north"), "west"

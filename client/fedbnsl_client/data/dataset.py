@@ -308,7 +308,9 @@ class Dataset:
 
     def with_zeros(self) -> Self:
         """The table with zeros in the rows that lack a value."""
-        rows = None if self.rows is None else self.rows.with_zeros()  # a person's mean may have what a row lacks
+        rows = (
+            None if self.rows is None else self.rows.after(zeros_for_gaps)
+        )  # a person's mean may have what a row lacks
         if self.gaps.of and not self.gaps.rows:
             return replace(self, rows=rows)
         if isinstance(self.X, RowsElsewhere):

@@ -1,12 +1,11 @@
 """The rows of persons where a person is one record: what private plans with `privacy.persons_by` = "rows" look at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_client.data.checks import zeros_for_gaps
 from fedbnsl_client.data.mapped_array import forget, gathered, row_blocks, rows_a_block
 
 _ROWS = 1024  # of a block, unless a person has more: so few stay in the cache
@@ -46,6 +45,16 @@ class PersonRows:
             forget(self.X)
             first, begin = last, end
 
+    def means(self, told: Callable[[Matrix], Matrix]) -> Iterator[Matrix]:
+        """(g, k) means over the rows of each person of what (n, k) is told of rows, in blocks."""
+        for rows, sizes in self.blocks():
+            yield np.asarray(np.add.reduceat(told(rows), np.cumsum(sizes) - sizes) / sizes[:, None])
+
+    def parts(self) -> Iterator["PersonRows"]:
+        """Persons that follow each other, as many as are in memory at a time."""
+        for rows, sizes in self.blocks(rows_a_block(self.X.shape[1])):
+            yield PersonRows(rows, sizes)
+
     def columns(self, order: Sequence[int]) -> "PersonRows":
         """Some of the columns, in this order."""
         if list(order) == list(range(self.X.shape[1])):
@@ -57,12 +66,16 @@ class PersonRows:
 
         def parts() -> Iterator[Matrix]:
             first = 0
-            for X, sizes in self.blocks(rows_a_block(self.X.shape[1])):
-                yield X[np.repeat(kept[first : first + len(sizes)], sizes)]
-                first += len(sizes)
+            for part in self.parts():
+                yield part.X[np.repeat(kept[first : first + len(part)], part.sizes)]
+                first += len(part)
 
         return PersonRows(gathered(parts(), self.X.shape[1]), self.sizes[kept])
 
-    def with_zeros(self) -> "PersonRows":
-        """With zeros in the rows that lack a value."""
-        return replace(self, X=gathered(map(zeros_for_gaps, row_blocks(self.X)), self.X.shape[1]))
+    def after(self, step: Callable[[Matrix], Matrix]) -> "PersonRows":
+        """The same persons with what this makes of blocks of rows, as many rows and columns as before."""
+        return replace(self, X=gathered(map(step, row_blocks(self.X)), self.X.shape[1]))
+
+
+Table = Matrix | PersonRows
+"""(n, d) records; or the rows of n persons, each of which counts as one record."""

@@ -5,6 +5,7 @@ import numpy as np
 from fedbnsl.privacy.calibration import LATTICE
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import forget, row_blocks, zeros_in_file
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.losses.clipped import ClippedGradient, Integers
 
 
@@ -14,10 +15,10 @@ class BlockedGradient:
     The arrays that a block keeps, twice its own size, are in a file, too, so memory holds little of the table.
     """
 
-    def __init__(self, X: Matrix, clips: Matrix) -> None:
-        n, d = X.shape
-        self.unit = clips / (n * LATTICE)
-        self._kept = zeros_in_file((2 * n * d,))
+    def __init__(self, X: Table, clips: Matrix) -> None:
+        rows = X.X if isinstance(X, PersonRows) else X
+        self.unit = clips / (len(X) * LATTICE)
+        self._kept = zeros_in_file((2 * rows.size,))
         self._blocks: list[ClippedGradient] = []
         taken = 0
 
@@ -26,10 +27,10 @@ class BlockedGradient:
             start, taken = taken, taken + shape[0] * shape[1]
             return self._kept[start:taken].reshape(shape)
 
-        for block in row_blocks(X):
+        for block in X.parts() if isinstance(X, PersonRows) else row_blocks(X):
             self._blocks.append(ClippedGradient(block, clips, empty=take))
             forget(self._kept)
-        self.sums: Integers = np.zeros((d, d), dtype=np.int64)
+        self.sums: Integers = np.zeros((rows.shape[1],) * 2, dtype=np.int64)
 
     def move_to(self, B: Matrix) -> None:
         """See `ClippedGradient.move_to`."""

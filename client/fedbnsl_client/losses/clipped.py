@@ -2,7 +2,7 @@
 
 A record x with residual r = x - B'x has the loss gradient -x_i r_j. It is clipped to [-C_i, C_i] and rounded to a
 multiple of C_i / LATTICE. Integer sums do not depend on the order of the records, and one record moves each by at most
-2 LATTICE.
+2 LATTICE. Where a person has several rows, the mean of their gradients is clipped and rounded.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedbnsl.compiled import compiled, exact_sums
 from fedbnsl.privacy.calibration import LATTICE
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_client.data.person_rows import PersonRows, Table
 
 Integers = NDArray[np.int64]
 
@@ -22,30 +23,36 @@ _LIMIT = float(LATTICE)
 class ClippedGradient:
     """Clipped gradient sums of one (n, d) table at a moving B, with (d,) thresholds C_i > 0.
 
-    `empty` makes the two (d, n) arrays that are kept.
+    `empty` makes the two (d, rows) arrays that are kept.
     """
 
-    def __init__(self, X: Matrix, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
-        n, d = X.shape
+    def __init__(self, X: Table, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
+        rows, self._sizes = (X.X, X.sizes) if isinstance(X, PersonRows) else (X, None)
+        n, d = len(X), rows.shape[1]
         # (d,) what one fixed-point grid unit of a sum is worth in the mean gradient of row i
         self.unit = clips / (n * LATTICE)
         # (d, d) transposed: sums[j, i] belongs to the coordinate (i, j). As private as the table.
         self.sums: Integers = np.zeros((d, d), dtype=np.int64)
         self._spacing = clips / LATTICE
         with np.errstate(over="ignore"):  # a record too large for the fixed-point grid is infinite there, and clipped
-            self._grid_X = np.divide(X.T, self._spacing[:, None], out=empty((d, n)))
-        self._residual = empty((d, n))
+            self._grid_X = np.divide(rows.T, self._spacing[:, None], out=empty((d, len(rows))))
+        self._residual = empty((d, len(rows)))
         self._B = np.full((d, d), np.nan)  # the B that the residuals belong to; none yet
 
     def move_to(self, B: Matrix) -> None:
         """Bring sums and residuals to B: one pass over the table for each column that differs."""
-        for j in np.flatnonzero((self._B != B).any(axis=0)):
+        for j in np.flatnonzero((self._B != B).any(axis=0)).tolist():
             weights = -B[:, j] * self._spacing
             weights[j] += self._spacing[j]
             # An infinite record stays infinite, or becomes NaN, which counts as zero.
             with np.errstate(over="ignore", invalid="ignore"):
-                self._residual[j] = weights @ self._grid_X
-            _sum_clipped(self._grid_X, self._residual[j], self.sums[j])
+                if self._sizes is None:
+                    self._residual[j] = weights @ self._grid_X
+                else:  # how many rows there are hangs on each person: it must not change how others are rounded
+                    self._residual[j] = 0.0
+                    for x, weight in zip(self._grid_X, weights.tolist(), strict=True):
+                        _move_residual(x, self._residual[j], -weight)
+            self._sum(j)
         self._B = B.copy()
 
     def step(self, i: int, j: int, value: float) -> None:
@@ -53,7 +60,13 @@ class ClippedGradient:
         change = value - self._B[i, j]
         self._B[i, j] = value
         _move_residual(self._grid_X[i], self._residual[j], change * self._spacing[i])
-        _sum_clipped(self._grid_X, self._residual[j], self.sums[j])
+        self._sum(j)
+
+    def _sum(self, j: int) -> None:
+        if self._sizes is None:
+            _sum_clipped(self._grid_X, self._residual[j], self.sums[j])
+        else:
+            _sum_clipped_means(self._grid_X, self._residual[j], self._sizes, self.sums[j])
 
 
 @exact_sums
@@ -66,6 +79,22 @@ def _sum_clipped(grid_X: Matrix, residual: Matrix, sums: Integers) -> None:
             product = x[k] * residual[k]
             product = product if product == product else 0.0
             total += np.rint(min(max(product, -_LIMIT), _LIMIT))
+        sums[i] = -np.int64(total)
+
+
+@compiled
+def _sum_clipped_means(grid_X: Matrix, residual: Matrix, sizes: Index, sums: Integers) -> None:
+    """The same sums over persons of the clipped mean of x_i r_j over their rows, in the order of the rows."""
+    for i in range(grid_X.shape[0]):
+        total, row = 0.0, 0
+        for size in sizes:
+            mean = 0.0
+            for k in range(row, row + size):
+                product = grid_X[i, k] * residual[k]
+                mean += product if product == product else 0.0
+            row += size
+            mean = mean / size if mean == mean else 0.0
+            total += np.rint(min(max(mean, -_LIMIT), _LIMIT))
         sums[i] = -np.int64(total)
 
 

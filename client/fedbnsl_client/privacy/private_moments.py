@@ -16,14 +16,11 @@ from fedbnsl.privacy.calibration import LATTICE, WHOLE_SHARE, constant_residual
 from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
-from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.privacy.expected_residuals import Model
 from fedbnsl_client.privacy.grid_products import add_expected_products, add_person_products, add_products, rows_times
 from fedbnsl_client.privacy.many_gaussians import rounded_gaussians
 from fedbnsl_client.privacy.noise import Randbelow, rounded_gaussian
-
-Table = Matrix | PersonRows
-"""(n, d) records; or the rows of n persons, whose mean products count."""
 
 
 def release_second_moments(X: Table, bounds: Matrix, variance: int, randbelow: Randbelow) -> Matrix:
@@ -82,16 +79,12 @@ def release_statistics(
 def _rounded_sums(X: Table, told: Callable[[Matrix], Matrix]) -> Matrix:
     """Sums over the records of what (k,) numbers from -1 to 1 each tells, rounded on the grid; persons tell means."""
 
-    def sums(X: Matrix) -> Matrix:
-        return np.asarray(np.rint(LATTICE * told(X)).sum(axis=0))
+    def rounded(numbers: Matrix) -> Matrix:
+        return np.asarray(np.rint(LATTICE * numbers).sum(axis=0))  # whole numbers, whatever the blocks
 
-    if not isinstance(X, PersonRows):
-        return sum_over_rows(X, sums)  # whole numbers, whatever the blocks
-    of_blocks = [
-        np.rint(LATTICE * (np.add.reduceat(told(rows), np.cumsum(sizes) - sizes) / sizes[:, None])).sum(axis=0)
-        for rows, sizes in X.blocks()
-    ]
-    return np.asarray(np.sum(of_blocks, axis=0))
+    if isinstance(X, PersonRows):
+        return np.asarray(sum(map(rounded, X.means(told))))
+    return sum_over_rows(X, lambda rows: rounded(told(rows)))
 
 
 def release_covariance(X: Table, norm_bound: float, variance: int, randbelow: Randbelow) -> Matrix:

@@ -36,7 +36,7 @@ class Rounds(LocalRounds):
             self._beta = self._beta.plus(plan.consensus_penalty, self._B, self._W)  # Eq. beta, the round before
         if plan.privacy is not None:
             problem = self.problem
-            require_usable(plan, plan.privacy, problem.X, problem.setup, *self._dense)
+            require_usable(plan, plan.privacy, problem.records, problem.setup, *self._dense)
 
     def answer(self, task: RoundTask) -> Answer:
         """B_p, or its changes; with the steps that led to it, if the plan wants them.

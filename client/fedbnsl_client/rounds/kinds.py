@@ -32,13 +32,13 @@ from fedbnsl.rounds.keys import Task as KeysTask
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
-from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
 from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
 from fedbnsl_client.losses.completed import Completed, Patterns
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy.noise import Randbelow
-from fedbnsl_client.privacy.private_moments import Table, release_statistics
+from fedbnsl_client.privacy.private_moments import release_statistics
 from fedbnsl_client.solvers.local_solver import needs_setup, release_setup
 
 if TYPE_CHECKING:
@@ -249,10 +249,14 @@ class LocalProblem:
         return None if preparation is None else prepared(self.X, preparation, self.units, self.noisy_columns)
 
     @cached_property
-    def private_rows(self) -> Matrix:
-        """(n, d) what private steps look at: the table, prepared where the plan says so."""
-        by = self.prepared
-        return self.X if by is None else prepared_rows(self.X, by)
+    def private_rows(self) -> Table:
+        """(n, d) what private steps look at: the records, prepared where the plan says so."""
+        by, records = self.prepared, self.records
+        if by is None:
+            return records
+        if isinstance(records, PersonRows):
+            return replace(records, X=prepared_rows(records.X, by))
+        return prepared_rows(records, by)
 
     @property
     def records(self) -> Table:

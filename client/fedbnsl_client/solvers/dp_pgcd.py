@@ -13,6 +13,7 @@ import numpy as np
 from fedbnsl.errors import DivergenceError
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import lies_in_file
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy.noise import ExponentialMechanism, Noise, Randbelow, Selection
@@ -65,7 +66,7 @@ class DpPgcd:
 
     def __init__(
         self,
-        X: Matrix,
+        X: Table,
         M: Matrix,
         settings: Settings,
         *,
@@ -77,7 +78,8 @@ class DpPgcd:
         lam, allowed = settings.lam, settings.allowed
         self._bounds = bounds = clips(M, clip)
         self._sensitivity = score_sensitivity(M, clip=clip, lam=lam, n_samples=X.shape[0])
-        self._gradient = BlockedGradient(X, bounds) if lies_in_file(X) else ClippedGradient(X, bounds)
+        rows = X.X if isinstance(X, PersonRows) else X
+        self._gradient = BlockedGradient(X, bounds) if lies_in_file(rows) else ClippedGradient(X, bounds)
         self._M, self._inverse_M, self._root_M = M, 1.0 / M, np.sqrt(M)
         self._lam, self._rho_2, self._gamma = lam, settings.rho_2, settings.gamma
         self._threshold = lam * self._inverse_M
@@ -148,7 +150,8 @@ def _require_small(largest: float, sensitivity: float) -> None:
 def warm_up() -> None:
     """As `pgcd.warm_up`, for the kernels of private steps: one step on a table of ones, without noise."""
     zero, allowed = np.zeros((2, 2)), ~np.eye(2, dtype=bool)
-    DpPgcd(
-        np.ones((2, 2)), np.ones(2), Settings(allowed, 0.0, 1.0, max_steps=1), clip=1.0,
-        selection=ExponentialMechanism(1.0, allowed), noise=lambda _: 0, randbelow=lambda _: 0,
-    )(zero, zero, zero)  # fmt: skip
+    for X in (np.ones((2, 2)), PersonRows(np.ones((2, 2)), np.ones(2, dtype=np.int64))):
+        DpPgcd(
+            X, np.ones(2), Settings(allowed, 0.0, 1.0, max_steps=1), clip=1.0,
+            selection=ExponentialMechanism(1.0, allowed), noise=lambda _: 0, randbelow=lambda _: 0,
+        )(zero, zero, zero)  # fmt: skip

@@ -11,6 +11,7 @@ from fedbnsl.plan.privacy_settings import Privacy
 from fedbnsl.privacy.calibration import Price
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 from fedbnsl_client.data.mapped_array import sum_over_rows
+from fedbnsl_client.data.person_rows import PersonRows, Table
 from fedbnsl_client.losses.squared import SecondMoments
 from fedbnsl_client.privacy import grid_products, many_gaussians
 from fedbnsl_client.privacy.noise import (
@@ -23,7 +24,7 @@ from fedbnsl_client.privacy.noise import (
     discrete_laplace,
     rounded_gaussian,
 )
-from fedbnsl_client.privacy.private_moments import Table, release_covariance, release_second_moments
+from fedbnsl_client.privacy.private_moments import release_covariance, release_second_moments
 from fedbnsl_client.solvers import dp_pgcd, frank_wolfe, pgcd
 from fedbnsl_client.solvers.dp_pgcd import DpPgcd
 from fedbnsl_client.solvers.settings import Settings
@@ -74,7 +75,7 @@ def release_setup(plan: Plan, privacy: Privacy, price: Price, X: Table, randbelo
 
 
 def private_solver(
-    plan: Plan, privacy: Privacy, price: Price, X: Matrix, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
+    plan: Plan, privacy: Privacy, price: Price, X: Table, allowed: Mask, setup: Matrix | None, randbelow: Randbelow
 ) -> LocalSolver | DpPgcd:
     """The solver of a private plan; `setup` is what `release_setup` gave, for a plan that needs it."""
     if plan.local_solver == "noisy-covariance":
@@ -106,7 +107,7 @@ def update_noise(price: Price) -> Noise:
 
 
 def require_usable(
-    plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | None, B: Matrix, W: Matrix, beta: Matrix
+    plan: Plan, privacy: Privacy, X: Table, setup: Matrix | None, B: Matrix, W: Matrix, beta: Matrix
 ) -> None:
     """Refuse (d, d) values that private steps could not start from; see `dp_pgcd.require_usable`. Reads no record."""
     if plan.local_solver == "noisy-covariance" or privacy.smoothness == "exact":
@@ -116,7 +117,7 @@ def require_usable(
     dp_pgcd.require_usable(B, W, beta, M=M, rho_2=plan.consensus_penalty, sensitivity=sensitivity)
 
 
-def _second_moments(plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | None) -> Matrix:
+def _second_moments(plan: Plan, privacy: Privacy, X: Table, setup: Matrix | None) -> Matrix:
     """(d,) exact (an uncharged release), estimated (`setup`) or public (from the plan), as the plan says.
 
     Prepared columns have variance 1, up to the noise of their scales: that is public, too.
@@ -125,6 +126,8 @@ def _second_moments(plan: Plan, privacy: Privacy, X: Matrix, setup: Matrix | Non
     if plan.preparation is not None:
         return np.ones(shape)
     if privacy.smoothness == "exact":
+        if isinstance(X, PersonRows):
+            return np.asarray(sum(means.sum(axis=0) for means in X.means(np.square)) / len(X))
         return np.asarray(sum_over_rows(X, lambda X: (X * X).sum(axis=0)) / len(X))
     if setup is None:
         return np.broadcast_to(np.array(privacy.second_moments), shape)

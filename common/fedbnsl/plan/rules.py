@@ -171,8 +171,6 @@ def _broken_privately(plan: Settings, privacy: Privacy) -> Iterator[tuple[str, s
             yield "privacy.feature_bounds", f"given for smoothness = 'estimated' {instead}"
     if privacy.persons_by == "rows" and plan.dictionary and not plan.dictionary.rows.averages:
         yield "privacy.persons_by", "means, unless the data dictionary makes one record of a person: kind = 'group'"
-    if privacy.persons_by == "rows" and plan.rounds and solver != "noisy-covariance":
-        yield "privacy.persons_by", "means with private steps, which look at one record a person (or rounds = 0)"
     if plan.value_type == "float32" and privacy.moments_norm_bound**2 > LARGEST_SQUARE:
         yield "value_type", f"float64 with squared bounds above {LARGEST_SQUARE:g}"
     if privacy.sites_per_person > plan.n_participants:

@@ -9,13 +9,15 @@ import pytest
 
 from fedbnsl.privacy.calibration import LATTICE, constant_residual, own_means_sensitivity, statistics_sensitivity
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.data import person_rows
+from fedbnsl_client.data.person_rows import PersonRows, Table
+from fedbnsl_client.losses.blocked import BlockedGradient
+from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.expected_residuals import Model
 from fedbnsl_client.privacy.private_moments import (
     Shared,
     Squared,
-    Table,
     Whole,
     release_covariance,
     release_residual_moments,
@@ -208,3 +210,44 @@ def test_persons_are_kept_with_all_their_rows() -> None:
     assert chosen.sizes.tolist() == [len(rows) for rows in persons[::2]]
     np.testing.assert_array_equal(chosen.X, np.vstack(persons[::2]))
     np.testing.assert_array_equal(X.columns([2, 0]).X, X.X[:, [2, 0]])
+
+
+# ---- private steps -------------------------------------------------------------------------------------------------
+
+CLIPS, B = np.array([0.5, 2.0, 7.0]), np.random.default_rng(6).normal(size=(D, D)) * (1.0 - np.eye(D))
+
+
+def gradient_sums(X: Table, B: Matrix, make: type[ClippedGradient | BlockedGradient] = ClippedGradient) -> Matrix:
+    """After a step from B, and one back."""
+    gradient = make(X, CLIPS)
+    gradient.move_to(B)
+    gradient.step(0, 1, 0.75)
+    gradient.step(0, 1, float(B[0, 1]))
+    return gradient.sums.T.copy()
+
+
+def test_a_person_adds_the_clipped_mean_of_the_gradients_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    persons, total = some(40), np.zeros((D, D))
+    for rows in persons:
+        mean = -rows.T @ (rows - rows @ B) / len(rows)
+        total += np.rint(np.clip(mean / CLIPS[:, None], -1.0, 1.0) * LATTICE)
+    found = gradient_sums(of(*persons), B)
+    assert np.abs(found - total).max() <= 1
+    monkeypatch.setattr(person_rows, "rows_a_block", lambda d: 8)
+    np.testing.assert_array_equal(gradient_sums(of(*persons), B, BlockedGradient), found)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e30])
+def test_all_rows_of_a_person_move_a_gradient_sum_by_at_most_twice_the_clip(size: float) -> None:
+    rest, furthest = some(12), 0
+    found = [gradient_sums(of(person, *rest), size * B) for person in hostile()]
+    for one, other in itertools.combinations(found, 2):
+        furthest = max(furthest, int(np.abs(one - other).max()))
+    assert LATTICE < furthest <= 2 * LATTICE
+
+
+def test_how_many_rows_a_person_has_changes_nothing_of_the_gradients_of_others() -> None:
+    rest = some(300)
+    nothing = gradient_sums(of(np.zeros((1, D)), *rest), 1e30 * B)
+    for n_rows in (2, 3, 1021):
+        np.testing.assert_array_equal(gradient_sums(of(np.zeros((n_rows, D)), *rest), 1e30 * B), nothing)

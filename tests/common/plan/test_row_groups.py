@@ -138,8 +138,6 @@ def test_rows_of_persons_count_where_a_person_is_one_record() -> None:
     assert by_rows.with_dictionary(described(ALL), origin="it").digest() != by_rows.digest()
     with pytest.raises(PlanError, match=r"privacy\.persons_by = 'rows': must be means, unless the data dictionary"):
         by_rows.with_dictionary(described(VARIABLES), origin="it")
-    with pytest.raises(PlanError, match=r"privacy\.persons_by = 'rows': must be means with private steps"):
-        Plan.load("private-steps", ["privacy.persons_by = 'rows'"])
 
 
 def test_a_plan_in_toml_has_them_again() -> None:

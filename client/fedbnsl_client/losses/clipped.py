@@ -27,7 +27,8 @@ class ClippedGradient:
     """
 
     def __init__(self, X: Table, clips: Matrix, *, empty: Callable[[tuple[int, int]], Matrix] = np.empty) -> None:
-        rows, self._sizes = (X.X, X.sizes) if isinstance(X, PersonRows) else (X, None)
+        rows = X.X if isinstance(X, PersonRows) else X
+        self._sizes = X.sizes if isinstance(X, PersonRows) else None
         n, d = len(X), rows.shape[1]
         # (d,) what one fixed-point grid unit of a sum is worth in the mean gradient of row i
         self.unit = clips / (n * LATTICE)

@@ -36,6 +36,7 @@ from fedbnsl.graphs.formats import (
     weights_csv,
 )
 from fedbnsl.graphs.graph import cyclic_edges
+from fedbnsl.graphs.pag import as_read
 from fedbnsl.graphs.pag_formats import PAG_FORMATS
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import composed
@@ -57,7 +58,7 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    With marks that hold if common causes are hidden, also the files of `pag_formats`. Without residual variances, or
+    With marks that hold if common causes are hidden, also the files of `pag_formats`, which have circles where too few draws agree. Without residual variances, or
     with a weight that is not finite, lgbn.json is left out: its readers need them. Where some variables have several
     columns, all other files hold the graph between variables. Raises ResultError if a file cannot be written.
     """
@@ -69,7 +70,7 @@ def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = No
     if graph.pag is not None:
         variables = graph.variables if columns is None else columns.variables
         for name, of_marks in PAG_FORMATS.items():
-            write_text(folder / name, of_marks(variables, graph.pag), mode=mode)
+            write_text(folder / name, of_marks(variables, as_read(graph.pag, graph.pag_shares)), mode=mode)
 
 
 def warm_up() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.protocol.sparse import Mask
+from fedbnsl.protocol.sparse import Mask, Matrix
 
 NONE, CIRCLE, ARROW, TAIL = 0, 1, 2, 3
 _UNSURE = 4  # in place of a circle while rules are at work: they read no such mark, and see an edge
@@ -23,8 +23,25 @@ _UNSURE = 4  # in place of a circle while rules are at work: they read no such m
 MARK_NAMES = {NONE: "none", CIRCLE: "circle", ARROW: "arrow", TAIL: "tail"}
 """As files and results say them."""
 
+MAJORITY = 0.75
+"""Least share of the bootstrap draws that an arrow, of those with its edge, or a mark, of all, needs to be told.
+
+Three to one. `fedbnsl bench confidence` counts how many directions are true by their share of all draws.
+"""
+
 Marks = NDArray[np.int8]
 Triple = tuple[int, int, int]
+
+
+def as_read(marks: Marks, shares: Matrix | None) -> Marks:
+    """The marks as people are to read them: circles at both ends of an edge with a mark that too few draws have.
+
+    `shares`: (V, V) of the draws, with the same mark; None: not told.
+    """
+    if shares is None:
+        return marks
+    few = np.nan_to_num(shares, nan=1.0) < MAJORITY
+    return np.where((few | few.T) & (marks != NONE), CIRCLE, marks).astype(np.int8)
 
 
 def towards_arrow(marks: Marks, i: int, j: int) -> tuple[int, int]:

@@ -11,14 +11,9 @@ the class and in every draw. The coordinator counts these draws as without a dir
 
 import numpy as np
 
+from fedbnsl.graphs.pag import MAJORITY as MAJORITY
 from fedbnsl.protocol.messages import EdgeDraws
 from fedbnsl.protocol.sparse import Mask
-
-MAJORITY = 0.75
-"""Least share of the draws with an edge that have it as the class directs it.
-
-Three to one. `fedbnsl bench confidence` counts how many directions are true by their share of all draws.
-"""
 
 FEW_DRAWS = 20
 """With fewer, chance alone moves a share by a fifth and more: results say so."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.console.wording import counted
-from fedbnsl.graphs.pag import ARROW, NONE, TAIL
+from fedbnsl.graphs.pag import ARROW, TAIL
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.limits import MOST_HINGE_NUMBERS
 from fedbnsl.plan.plan import Plan
@@ -160,6 +160,7 @@ def assumption_checks(
         "hidden_causes_seen": [] if confidence is None else list(_seen_hidden(confidence, columns)),
         "functions": functions,
         "not_described": [[one.source, one.target] for one in curvature.curves] if curvature is not None else [],
+        "unexplained": [] if confidence is None else _pairs_unexplained(columns, confidence),
         "directed_by": directions(edges),
         "draws": 0 if confidence is None else confidence.draws,
         "majority": MAJORITY,
@@ -227,11 +228,10 @@ def _assumed(
 
 
 def _agreed(confidence: Confidence) -> Mask:
-    """(V, V) marks of the partial ancestral graph that enough of the draws which link the two have."""
+    """(V, V) marks of the partial ancestral graph that enough of the draws have."""
     if (same := confidence.pag_same) is None:
         return np.ones(confidence.pag.shape, dtype=bool)
-    linked = confidence.draws - confidence.pag_counts[:, :, NONE]  # whole numbers: shares would be rounded
-    return np.asarray(same >= MAJORITY * linked)
+    return np.asarray(same >= MAJORITY * confidence.draws)  # whole numbers: shares would be rounded
 
 
 def _seen_hidden(confidence: Confidence, columns: Columns) -> Iterator[str]:
@@ -540,6 +540,12 @@ def _unexplained(columns: Columns, confidence: Confidence) -> Iterator[Note]:
     yield note(
         "unexplained", **ends, r=r, noisy=confidence.noise_std, others=others, many=others > 1, single=others == 1
     )
+
+
+def _pairs_unexplained(columns: Columns, confidence: Confidence) -> list[list[str]]:
+    """Variables without an edge whose residuals are correlated beyond chance, the strongest first."""
+    found = [(_variable(columns, i), _variable(columns, j)) for i, j in confidence.unexplained.tolist()]
+    return [list(pair) for pair in dict.fromkeys(found)]
 
 
 def _variable(columns: Columns, column: int) -> str:

@@ -22,7 +22,7 @@ from fedbnsl_server.results.effect_by_tables import DRAWS, LEFT_OUT, TableEffect
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden, IfHidden
 from fedbnsl_server.results.learned_network import Curve, LearnedNetwork
 from fedbnsl_server.results.sentences import Note, in_words, note, sentence
-from fedbnsl_server.results.withheld_effects import bent_pairs, told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import missing_edges, told_effects, unseen_pairs
 
 Change = tuple[float, float]
 
@@ -283,20 +283,27 @@ class _Question:
         if not why and (unseen := unseen_pairs(self.network, self.sources, self.target, self._of_network)):
             pairs = [f"{one!r} and {other!r}" for one, other in unseen]
             why.append(sentence(note("effect_unseen", pairs=pairs, one=len(pairs) == 1)))
-        if not why and not draws_have_others(self.network, self.sources, self.target, self._of_network):
-            linked = self.network.marks | self.network.marks.T
-            found = bent_pairs(self.network, self.sources, self.target, self._of_network, linked)
-            pairs = [f"{one!r} and {other!r}" for one, other in found]
-            why += [sentence(note("effect_bent_pairs", pairs=pairs, one=len(pairs) == 1))] if pairs else []
-        if (
-            not why
-            and self.change is not None
-            and not self._curves
-            and any(one.value.any() for one in self._of_network)
-        ):
-            bent = self.network.bent_between(self.sources, self.target)
-            why += [sentence(note("effect_no_curve", names=bent))] if bent else []
+        has_path, is_open = self._has_path, draws_have_others(self.network, self.sources, self.target, self._of_network)
+        if not why and not has_path and not is_open and (pairs := self._missing_edges):
+            why.append(sentence(note("effect_missing_edges", pairs=pairs, one=len(pairs) == 1)))
+        if not why and self.change is not None and not self._curves and has_path:
+            if bent := self.network.bent_between(self.sources, self.target):
+                why.append(sentence(note("effect_no_curve", names=bent)))
+            elif self._not_described:
+                why.append(sentence(note("effect_change_not_described", pairs=self._not_described)))
         return why
+
+    @cached_property
+    def _has_path(self) -> bool:
+        """Whether some graph of the class has a directed path."""
+        return any(bool(one.value.any()) for one in self._of_network)
+
+    @cached_property
+    def _missing_edges(self) -> list[str]:
+        """Pairs that an edge is missing between, which would turn the effect."""
+        network, marks = self.network, self.network.marks
+        found = missing_edges(network, self.sources, self.target, self._of_network, marks, marks | marks.T)
+        return [f"{one!r} and {other!r}" for one, other in found]
 
     @cached_property
     def _tied(self) -> tuple[str, ...]:
@@ -331,7 +338,7 @@ class _Question:
         effects = told_effects(self.network, self._of_network, others, *self._columns)
         if self._untold:
             effects = [replace(one, value=np.full_like(one.value, math.nan)) for one in effects]
-        without_errors = self._tied or self._not_described
+        without_errors = self._tied or self._not_described or self._missing_edges
         return [replace(one, standard_error=None) for one in effects] if without_errors else effects
 
     @cached_property
@@ -394,7 +401,9 @@ class _Question:
     def _is_open(self) -> bool:
         """Whether a direction is open that the effect rests on, whatever the best class says."""
         draws: Sequence[int] = () if self._untold else self.sources
-        return bool(self._tied or self._undecided or draws_have_others(self.network, draws, self.target, self._effects))
+        missing = self._missing_edges if self._has_path and not self._untold else ()
+        others = draws_have_others(self.network, draws, self.target, self._effects)
+        return bool(self._tied or self._undecided or missing or others)
 
     def _row(self, entry: tuple[int, int], of: tuple[int, int]) -> dict[str, Any]:
         """The values of one column of a source and one of the target."""
@@ -462,6 +471,8 @@ class _Question:
             (row["source"], row["target"]): self._in_class(row, led_from(row), goal, any_absent=any(absent))
             for row in rows
         }
+        if self._if_hidden is not None:  # beside it, "identified" alone would be read as holding whatever is hidden
+            said = {ends: note("effect_if_none_hidden", words=words) for ends, words in said.items()}
         if len(set(map(sentence, said.values()))) == 1:
             yield next(iter(said.values()))
         else:
@@ -502,6 +513,8 @@ class _Question:
             yield note("no_intervals_functions")
         elif self._not_described and not all(absent):
             yield note("no_intervals_not_described", pairs=self._not_described)
+        elif self._missing_edges and not all(absent):
+            yield note("no_intervals_missing_edges")
         elif network.precision is None:
             yield note("no_intervals_unknown")
         elif self._through_curves and not all(absent) and (self.change is None or not self._curves):
@@ -513,6 +526,8 @@ class _Question:
         if network.withheld:
             yield note("withheld_coefficients", edges=[f"{one} -> {other}" for one, other in network.withheld])
         yield from self._of_curves(source, goal)
+        if network.no_curves and not self._by_tables and (self.change is not None or any(absent)):
+            yield note("effect_of_lines_alone", why=network.no_curves)
         if any(absent) and network.precision is not None and network.precision.noise_std:
             yield note("faint_effects_hidden")
         yield from (note("doubt", doubt=doubt) for doubt in network.doubts)
@@ -551,6 +566,9 @@ class _Question:
             yield note("effect_beside_functions", arrows=arrows)
         elif arrows:
             yield note("effect_undecided", arrows=arrows, majority=self.network.majority)
+        elif self._has_path and self._missing_edges:
+            pairs = self._missing_edges
+            yield note("effect_misses_edges", pairs=pairs, one=len(pairs) == 1, source=source, target=goal)
         elif self._is_open and any(one.value.any() for one in self._effects):
             yield note("effect_open", source=source, target=goal)
         elif self._is_open:

@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from fedbnsl.graphs.pag import NONE, Marks
+from fedbnsl.graphs.pag import ARROW, NONE, Marks
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, adjusted
 from fedbnsl_server.inference.hidden_adjustment import Adjustment, Adjustments
 from fedbnsl_server.results.learned_network import LearnedNetwork
-from fedbnsl_server.results.withheld_effects import bent_pairs, told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import missing_edges, told_effects, unseen_pairs
 
 SURE = 0.9
 """Least share of the draws whose marks allow the same adjustment.
@@ -31,7 +31,7 @@ class IfHidden:
     verdict: Literal["identified", "not identified", "no path", "not known"]
     given: tuple[int, ...] = ()
     share: float | None = None
-    because: Literal["", "draws", "functions", "illegal", "unseen", "bent", "open", "invisible", "no_set"] = ""
+    because: Literal["", "draws", "functions", "illegal", "unseen", "missing_edges", "open", "invisible", "no_set"] = ""
     edge: tuple[int, int] | None = None  # of a source, where that is why
 
 
@@ -53,8 +53,8 @@ class EffectsIfHidden:
             return IfHidden(found.verdict, because=found.because, edge=found.edge)
         if self._rests_on_unseen(sources, target, found):
             return IfHidden("not known", found.given, because="unseen")
-        if self._rests_on_bent(sources, target, found):
-            return IfHidden("not known", because="bent")
+        if self._lacks_edges(sources, target, found):
+            return IfHidden("not known", because="missing_edges")
         if found.verdict == "no path":
             share = None if network.adjustable is None else min(network.no_path.get((k, target), 1.0) for k in sources)
             if share is not None and share < SURE:
@@ -78,10 +78,11 @@ class EffectsIfHidden:
         """Whether no row has two variables of the question, or two between which an edge would make a path."""
         return bool(unseen_pairs(self._network, sources, target, [self._as_found(sources, target, found)]))
 
-    def _rests_on_bent(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
-        """Whether there would be a path if two variables were linked that depend on each other, not along a line."""
-        effects = [self._as_found(sources, target, found)]
-        return bool(bent_pairs(self._network, sources, target, effects, linked=self._pag != NONE))
+    def _lacks_edges(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
+        """Whether a link that the data ask for and the marks lack would turn it."""
+        effects, linked = [self._as_found(sources, target, found)], self._pag != NONE
+        onward = linked & (self._pag.T != ARROW)
+        return bool(missing_edges(self._network, sources, target, effects, onward, linked))
 
     def _as_found(self, sources: Sequence[int], target: int, found: Adjustment) -> Effect:
         """The effect by adjustment; 0 without a path."""

@@ -74,6 +74,8 @@ class LearnedNetwork:
     before: tuple[str, ...] = ()  # variables of the row before: what caused them lies further back
     # Columns of which the tables contradict how the second depends on the first, along lines and curves.
     not_described: tuple[tuple[str, str], ...] = ()
+    unexplained: tuple[tuple[str, str], ...] = ()  # variables without an edge that depend on each other beyond chance
+    no_curves: str = ""  # why no curves were looked for; empty: they were, or it is not said
     bent: tuple[str, ...] = ()  # columns whose effects bend, so that weights are of lines through curves
     # By columns of source and target, and by the parents of the source: where a curve is on the way.
     curves: Mapping[tuple[str, str], Mapping[frozenset[str], Curve]] = field(
@@ -214,6 +216,10 @@ def read_network(run: Path) -> LearnedNetwork:
             for one in result["unsure"]
         },
         not_described=tuple((one, other) for one, other in verdict["not_described"]),
+        unexplained=tuple((one, other) for one, other in verdict["unexplained"]),
+        no_curves=""
+        if result["curves"]
+        else next((one["why"] for one in result["taken"].values() if one["form"] == "line"), ""),
         bent=tuple(result["curves"]["variables"]) if result["curves"] else (),
         curves=_curves(result),
         **_of_marks(result),

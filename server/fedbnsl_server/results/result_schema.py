@@ -246,9 +246,9 @@ class Link(_Part):
         return self.mark_target == "arrow" and self.mark_source != "arrow"
 
     def is_doubtful(self, majority: float) -> bool:
-        """Whether one of the marks is that of less than this share of the draws which link the two."""
+        """Whether less than this share of the draws have the link with one of the marks."""
         of = self.bootstrap
-        return of is not None and min(of.mark_source, of.mark_target) < majority * of.adjacent - _ROUNDING
+        return of is not None and min(of.mark_source, of.mark_target) < majority - _ROUNDING
 
     @property
     def turned(self) -> "Link":
@@ -349,6 +349,8 @@ class Verdict(_Part):
     reasons: Texts = []
     functions: list[Texts] = []
     not_described: list[Annotated[Texts, Field(min_length=2, max_length=2)]] = []
+    # Pairs of variables without an edge whose residuals are correlated beyond chance, at most twenty.
+    unexplained: list[Annotated[Texts, Field(min_length=2, max_length=2)]] = []
     directed_by: dict[str, Count]
     draws: Count | None = None
     majority: float = MAJORITY

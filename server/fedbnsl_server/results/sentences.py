@@ -469,8 +469,8 @@ _EFFECTS: Mapping[str, str] = {
     "links could be tested; the numbers here hold only if none is",
     "if_hidden_unseen": "if common causes may be hidden: not known, since it rests on variables that no row has "
     "together",
-    "if_hidden_bent": "if common causes may be hidden: not known, since it rests on variables that depend on each "
-    "other, though not along a straight line, and have no edge",
+    "if_hidden_missing_edges": "if common causes may be hidden: not known, since it rests on variables that depend on "
+    "each other more than the marks explain, which have no link there",
     "if_none_hidden": "holds only if no common cause is hidden{excluded:?, as is assumed|: the run does not tell what "
     "holds otherwise}",
     "effect_together_by_lines": "by straight lines between levels: tables are not used for variables that are set "
@@ -479,8 +479,12 @@ _EFFECTS: Mapping[str, str] = {
     "record has",
     "effect_unseen": "no row has a value of both {pairs:few}, and whether there is an effect rests on "
     "{one:?this pair|these pairs}",
-    "effect_bent_pairs": "{pairs:few} depend on each other, not along a straight line, and the graph has no edge "
-    "between them: whether there is an effect rests on {one:?this pair|these pairs}",
+    "effect_missing_edges": "{pairs:few} depend on each other more than the graph explains, which has no edge there: "
+    "whether there is an effect rests on {one:?this pair|these pairs}",
+    "effect_misses_edges": "not identified: {pairs:few} depend on each other more than the graph explains, which has "
+    "no edge there. {one:?One|Edges} would open another way from {source} to {target}, or confound the two",
+    "effect_change_not_described": "straight lines do not describe how {pairs:few 4}, and the run has no curve there",
+    "effect_of_lines_alone": "straight lines alone: {why}; an effect along a curve (a U, say) would not be seen",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "
     "other, and the tables cannot tell which of them moves which",
     "effect_beside_functions": "not identified: the direction of {arrows:few} is open, between functions of each "
@@ -503,6 +507,7 @@ _EFFECTS: Mapping[str, str] = {
     "effect_not_identified": "not identified: the graphs that fit equally well (the equivalence class) give {n} "
     "different effects{signs:?, whose signs differ}{absent:?; 0 is among them: in some "
     "graphs no directed path leads from {source} to {target}}",
+    "effect_if_none_hidden": "if no common cause is hidden: {words}",
     "effect_of_column": "of {source} on {target}, {words}",
     "least_drawn": "of the edges that this rests on, {source} {mark} {target} is in the fewest bootstrap draws: in "
     "{share:percent} of {draws}",
@@ -516,6 +521,7 @@ _EFFECTS: Mapping[str, str] = {
     "no_intervals_functions": "no intervals: they would hold only if the direction were known",
     "no_intervals_not_described": "no intervals: the data contradict how {pairs:few 4}, as it is taken here, and no "
     "interval counts that",
+    "no_intervals_missing_edges": "no intervals: none counts that an edge is missing",
     "no_intervals_lines": "no intervals: the scatter about a line through a curve is uneven, and no interval of a "
     "total effect counts that",
     "no_intervals_unknown": "no intervals: the run does not say what its coefficients were estimated from",

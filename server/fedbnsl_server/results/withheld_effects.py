@@ -1,4 +1,4 @@
-"""Effects that are not told: beyond what is possible, of withheld coefficients, of pairs that no row has or that bend.
+"""Effects that are not told: beyond what is possible, of withheld coefficients, unseen pairs, and missing edges.
 
 A coefficient is withheld where noise took it beyond what is possible (`largest_changes`). An effect rests on one if it
 differs with 0 in its place.
@@ -63,49 +63,73 @@ def unseen_pairs(
     used = np.isin(np.arange(len(network.marks)), [*sources, target, *adjusted])
     found = network.unseen & used & used[:, None]
     if _has_no_path(effects):
-        found = found | _that_would_lead(network, network.unseen, sources, target)
+        found = found | _that_would_lead(network.marks, network.unseen, sources, target)
     return _named(network, found)
 
 
-def bent_pairs(
-    network: LearnedNetwork, sources: Sequence[int], target: int, effects: Sequence[Effect], linked: Mask
+def missing_edges(
+    network: LearnedNetwork,
+    sources: Sequence[int],
+    target: int,
+    effects: Sequence[Effect],
+    onward: Mask,
+    linked: Mask,
 ) -> list[tuple[str, str]]:
-    """By name: pairs that depend on each other, though not along a line, so that the graph may lack their edge.
+    """By name: pairs without an edge that depend on each other all the same, where this turns the effects.
 
-    Only those that are not `linked` ((V, V), symmetric) in it and would make a path to the target where there is none.
+    An edge would make one more directed path from a source to the target. Or, where there is one, it would join a
+    source to what leads to the target past all that is adjusted for: a confounder.
+
+    Parameters
+    ----------
+    onward, linked
+        (V, V) steps that a directed path may take in the graph, and its edges, symmetric.
     """
-    bent = _bent(network) & ~linked
-    if not bent.any() or not _has_no_path(effects):
+    pairs = _contradicted(network) & ~linked
+    if not pairs.any():
         return []
-    return _named(network, _that_would_lead(network, bent, sources, target))
+    found = _that_would_lead(onward, pairs, sources, target)
+    if not _has_no_path(effects):
+        sets = [{k for of_source in parents for k in of_source} for one in effects for parents in one.adjusted_for]
+        shut = np.isin(np.arange(len(pairs)), [*sources, *set.intersection(*sets)])
+        ancestors = np.any([descendants((onward | pairs).T, k) for k in (*sources, target)], axis=0)
+        ancestors[target] = True
+        open_ = (linked | pairs) & (ancestors & ~shut) & (ancestors & ~shut)[:, None]
+        leads = descendants(open_, target)
+        leads[target] = True
+        of_source = np.isin(np.arange(len(pairs)), list(sources))[:, None] & leads & pairs
+        found = found | of_source | of_source.T
+    return _named(network, found)
 
 
-def bent_without_edge(network: LearnedNetwork) -> list[tuple[str, str]]:
-    """By name: all such pairs that have no edge in the class."""
-    return _named(network, _bent(network) & ~(network.marks | network.marks.T))
+def all_missing_edges(network: LearnedNetwork) -> list[tuple[str, str]]:
+    """By name: all pairs that have no edge in the class and depend on each other all the same."""
+    return _named(network, _contradicted(network) & ~(network.marks | network.marks.T))
 
 
-def _bent(network: LearnedNetwork) -> Mask:
-    """(V, V) pairs of which the tables contradict how one depends on the other, either way round."""
+def _contradicted(network: LearnedNetwork) -> Mask:
+    """(V, V) pairs that depend on each other along no line, or with correlated residuals; symmetric."""
     place, owner = network.columns.names.index, network.columns.variable_of
     found = np.zeros_like(network.marks)
     for one, other in network.not_described:
-        i, j = owner[place(one)], owner[place(other)]
-        found[i, j] = found[j, i] = True
-    return found
+        found[owner[place(one)], owner[place(other)]] = True
+    for one, other in network.unexplained:
+        found[network.columns.variables.index(one), network.columns.variables.index(other)] = True
+    return np.asarray(found | found.T)
 
 
 def _has_no_path(effects: Sequence[Effect]) -> bool:
     return not any(one.value.any() for one in effects)
 
 
-def _that_would_lead(network: LearnedNetwork, pairs: Mask, sources: Sequence[int], target: int) -> Mask:
+def _that_would_lead(steps: Mask, pairs: Mask, sources: Sequence[int], target: int) -> Mask:
     """(V, V) those of symmetric `pairs` between which an edge would make a path from a source to the target."""
-    onward = network.marks | pairs
+    onward = steps | pairs
     onward[target] = onward[:, list(sources)] = False  # ways neither come back nor go on
     after = np.any([descendants(onward, k) for k in sources], axis=0)
     before = descendants(onward.T, target)
     after[list(sources)] = before[target] = True
+    after[target] = before[list(sources)] = False
     between = pairs & before & after[:, None]
     return np.asarray(between | between.T)
 

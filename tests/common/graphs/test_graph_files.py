@@ -468,3 +468,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(ResultError, match="cannot be written: No such file"):
         write_all(a_graph(NAMES), tmp_path / "nowhere")
+
+
+def test_files_of_marks_have_circles_where_too_few_draws_agree(tmp_path: Path) -> None:
+    marks = np.array([[0, 2, 0], [3, 0, 2], [0, 3, 0]], dtype=np.int8)  # a --> b --> c
+    shares = np.array([[1.0, 0.8, 1.0], [0.7, 1.0, 0.75], [1.0, 0.75, 1.0]])
+    dag = np.triu(np.ones((3, 3), dtype=bool), 1) & (marks == 2)
+    graph = LearnedGraph(("a", "b", "c"), dag, 0.5 * dag, np.ones(3), pag=marks, pag_shares=shares)
+    write_all(graph, tmp_path)
+    assert (tmp_path / "pag-dagitty.txt").read_text().count("@") == 2
+    assert "b -> c" in (tmp_path / "pag-dagitty.txt").read_text().replace('"', "")

@@ -419,6 +419,7 @@ def test_an_effect_or_its_absence_that_rests_on_a_pair_that_no_row_has_is_not_kn
         ]
 
 
+@pytest.mark.parametrize("told", ["not_described", "unexplained"])
 @pytest.mark.parametrize(
     ("source", "target", "pair", "verdict"),
     [
@@ -427,19 +428,63 @@ def test_an_effect_or_its_absence_that_rests_on_a_pair_that_no_row_has_is_not_kn
         ("d", "c", "ad", "not known"),  # d -> a -> b -> c would be a path
         ("d", "a", "dc", "no path"),  # an edge between d and c makes none
         ("c", "b", "bc", "no path"),  # the pair has an edge, and it has a direction
-        ("a", "c", "ac", "identified"),  # there is a path; only its interval is not told
+        ("a", "c", "ac", "not identified"),  # a second path
+        ("b", "c", "ac", "identified"),  # a confounds the two already, and is adjusted for
+        ("b", "c", "bd", "identified"),  # d leads nowhere
+        ("b", "c", "ad", "identified"),  # as before: past a
+        ("a", "b", "bc", "identified"),
     ],
 )
-def test_no_path_is_not_told_where_a_pair_without_an_edge_depends_along_a_curve(
-    source, target, pair, verdict, capsys, tmp_path
+def test_what_an_edge_would_turn_that_the_data_ask_for_and_the_graph_lacks_is_not_told(
+    source, target, pair, verdict, told, capsys, tmp_path
 ):
-    run = written(tmp_path / "run", DIRECTED, names="abcd", verdict={**VERDICT, "not_described": [list(pair)]})
-    for change in ((), ("--change", 0, 1)):
-        report = asked(capsys, run, source, target, *change)
-        assert report["verdict"] == verdict
-        if verdict == "not known":
-            assert report["effects"][0]["values"] == []
-            assert "the graph has no edge between them" in report["in_words"][0]
+    estimation = {"n_samples": 100, "noise_std": 0.0, "draws": 0}
+    run = written(
+        tmp_path / "run", DIRECTED, names="abcd", estimation=estimation, verdict={**VERDICT, told: [list(pair)]}
+    )
+    report = asked(capsys, run, source, target)
+    assert report["verdict"] == verdict
+    values = report["effects"][0]["values"]
+    if verdict in ("not known", "not identified"):
+        assert "has no edge there" in report["in_words"][0]
+        assert not any(one["interval"] for one in values)
+    if verdict == "not known":
+        assert values == []
+    if verdict == "identified" and told == "unexplained":
+        assert values[0]["interval"]
+
+
+def test_a_missing_confounder_leaves_an_effect_not_identified(capsys, tmp_path):
+    """d -> c <- b, and what b and d have in common is not explained: d is a cause of b, or the other way round."""
+    weights = {("b", "c"): 2.0, ("d", "c"): 1.0}
+    edges = [{**edge("b", "c", "knowledge"), "source": s, "target": t, "weight": w} for (s, t), w in weights.items()]
+    verdict = {**VERDICT, "unexplained": [["b", "d"]]}
+    run = written(
+        tmp_path / "run", edges, weights=weights, names="abcd", variances=(4.0, 3.0, 12.0, 1.0), verdict=verdict
+    )
+    assert asked(capsys, run, "b", "c")["verdict"] == "not identified"
+    assert asked(capsys, run, "b", "d")["verdict"] == "not known"
+    assert asked(capsys, run, "a", "c")["verdict"] == "no path"
+
+
+def test_a_change_along_lines_that_the_data_contradict_is_not_known(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, verdict={**VERDICT, "not_described": [["a", "b"]]})
+    assert asked(capsys, run, "a", "b")["verdict"] == "identified"
+    report = asked(capsys, run, "a", "b", "--change", 0, 1)
+    assert (report["verdict"], report["effects"][0]["values"]) == ("not known", [])
+    assert "straight lines do not describe how b depends on a" in report["in_words"][0]
+
+
+def test_where_no_curves_were_looked_for_a_change_and_no_path_say_so(capsys, tmp_path):
+    taken = {"form": "line", "family": "linear", "how": "", "why": "no curves were looked for: the plan does not ask"}
+    run = written(tmp_path / "run", DIRECTED, taken=dict.fromkeys("abc", taken))
+    words = "straight lines alone: no curves were looked for: the plan does not ask"
+    for source, target, more, said in (
+        ("a", "b", ("--change", 0, 1), True),
+        ("b", "a", (), True),
+        ("a", "b", (), False),
+    ):
+        assert any(words in one for one in asked(capsys, run, source, target, *more)["in_words"]) == said
 
 
 def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_others_have_their_effects(
@@ -527,7 +572,9 @@ def test_what_rests_on_variables_that_no_row_has_together_is_not_known(pair, end
     assert (told.verdict, told.because) == ("not known", "unseen")
 
 
-@pytest.mark.parametrize(("pair", "because"), [("ac", "bent"), ("ca", "bent"), ("db", ""), ("bc", "")])
+@pytest.mark.parametrize(
+    ("pair", "because"), [("ac", "missing_edges"), ("ca", "missing_edges"), ("db", ""), ("bc", "")]
+)
 def test_no_path_that_a_curve_without_a_link_would_make_is_not_known(pair, because, tmp_path):
     network = read_network(with_marks(tmp_path / "run"))
     network = replace(network, not_described=((pair[0], pair[1]),))

@@ -64,7 +64,7 @@ def test_an_effect_on_lines_that_the_data_contradict_has_no_interval(run):
 
 
 def test_the_page_names_pairs_without_an_edge_that_depend_along_a_curve(run):
-    words = "depend on each other, not along a straight line, and have no edge"
+    words = "depend on each other more than the graph explains"
     result = complete(run, verdict={**complete(run)["verdict"], "not_described": [["a", "c"]]})
     assert words not in page_of(run).text
     complete(run, verdict={**result["verdict"], "not_described": [["a", "e"]]})

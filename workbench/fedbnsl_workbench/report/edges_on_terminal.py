@@ -21,8 +21,8 @@ MOST_SHOWN = 40
 FLAG = "--no-hidden-causes"
 _OF_ONE_DAG = "weights are of source -> target in one of the DAGs that fit equally well (lgbn.json); others may differ"
 _OF_THE_CLASS = (
-    "of source -> target in one DAG that fits if no common cause is hidden (lgbn.json); none where it has the edge the "
-    f"other way, or the marks name no target: {FLAG} has all"
+    "of source -> target in one DAG, with its other causes of the target held fixed; only right if no common cause is "
+    f"hidden (lgbn.json). None where it has the edge the other way, or the marks name no target: {FLAG} has all"
 )
 _OF_LINKS = "% of the bootstrap draws: linked, with the same mark at source, at target, and with a hidden cause"
 _OF_EDGES = "% of the bootstrap draws: with an edge there, directed source -> target, and the other way"
@@ -121,7 +121,7 @@ def remarks_on_links(edges: Sequence[Edge], told: HiddenCauses, majority: float)
     words = [f"{marks} {meaning}" for marks, meaning in OF_MARKS.items() if marks in there]
     if any(one.is_doubtful(majority) for one in told.links):
         words.append(
-            f"? less than {majority:.0%} of the draws that link the two have the same marks: take them for circles"
+            f"? less than {majority:.0%} of the draws have the link with the same marks: take them for circles"
         )
     found = [("marks" * (not k), text) for k, text in enumerate(words)]
     if told.gone:

@@ -18,7 +18,7 @@ from fedbnsl_server.inference.effects import Effect, certainty, effects_on_all, 
 from fedbnsl_server.results.effect_report import draws_have_others
 from fedbnsl_server.results.hidden_effects import EffectsIfHidden
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
-from fedbnsl_server.results.withheld_effects import bent_without_edge, told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import all_missing_edges, missing_edges, told_effects, unseen_pairs
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 MOST_SHOWN = 200
@@ -73,7 +73,7 @@ class EffectTable:
     by_assumption: int = 0  # edges whose direction rests on equal variances alone
     withheld: int = 0  # pairs with a possible effect of which nothing is told: noise took them beyond what is possible
     unseen: int = 0  # such pairs whose effect rests on variables that no row has together
-    bent: Sequence[tuple[str, str]] = ()  # pairs without an edge that depend on each other, though not along a line
+    missing: Sequence[tuple[str, str]] = ()  # pairs without an edge that depend on each other all the same
     has_intervals: bool = False
     has_hidden: bool = False  # rows say what holds if common causes may be hidden
     why_not: str = ""  # a reason where there can be no table
@@ -133,7 +133,7 @@ def _table(network: LearnedNetwork) -> EffectTable:
         network.assumed,
         withheld,
         unseen,
-        bent_without_edge(network),
+        all_missing_edges(network),
         any(row.interval for row in shown),
         network.pag is not None,
     )
@@ -179,14 +179,19 @@ def _row(
     interval = None
     errors = [one.standard_error[a, b] for one in effects if one.standard_error is not None]
     tied, bent = network.function([source], target), network.bent_between([source], target)
-    misleading = tied or bent or network.not_described_for([source], target)
+    marks = network.marks
+    missing = missing_edges(network, [source], target, effects, marks, marks | marks.T)
+    misleading = tied or bent or missing or network.not_described_for([source], target)
     if not misleading and len(errors) == len(effects) and np.isfinite(errors).all():
         half = _NORMAL_95 * np.array(errors)
         ends = float((of_pair - half).min()), float((of_pair + half).max())
         interval = network.possible(*ends, (int(i[a]), int(j[b])))
     low, high = float(of_pair.min()), float(of_pair.max())
-    open_ = tied or is_open or draws_have_others(network, [source], target, effects)
-    said = "not identified: a direction is open" if open_ else _IN_WORDS[certainty(of_pair.tolist())]
+    said = _IN_WORDS[certainty(of_pair.tolist())]
+    if tied or is_open or draws_have_others(network, [source], target, effects):
+        said = "not identified: a direction is open"
+    elif missing:
+        said = "not identified: an edge is missing"
     return EffectRow(
         columns.names[int(i[a])],
         columns.names[int(j[b])],

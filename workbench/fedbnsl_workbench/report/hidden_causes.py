@@ -30,7 +30,7 @@ def marks_of_edges(run: ReportedRun) -> Mapping[tuple[str, str], tuple[str, str]
     if told is None:
         return {}
     majority = run.result["verdict"]["majority"]
-    but = f" (less than {percent(majority)} of the draws that link the two have the same marks)"
+    but = f" (less than {percent(majority)} of the draws have the link with the same marks: take them for circles)"
     found = {
         pair: (f"{one.marks}?", one.says + but) if one.is_doubtful(majority) else (one.marks, one.says)
         for pair, one in told.by_pair().items()

@@ -229,6 +229,7 @@ def _checks(verdict: Mapping[str, Any]) -> dict[str, Any]:
         "contradicted": contradicted,
         "reasons": list(map(whole, verdict["reasons"])),
         "not_described": verdict["not_described"],
+        "majority": verdict["majority"],
         "checks": checks_in_words(verdict) if verdict["assumed"] else [],
         "in_words": directions_in_words(verdict),
         "directed_by": {**dict.fromkeys(DIRECTED_BY, 0), **verdict["directed_by"]},

@@ -58,7 +58,8 @@ _FORMATS: Mapping[str, Callable[[LearnedGraph], str]] = {
 def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = None, mode: int = 0o666) -> None:
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
-    With marks that hold if common causes are hidden, also the files of `pag_formats`, which have circles where too few draws agree. Without residual variances, or
+    With marks that hold if common causes are hidden, also the files of `pag_formats`, which have circles where too few
+    draws agree. Without residual variances, or
     with a weight that is not finite, lgbn.json is left out: its readers need them. Where some variables have several
     columns, all other files hold the graph between variables. Raises ResultError if a file cannot be written.
     """

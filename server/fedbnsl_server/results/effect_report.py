@@ -219,7 +219,7 @@ class _Question:
             drawn=told.share is not None,
             sized=sized,
             tables=bool(self._by_tables),
-            other=sized and len(self.sources) == 1 and frozenset(told.given) not in of_class,
+            other=sized and len(self.sources) == 1 and self._has_path and frozenset(told.given) not in of_class,
         )
 
     def _probabilities(self) -> Iterator[dict[str, Any]]:
@@ -541,7 +541,8 @@ class _Question:
                 yield note("effect_of_lines", names=names, drawn=bool(self._curves))
             return
         curve = next(iter(self._curves.values()))
-        yield note("effect_along_curve", source=source, target=goal, interval=not self._not_described)
+        with_interval = not (self._not_described or self._missing_edges)
+        yield note("effect_along_curve", source=source, target=goal, interval=with_interval)
         if min(self.change) < curve.at[1] or max(self.change) > curve.at[-2]:
             yield note("effect_beyond_knots", low=curve.at[1], high=curve.at[-2])
 

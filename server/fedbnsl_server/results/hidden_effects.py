@@ -7,12 +7,13 @@ from typing import Literal
 
 import numpy as np
 
+from fedbnsl.graphs.class_members import descendants
 from fedbnsl.graphs.pag import ARROW, NONE, Marks
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.effects import Effect, adjusted
 from fedbnsl_server.inference.hidden_adjustment import Adjustment, Adjustments
 from fedbnsl_server.results.learned_network import LearnedNetwork
-from fedbnsl_server.results.withheld_effects import missing_edges, told_effects, unseen_pairs
+from fedbnsl_server.results.withheld_effects import contradicted, missing_edges, told_effects, unseen_pairs
 
 SURE = 0.9
 """Least share of the draws whose marks allow the same adjustment.
@@ -79,10 +80,17 @@ class EffectsIfHidden:
         return bool(unseen_pairs(self._network, sources, target, [self._as_found(sources, target, found)]))
 
     def _lacks_edges(self, sources: Sequence[int], target: int, found: Adjustment) -> bool:
-        """Whether a link that the data ask for and the marks lack would turn it."""
+        """Whether a link that the data ask for and the marks lack may turn it.
+
+        That an edge is visible rests on links that are not there: any between what leads to source or target counts.
+        """
         effects, linked = [self._as_found(sources, target, found)], self._pag != NONE
         onward = linked & (self._pag.T != ARROW)
-        return bool(missing_edges(self._network, sources, target, effects, onward, linked))
+        if found.verdict == "no path":
+            return bool(missing_edges(self._network, sources, target, effects, onward, linked))
+        relevant = np.any([descendants(onward.T, k) for k in (*sources, target)], axis=0)
+        relevant[[*sources, target]] = True
+        return bool((contradicted(self._network) & ~linked & relevant & relevant[:, None]).any())
 
     def _as_found(self, sources: Sequence[int], target: int, found: Adjustment) -> Effect:
         """The effect by adjustment; 0 without a path."""

@@ -452,7 +452,7 @@ _EFFECTS: Mapping[str, str] = {
     "if_hidden_identified": "if common causes may be hidden: identified by adjusting for {some:?{given:few}|nothing}"
     "{drawn:?, which {share:percent} of the bootstrap draws allow|; how many bootstrap draws agree was not counted}"
     "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}"
-    "{other:?. If no cause is hidden, other variables are adjusted for below, so that value and interval differ|}",
+    "{other:?. If no cause is hidden, other variables are adjusted for below, so that numbers may differ|}",
     "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; "
     "how many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}; an effect "
     "that is too faint for these rows{lines:? or has no linear part (a U, say)|} would look the same",

@@ -62,7 +62,7 @@ def unseen_pairs(
     adjusted = {k for one in effects for parents in one.adjusted_for for of_source in parents for k in of_source}
     used = np.isin(np.arange(len(network.marks)), [*sources, target, *adjusted])
     found = network.unseen & used & used[:, None]
-    if _has_no_path(effects):
+    if _has_no_path(effects, len(sources)):
         found = found | _that_would_lead(network.marks, network.unseen, sources, target)
     return _named(network, found)
 
@@ -85,11 +85,11 @@ def missing_edges(
     onward, linked
         (V, V) steps that a directed path may take in the graph, and its edges, symmetric.
     """
-    pairs = _contradicted(network) & ~linked
+    pairs = contradicted(network) & ~linked
     if not pairs.any():
         return []
     found = _that_would_lead(onward, pairs, sources, target)
-    if not _has_no_path(effects):
+    if any(one.value.any() for one in effects):
         sets = [{k for of_source in parents for k in of_source} for one in effects for parents in one.adjusted_for]
         shut = np.isin(np.arange(len(pairs)), [*sources, *set.intersection(*sets)])
         ancestors = np.any([descendants((onward | pairs).T, k) for k in (*sources, target)], axis=0)
@@ -104,10 +104,10 @@ def missing_edges(
 
 def all_missing_edges(network: LearnedNetwork) -> list[tuple[str, str]]:
     """By name: all pairs that have no edge in the class and depend on each other all the same."""
-    return _named(network, _contradicted(network) & ~(network.marks | network.marks.T))
+    return _named(network, contradicted(network) & ~(network.marks | network.marks.T))
 
 
-def _contradicted(network: LearnedNetwork) -> Mask:
+def contradicted(network: LearnedNetwork) -> Mask:
     """(V, V) pairs that depend on each other along no line, or with correlated residuals; symmetric."""
     place, owner = network.columns.names.index, network.columns.variable_of
     found = np.zeros_like(network.marks)
@@ -118,7 +118,10 @@ def _contradicted(network: LearnedNetwork) -> Mask:
     return np.asarray(found | found.T)
 
 
-def _has_no_path(effects: Sequence[Effect]) -> bool:
+def _has_no_path(effects: Sequence[Effect], n_sources: int) -> bool:
+    """Whether no effect of some source on the target is other than 0."""
+    if n_sources > 1:  # each may have several columns: one without an effect is enough
+        return any(not row.any() for row in np.abs([one.value for one in effects]).max(axis=0))
     return not any(one.value.any() for one in effects)
 
 

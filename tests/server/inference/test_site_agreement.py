@@ -213,6 +213,21 @@ def test_a_rare_level_does_not_keep_the_other_edges_of_its_family_from_being_com
     assert odd.odd_site() == 3
 
 
+def test_levels_that_are_compared_with_a_rare_one_are_not_compared_between_sites() -> None:
+    """What the other level leaves of a common level is the rare reference: a handful of rows."""
+    dag = np.zeros((4, 4), dtype=bool)
+    dag[[0, 1, 3], 2] = True
+    tables = list[np.ndarray]()
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        level = rng.choice(3, size=1000, p=[0.005, 0.6, 0.395])
+        a, noise = rng.standard_normal((2, 1000))
+        tables.append(np.column_stack([a, level == 1, 0.5 * a + 0.4 * (level == 1) + noise, level == 2]).astype(float))
+    found = agreement(tables, [False, True, False, True], dag)
+    told = dict(zip(map(tuple, found.pairs.tolist()), np.isfinite(found.estimates).any(axis=0).tolist(), strict=True))
+    assert (told[0, 2], told[1, 2], told[3, 2]) == (True, False, False)
+
+
 def test_a_site_is_not_named_where_nothing_tells_that_the_others_agree() -> None:
     """Two pairs, each told by the first site and one other: without the first site nothing is compared."""
     nan = np.nan

@@ -467,6 +467,38 @@ def test_a_missing_confounder_leaves_an_effect_not_identified(capsys, tmp_path):
     assert asked(capsys, run, "a", "c")["verdict"] == "no path"
 
 
+def test_of_two_sources_the_one_without_a_path_is_not_called_so_where_an_edge_is_missing(capsys, tmp_path):
+    run = written(tmp_path / "run", DIRECTED, names="abcd", verdict={**VERDICT, "unexplained": [["d", "c"]]})
+    report = asked(capsys, run, "b", "c", "--from", "d")
+    assert [row["verdict"] for row in report["effects"] if row["source"] == "d"] == ["not identified"]
+    assert [row["values"] for row in report["effects"] if row["source"] == "d"] == [[]]
+
+
+@pytest.mark.parametrize(("pair", "verdict"), [("ac", "not known"), ("ad", "not known"), ("", "identified")])
+def test_whatever_is_hidden_rests_on_every_link_that_is_not_there(pair, verdict, tmp_path):
+    """a o-> b <-o d shows that nothing hidden is behind b --> c: a and d have no link to each other, nor to c."""
+    network = read_network(with_marks(tmp_path / "run"))
+    network = replace(network, unexplained=tuple([(pair[0], pair[1])] if pair else []))
+    assert EffectsIfHidden(network, network.pag).of([1], 2).verdict == verdict
+
+
+def test_what_is_hidden_may_act_along_circles_of_the_marks(tmp_path):
+    """The class has c -> b alone, and the marks leave it open: if a acted on b, it might act on c."""
+    weights = {("c", "b"): 2.0}
+    network = read_network(with_marks(tmp_path / "run", weights=weights, marks=(("b", "c", "circle"),)))
+    pag = network.pag.copy()
+    pag[2, 1], pag[1, 2] = 1, 1
+    for pairs, verdict in (((("a", "b"),), "not known"), ((), "no path")):
+        assert EffectsIfHidden(replace(network, unexplained=pairs), pag).of([0], 2).verdict == verdict
+
+
+def test_other_sets_of_the_class_are_named_beside_the_answer_that_holds_if_causes_are_hidden(capsys, tmp_path):
+    words = "other variables are adjusted for below"
+    assert words not in asked(capsys, with_marks(tmp_path / "same"), "b", "c")["hidden_causes"]["in_words"]
+    run = with_marks(tmp_path / "fewer", weights={("a", "b"): 0.5, ("b", "c"): 2.0})
+    assert words in asked(capsys, run, "b", "c")["hidden_causes"]["in_words"]
+
+
 def test_a_change_along_lines_that_the_data_contradict_is_not_known(capsys, tmp_path):
     run = written(tmp_path / "run", DIRECTED, verdict={**VERDICT, "not_described": [["a", "b"]]})
     assert asked(capsys, run, "a", "b")["verdict"] == "identified"

@@ -59,9 +59,9 @@ def write_all(graph: LearnedGraph, folder: Path, *, columns: Columns | None = No
     """Write edges.csv, graph.graphml, graph.dot, dagitty.txt and lgbn.json into an existing folder.
 
     With marks that hold if common causes are hidden, also the files of `pag_formats`, which have circles where too few
-    draws agree. Without residual variances, or
-    with a weight that is not finite, lgbn.json is left out: its readers need them. Where some variables have several
-    columns, all other files hold the graph between variables. Raises ResultError if a file cannot be written.
+    draws agree. Without residual variances, or with a weight that is not finite, lgbn.json is left out: its readers
+    need them. Where some variables have several columns, all other files hold the graph between variables. Raises
+    ResultError if a file cannot be written.
     """
     for name, as_text in _FORMATS.items():
         if name == LGBN and not graph.is_network:

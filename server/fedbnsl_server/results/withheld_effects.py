@@ -90,8 +90,10 @@ def missing_edges(
         return []
     found = _that_would_lead(onward, pairs, sources, target)
     if any(one.value.any() for one in effects):
-        sets = [{k for of_source in parents for k in of_source} for one in effects for parents in one.adjusted_for]
-        shut = np.isin(np.arange(len(pairs)), [*sources, *set.intersection(*sets)])
+        shut = np.ones(len(pairs), dtype=bool)  # adjusted for in every one of the effects
+        for parents in (parents for one in effects for parents in one.adjusted_for):
+            shut &= np.isin(np.arange(len(pairs)), [k for of_source in parents for k in of_source])
+        shut[list(sources)] = True
         ancestors = np.any([descendants((onward | pairs).T, k) for k in (*sources, target)], axis=0)
         ancestors[target] = True
         open_ = (linked | pairs) & (ancestors & ~shut) & (ancestors & ~shut)[:, None]

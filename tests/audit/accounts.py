@@ -246,7 +246,7 @@ class Recorder:
     def stored(self, request: Request) -> bytes | None:
         return self.kept.get(request.round)
 
-    def reserve(self, request: Request, payment: Payment, *_: object) -> None:
+    def reserve(self, request: Request, payment: Payment, *_: object, **__: object) -> None:
         self.gaussian[request.round] = payment.gaussian
         self.log.append(f"reserve {request.round}")
         self.recipes.append(payment.recipe)

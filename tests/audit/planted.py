@@ -115,7 +115,11 @@ moments_not_charged = priced("moments_not_charged", "else self.moments_units", "
 first_moments_round_not_charged = priced(
     "first_moments_round_not_charged", "if t in (0, free):", "if t in (0, free, self.rounds + 2):"
 )
-scales_charged = priced("scales_charged", "            return 0\n", "            return self.moments_units\n")
+scales_charged = priced(
+    "scales_charged",
+    "if t in (0, free):\n            return 0\n",
+    "if t in (0, free):\n            return self.moments_units\n",
+)
 setup_not_charged = priced(
     "setup_not_charged", "if not t:\n            return self.setup_units", "if not t:\n            return 0"
 )

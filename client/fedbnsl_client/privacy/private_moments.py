@@ -214,12 +214,12 @@ def residual_sums(
         these units.
     """
     means_variance, share = shared
-    d = len(scales)
+    d, of_persons = len(scales), isinstance(X, PersonRows)  # workers get what a function below holds: never X
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
             # How many rows a block of persons has hangs on each of them: it must not change how others are rounded.
-            found = rows_times(np.ascontiguousarray(rows), W) if isinstance(X, PersonRows) else rows @ W
+            found = rows_times(np.ascontiguousarray(rows), W) if of_persons else rows @ W
             return np.asarray((rows - found) / scales)
 
     def with_constant(Z: Matrix) -> Matrix:

@@ -7,6 +7,7 @@ exit code. Real sites and coordinators never start like this.
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,9 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit code, below zero if a signal ended it; None: it runs."""
-        return self._process.exitcode
+        code = self._process.exitcode
+        # The fork server's word for one that was killed before it had told its own number; no command ends with it.
+        return -signal.SIGKILL if code == 255 else code
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code, once it has ended; subprocess.TimeoutExpired after so many seconds."""

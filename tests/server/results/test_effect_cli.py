@@ -499,6 +499,38 @@ def test_other_sets_of_the_class_are_named_beside_the_answer_that_holds_if_cause
     assert words in asked(capsys, run, "b", "c")["hidden_causes"]["in_words"]
 
 
+def test_a_missing_confounder_further_up_leaves_an_effect_not_identified(capsys, tmp_path):
+    """a -> d and a -> c <- b: an edge d -> b would make a a cause of both, and no directed path more."""
+    weights = {("a", "d"): 0.5, ("a", "c"): 1.0, ("b", "c"): 2.0}
+    edges = [{**edge("b", "c", "knowledge"), "source": s, "target": t, "weight": w} for (s, t), w in weights.items()]
+    kinds = {"weights": weights, "names": "abcd", "variances": (4.0, 3.0, 12.0, 1.0)}
+    run = written(tmp_path / "run", edges, verdict={**VERDICT, "unexplained": [["b", "d"]]}, **kinds)
+    assert asked(capsys, run, "b", "c")["verdict"] == "not identified"
+    run = written(tmp_path / "other", edges, verdict=VERDICT, **kinds)
+    assert asked(capsys, run, "b", "c")["verdict"] == "identified"
+
+
+def test_where_draws_have_a_path_their_share_is_told_rather_than_the_missing_edge(capsys, tmp_path):
+    verdict = {**VERDICT, "unexplained": [["c", "a"]]}
+    run = written(tmp_path / "run", DIRECTED, verdict=verdict, paths={"c": {"a": 0.3}})
+    report = asked(capsys, run, "c", "a")
+    assert report["verdict"] == "not identified"
+    assert "30 % of the bootstrap draws have one" in report["in_words"][0]
+
+
+def test_each_of_several_sources_is_asked_for_its_own_path(capsys, tmp_path):
+    """b -> c and d -> a: d would act on c, too, by an edge between a and c."""
+    weights = {("b", "c"): 2.0, ("d", "a"): 1.0}
+    edges = [{**edge("b", "c", "knowledge"), "source": s, "target": t, "weight": w} for (s, t), w in weights.items()]
+    kinds = {"weights": weights, "names": "dbac", "variances": (4.0, 3.0, 12.0, 1.0)}
+    run = written(tmp_path / "run", edges, verdict={**VERDICT, "unexplained": [["a", "c"]]}, **kinds)
+    for first, second in ("bd", "db"):
+        rows = asked(capsys, run, first, "c", "--from", second)["effects"]
+        assert {row["source"]: row["verdict"] for row in rows} == {"b": "not identified", "d": "not identified"}
+    run = written(tmp_path / "gaps", edges, gaps={**GAPS, "never_together": [["a", "c"]]}, **kinds)
+    assert asked(capsys, run, "b", "c", "--from", "d")["verdict"] == "not known"
+
+
 def test_a_change_along_lines_that_the_data_contradict_is_not_known(capsys, tmp_path):
     run = written(tmp_path / "run", DIRECTED, verdict={**VERDICT, "not_described": [["a", "b"]]})
     assert asked(capsys, run, "a", "b")["verdict"] == "identified"

@@ -40,14 +40,33 @@ def test_memory_is_that_of_the_coordinators_process(rows):
     assert memory["MiB after the last round"] <= memory["MiB at most"]
 
 
+# A process of its own: that of the tests frees memory and files whenever it likes.
+_GROWS = """
+import os, time
+print("idle", flush=True)
+input()
+held, file, start = b"x" * (64 * 2**20), open(os.devnull), time.process_time()
+while time.process_time() < start + 0.1:
+    hash(held[:1000])
+print("grown", flush=True)
+input()
+"""
+
+
 def test_a_reading_grows_with_what_the_process_holds_and_does():
-    before = Reading.of(os.getpid())
-    held = b"x" * (64 * 2**20)
-    with open(os.devnull) as file:
-        while Reading.of(os.getpid()).cpu_s < before.cpu_s + 0.05:
-            hash(held[:-1])
-        after = Reading.of(os.getpid())
-        assert not file.closed
+    with subprocess.Popen(
+        [sys.executable, "-c", _GROWS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "idle\n"
+        before = Reading.of(child.pid)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "grown\n"
+        after = Reading.of(child.pid)
+        child.stdin.write("\n")
+    assert after.cpu_s >= before.cpu_s + 0.05
     assert after.resident_bytes - before.resident_bytes > 50 * 2**20
     assert after.highest_bytes >= after.resident_bytes
     assert after.n_files == before.n_files + 1

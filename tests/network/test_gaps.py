@@ -85,6 +85,18 @@ def test_the_result_counts_values_by_site_and_assumes_that_they_are_missing_at_r
     assert result["gaps"]["converged"]
     assert result["gaps"]["never_together"] == []
     assert any("missing at random" in text for text in result["verdict"]["assumed"])
+    assert not any("left out" in text for text in result["verdict"]["not_tested"])
+
+
+def test_rows_that_are_left_out_are_counted_among_what_was_not_tested_with_values_far_from_all_others(
+    tables: dict[str, Dataset], tmp_path: Path
+) -> None:
+    ab = {site: tables[site] for site in "ab"}
+    n = sum(int(np.isnan(table.X).any(axis=1).sum()) for table in ab.values())
+    simulate(LEAN.with_settings(preparation={"missing_most": 1.0}), ab, tmp_path / "run")
+    not_tested = read_result(tmp_path / "run")["verdict"]["not_tested"]
+    assert any(text.startswith(f"whether the {n:,} rows that were left out") for text in not_tested)
+    assert any('(only `preparation.missing = "em"` looks for them)' in text for text in not_tested)
 
 
 @each_plan

@@ -63,6 +63,9 @@ def test_kept_values_hide_what_the_others_tell(tables, tmp_path: Path) -> None:
 def test_without_such_values_the_run_is_the_same_bits(tmp_path: Path) -> None:
     whole = data(dict(zip(SITES, FEDERATION.tables, strict=True)))
     looked, kept = simulate(PLAN, whole, tmp_path / "looked"), simulate(KEEP, whole, tmp_path / "kept")
+    (not_looked_for,) = kept["verdict"].pop("not_tested")
+    assert "outlying" in not_looked_for
+    assert looked["verdict"].pop("not_tested") == []
     for key in ("edges", "fit", "verdict", "outlying", "gaps"):
         assert looked[key] == kept[key], key
     assert len(looked["rounds"]) == len(kept["rounds"])

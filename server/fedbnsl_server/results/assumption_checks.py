@@ -49,6 +49,7 @@ def assumption_checks(
     residual_variance: Matrix,
     *,
     unused: Sequence[Mapping[str, Any]] = (),
+    rows_left_out: int = 0,
     completion: Completion | None = None,
     regressions: Sequence[Mapping[str, Any]] = (),
     curvature: Curvature | None = None,
@@ -71,6 +72,8 @@ def assumption_checks(
         (d,) in squared units of the tables; empty: not known, and so not tested; NaN: hidden by noise.
     unused
         Variables that the result is not about, as result.json has them.
+    rows_left_out
+        Since they lack a value.
     completion
         Of rows with gaps, by EM; None: no row has one, or none was used.
     regressions
@@ -113,6 +116,9 @@ def assumption_checks(
             *_tests_of_lines(plan, curvature),
             *noise_tests(plan, noise),
             *[(False, note("inherited_bends", names=bent))] * bool(bent),
+            *[(False, note("left_out_untested", rows=rows_left_out))] * bool(rows_left_out),
+            *[(False, note("outlying_untested", em=not plan.completes))]
+            * (plan.privacy is None and plan.preparation is not None and not plan.leaves_out_outlying),
             *[(False, _curves_not_searched(plan, columns, confidence, completion))]
             * (plan.searches_curves and curves is None),
         ):
@@ -127,7 +133,7 @@ def assumption_checks(
             columns, confidence, edges, by_ratios, {one["variable"] for one in mechanisms}
         )
         contradicted += _unexplained(columns, confidence)
-        contradicted += _dear_knowledge(columns, confidence)
+        contradicted += _dear_knowledge(columns, confidence, bent=bool(curvature and curvature.curves))
         contradicted += _curved(curvature, edges, drawn=bool(bent), gaps=completion is not None)
         contradicted += noise_contradictions(noise, edges, bent)
         codes = [one.code for one in contradicted]
@@ -408,16 +414,16 @@ def _lacking(columns: Columns, completion: Completion, sites: Collection[str]) -
             yield note("site_lacks_pairs", site=site, pairs=told)
 
 
-def _dear_knowledge(columns: Columns, confidence: Confidence) -> Iterator[Note]:
+def _dear_knowledge(columns: Columns, confidence: Confidence, *, bent: bool) -> Iterator[Note]:
     """Knowledge without which a graph would be far better, or which holds only where effects cancel."""
     cost, same_pairs, names = confidence.cost_of_knowledge, confidence.cost_on_same_pairs, columns.variables
     edges = [(i, j) for i, j in confidence.against_knowledge.tolist()]
     told = [(i, "--" if (j, i) in edges else "->", j) for i, j in edges if i < j or (j, i) not in edges]
     instead = [f"{names[i]} {mark} {names[j]}" for i, mark, j in told]
     if cost > _DEAR:
-        yield note("knowledge_does_not_fit", cost=cost, limit=_DEAR, instead=instead)
+        yield note("knowledge_does_not_fit", cost=cost, limit=_DEAR, instead=instead, bent=bent)
     elif cost > _DOUBTFUL and same_pairs > _UNLIKELY:
-        yield note("knowledge_cancels", cost=cost, same_pairs=same_pairs, instead=instead)
+        yield note("knowledge_cancels", cost=cost, same_pairs=same_pairs, instead=instead, bent=bent)
 
 
 def _related(columns: Columns, confidence: Confidence) -> Iterator[Note]:

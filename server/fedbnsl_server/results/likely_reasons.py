@@ -39,12 +39,14 @@ def likely_reasons(
         return []
     shown: list[Note] = []
     unseen: list[Note] = []
+    unlikely: list[Note] = []
     if codes & _OF_SITES:
         odd = confidence.odd_site
         (shown if odd else unseen).append(note("reason_sites", site=odd))
     if not plan.dictionary.rows.group:
         widely = bool(codes & _OF_SITES) and _widely(confidence)
-        (shown if widely else unseen).insert(0, note("reason_rows", widely=widely))
+        alike = not codes & _OF_SITES and _by_chance(confidence)
+        (unlikely if alike else shown if widely else unseen).insert(0, note("reason_rows", widely=widely, alike=alike))
     if plan.privacy is None and plan.preparation is not None and plan.preparation.outlying == "keep":
         unseen.append(note("reason_far"))
     if codes & _OF_CURVES:
@@ -59,7 +61,7 @@ def likely_reasons(
         allowed, noisy = bool(mask[i, j] or mask[j, i]), bool(confidence.noise_std)
         told = note("reason_edge", allowed=allowed, hidden=noisy)
         shown.insert(0, told) if noisy or not allowed else unseen.append(told)
-    return [*shown, *unseen]
+    return [*shown, *unseen, *unlikely]
 
 
 def _widely(confidence: Confidence) -> bool:
@@ -67,6 +69,13 @@ def _widely(confidence: Confidence) -> bool:
     tested = confidence.degrees > 0
     p = chi_square_tails(confidence.q[tested], confidence.degrees[tested])
     return bool(p.size >= _FEWEST and (p < _LEVEL).mean() >= _WIDELY)
+
+
+def _by_chance(confidence: Confidence) -> bool:
+    """Whether the coefficients of sites scatter by no more than chance, as those of dependent rows do not."""
+    tested = confidence.degrees > 0
+    q, degrees = confidence.q[tested].sum(keepdims=True), confidence.degrees[tested].sum(keepdims=True)
+    return bool(tested.sum() >= _FEWEST and chi_square_tails(q, degrees)[0] >= _LEVEL)
 
 
 def _headed(columns: Columns, confidence: Confidence) -> list[str]:

@@ -355,6 +355,7 @@ class RunRecorder:
                         confidence,
                         variance,
                         unused=self._unused,
+                        rows_left_out=self._rows_left_out(),
                         completion=None if state is None else state.completion,
                         regressions=told.regressions,
                         curvature=None if state is None else state.curvature,
@@ -460,6 +461,12 @@ class RunRecorder:
             "bytes": total(there),
             "control_bytes": self._traffic.control[site],
         }
+
+    def _rows_left_out(self) -> int:
+        """Rows that are not used since they lack a value, at sites that have told."""
+        if self._state is None or self._plan.uses_gaps or self._plan.privacy is not None:
+            return 0
+        return sum(self._n_samples[site] - n for site, n in self._state.complete_rows.items())
 
     def _no_guarantee(self) -> list[str]:
         if self._plan.privacy is None or guarantees(self._plan):

@@ -61,6 +61,7 @@ _COMPARE = (
     "compare its columns, units and coding with the others'; if they are right, its practice or its patients differ, "
     "and the result is a mean of what differs: report this site by itself, too; if they are wrong, "
 )
+_BENDS_ACCUSE = "{bent:?. Effects that are no straight lines, which there are, can make true knowledge look so|}"
 _LEFT_OPEN = "directions that the data leave open rest on "
 _BEYOND_CHANCE = "more than chance{noisy:? and the noise of privacy} gives"
 _STANDS_OUT = (
@@ -212,6 +213,11 @@ _CHECKS: Mapping[str, str] = {
     "records of combinations of levels",
     "missing_at_random": "values are missing at random: whether one is missing may depend on the values that are "
     "there, and on nothing else",
+    "left_out_untested": "whether the {rows:,} rows that were left out, as they lack a value, are like those that "
+    'were used, and so whether these are a biased sample (`preparation.missing = "em"` uses all, and compares them)',
+    "outlying_untested": "whether values lie so far from all others that they are slips or codes of missing values "
+    '{em:?(only `preparation.missing = "em"` looks for them)|(`preparation.outlying = "missing"` looks for '
+    "them)}",
     "complete_cases_untested": "complete cases would have been {complete:,} of {rows:,} rows; whether these are a "
     "biased sample was not tested, as {groups:?rows of a group are not independent"
     f"|no site has {LEAST_ROWS} rows with a value and as many without}}",
@@ -266,8 +272,9 @@ _CHECKS: Mapping[str, str] = {
     "linked": "{a!r} and {b!r} are linked; the data do not tell how",
     "not_linear": "effects that are not linear",
     "not_linear_of_levels": "effects that are not linear, of or on variables with levels",
-    "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}; a curve "
-    f"counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
+    "tests_curves": "whether straight lines describe how numbers depend on each other ({pairs:counted pair}, none of "
+    "them a number with what the graph says it acts on: an arrow that is drawn the wrong way round can hide its curve; "
+    f"a curve counts if it explains {LEAST_SHARE:.0%} or more of what the graph leaves of a variable)",
     "tests_noise": "whether noise has a shape that fits one direction alone of {edges:counted edge} that second "
     "moments leave open{part:? (told by sites with {share:percent} or more of the rows)|}",
     "noise_untested": "the shape of noise at {edges:counted edge|edges} that second moments leave open: an end holds "
@@ -355,7 +362,8 @@ _CHECKS: Mapping[str, str] = {
     "correct it or run again without it|practice, devices or patients differ between sites: each site's own "
     "coefficients are in the result}",
     "reason_rows": "rows depend on each other, such as several of one person{widely:?: most coefficients seem to "
-    "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are",
+    "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are"
+    "{alike:? (but coefficients of sites scatter by no more than chance, which speaks against it)|}",
     "reason_far": 'values far from all others, such as codes of missing values; `outlying = "missing"` leaves them out',
     "reason_curves": "effects that are no straight lines{seen:?, as the test of lines says|; `look_for_curves` would "
     "tell}",
@@ -365,11 +373,11 @@ _CHECKS: Mapping[str, str] = {
     "think of one that was measured, take it into the tables",
     "knowledge_does_not_fit": "the plan's knowledge does not fit the data: without it, the logarithm of the likelihood,"
     " less what edges cost, would be larger by {cost:.3g} (more than {limit:g} is not by chance)"
-    "{instead:?; without it, the data give {instead:few 4}}",
+    f"{{instead:?; without it, the data give {{instead:few 4}}}}{_BENDS_ACCUSE}",
     "knowledge_cancels": "the plan's knowledge fits the data only if effects along several paths cancel: a graph "
     "without it has fewer edges (better by {cost:.3g}), and with edges between the same variables alone, the logarithm "
     "of the likelihood is smaller by {same_pairs:.3g} with this knowledge"
-    "{instead:?; without it, the data give {instead:few 4}}",
+    f"{{instead:?; without it, the data give {{instead:few 4}}}}{_BENDS_ACCUSE}",
 }
 
 _RATIOS: Mapping[str, str] = {

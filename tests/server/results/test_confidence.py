@@ -13,6 +13,7 @@ from fedbnsl.protocol.messages import Units
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.consensus_graph import ConsensusGraph
 from fedbnsl_server.inference.confidence import Confidence
+from fedbnsl_server.inference.curvature import Curvature, Curve
 from fedbnsl_server.results.assumption_checks import assumption_checks
 from fedbnsl_server.results.confidence import estimation_of, fit_of, odd_site, to_no_units, unsure, with_confidence
 from fedbnsl_server.results.learned_graph import named_edges
@@ -506,6 +507,13 @@ def test_knowledge_that_costs_more_than_chance_is_said_not_to_fit() -> None:
     (told,) = contradicted(CPDAG, replace(CONFIDENCE, cost_of_knowledge=12.34))
     assert told.startswith("the plan's knowledge does not fit the data: ")
     assert "larger by 12.3 " in told
+    assert "no straight lines" not in told
+    bent = Curvature(1, 1, (Curve("a", "b", 0.2),))
+    checks = assumption_checks(CPDAG, COLUMNS, [], replace(CONFIDENCE, cost_of_knowledge=12.34), EQUAL, curvature=bent)
+    assert any(
+        one.startswith("the plan's knowledge") and one.endswith("can make true knowledge look so")
+        for one in in_words(checks)["contradicted"]
+    )
     tested = verdict_of(CPDAG, COLUMNS, [], replace(CONFIDENCE, cost_of_knowledge=0.0), EQUAL)["tested"]
     assert "whether a graph without the plan's knowledge fits better" in tested
 

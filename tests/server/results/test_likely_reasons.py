@@ -49,6 +49,16 @@ def test_where_most_coefficients_differ_a_little_rows_that_depend_on_each_other_
     assert told([60.0, *[4.0] * 5]).code == "reason_sites"
 
 
+def test_rows_come_last_where_the_coefficients_of_sites_scatter_by_chance_alone() -> None:
+    def told(q: float, *contradicted: str) -> list[str]:
+        sites = replace(UNEXPLAINED, q=np.full(6, q), degrees=np.full(6, 4))
+        return codes(sites, "unexplained", *contradicted)
+
+    assert told(4.0) == ["hidden", "edge", "rows"]
+    assert told(7.0)[0] == "rows", "each of them is within chance, and all of them are not"
+    assert told(4.0, "sites_differ_apart")[0] == "rows", "sites differ beside the edges"
+
+
 def test_a_plan_that_says_whose_rows_they_are_leaves_rows_out() -> None:
     grouped = STANDARD.with_settings(dictionary={"who": {"kind": "group"}, "a": {}, "b": {}, "c": {}})
     assert "rows" not in codes(UNEXPLAINED, "unexplained", plan=grouped)

@@ -1,11 +1,14 @@
 """The table of total effects on the page, against effects counted on paper."""
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 
 from class_runs import NAMES, complete, copied_without_charts, edge, small_run
 from fedbnsl.graphs.files import LearnedGraph, write_all
 from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_server.results.hidden_effects import IfHidden
 from fedbnsl_server.results.learned_network import read_network
 from fedbnsl_workbench.report import effects
 from fedbnsl_workbench.report.page import write_report
@@ -84,6 +87,10 @@ def test_the_page_tells_of_an_effect_what_the_command_tells(run):
         assert words.partition(":")[0] == verdict, (source, target)
     assert told["a", "d"] == told["c", "d"] == "not identified: a direction is open"
     assert told["a", "c"] == "identified"
+
+
+def test_each_reason_not_to_tell_an_effect_has_words_beside_it():
+    assert set(effects.BECAUSE) == {*get_args(get_type_hints(IfHidden)["because"])} - {""}
 
 
 def test_an_effect_along_one_edge_has_the_interval_of_its_coefficient(run):

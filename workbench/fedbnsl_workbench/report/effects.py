@@ -31,6 +31,17 @@ Interval = tuple[float, float]
 
 _IN_WORDS = {"identified": "identified", "range": "a range, of one sign", "not identified": "not identified"}
 
+BECAUSE = {
+    "draws": "too few draws agree",
+    "functions": "functions of each other",
+    "illegal": "the marks contradict each other",
+    "unseen": "no row has values of all that it rests on",
+    "missing_edges": "a link is missing",
+    "open": "a mark is open",
+    "invisible": "a hidden cause may add to it",
+    "no_set": "no set of variables suffices",
+}
+
 
 @dataclass(frozen=True)
 class EffectRow:
@@ -147,6 +158,8 @@ def _with_hidden(network: LearnedNetwork, if_hidden: EffectsIfHidden, row: Effec
     found = if_hidden.of([source], target)
     uncounted = found.verdict in ("identified", "no path") and found.share is None
     verdict = f"{found.verdict}, draws not counted" if uncounted else found.verdict
+    if found.because:
+        verdict = f"{found.verdict}: {BECAUSE[found.because]}"
     if found.verdict != "identified" or network.tables:
         return replace(row, if_hidden=verdict)
     effect, members = if_hidden.value([source], target, found.given), columns.members()

@@ -47,12 +47,10 @@ class ClippedGradient:
             weights[j] += self._spacing[j]
             # An infinite record stays infinite, or becomes NaN, which counts as zero.
             with np.errstate(over="ignore", invalid="ignore"):
-                if self._sizes is None:
-                    self._residual[j] = weights @ self._grid_X
-                else:  # how many rows there are hangs on each person: it must not change how others are rounded
-                    self._residual[j] = 0.0
-                    for x, weight in zip(self._grid_X, weights.tolist(), strict=True):
-                        _move_residual(x, self._residual[j], -weight)
+                # No product of a library: how it rounds a row hangs on where it stands, and so on other persons' rows.
+                self._residual[j] = 0.0
+                for x, weight in zip(self._grid_X, weights.tolist(), strict=True):
+                    _move_residual(x, self._residual[j], -weight)
             self._sum(j)
         self._B = B.copy()
 

@@ -214,13 +214,12 @@ def residual_sums(
         these units.
     """
     means_variance, share = shared
-    d, of_persons = len(scales), isinstance(X, PersonRows)  # workers get what a function below holds: never X
+    d = len(scales)  # workers get what a function below holds: never X
 
     def residuals(rows: Matrix) -> Matrix:
         with np.errstate(all="ignore"):
-            # How many rows a block of persons has hangs on each of them: it must not change how others are rounded.
-            found = rows_times(np.ascontiguousarray(rows), W) if of_persons else rows @ W
-            return np.asarray((rows - found) / scales)
+            # Where a record stands, and how many rows a block of persons has, hangs on other persons' rows.
+            return np.asarray((rows - rows_times(np.ascontiguousarray(rows), W)) / scales)
 
     def with_constant(Z: Matrix) -> Matrix:
         return np.column_stack([Z, np.full(len(Z), constant_residual(d))])
@@ -285,7 +284,6 @@ class _Completed(NamedTuple):
 
     def added(self, rows: Matrix, norm_bound: float) -> NDArray[np.int64]:
         x = self.prepared(rows)
-        # All rows, with zeros of those with gaps: a product of fewer may be rounded in another way.
         found = _grid_sums(self.residuals(x), norm_bound)
         for _, Z, B in self.expected(x[np.isnan(x).any(axis=1)]):
             found += _expected_grid_sums(Z, B, norm_bound)
@@ -348,7 +346,7 @@ def _expected_grid_sums(Z: Matrix, B: Matrix, norm_bound: float) -> NDArray[np.i
     """The same of zz' + B'B for the (n, d) records Z, each shortened to the Frobenius norm R^2."""
     with np.errstate(all="ignore"):
         V = B.T @ B
-        norms = np.sqrt((Z * Z).sum(axis=1) ** 2 + 2.0 * np.square(Z @ B.T).sum(axis=1) + np.square(V).sum())
+        norms = np.sqrt((Z * Z).sum(axis=1) ** 2 + 2.0 * np.square(rows_times(Z, np.ascontiguousarray(B.T))).sum(axis=1) + np.square(V).sum())
         usable = np.isfinite(norms)
         shares = np.where(usable, LATTICE / np.maximum(norms, norm_bound**2), 0.0)
         columns = np.ascontiguousarray((np.where(usable[:, None], Z, 0.0) * np.sqrt(shares)[:, None]).T)

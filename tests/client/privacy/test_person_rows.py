@@ -193,6 +193,38 @@ def test_a_person_changes_nothing_of_what_others_add_even_where_rounding_is_all_
         np.testing.assert_array_equal(statistics(zeros), statistics(zeros[:1]))
 
 
+def test_the_place_of_a_record_changes_nothing_even_where_rounding_is_all_that_is_left() -> None:
+    """Where a person's record stands hangs on which rows of the table are his."""
+    rng, k = np.random.default_rng(5), 20
+    A = rng.normal(size=(k, k))
+    W = np.block([[np.zeros((k, k)), A], [np.zeros((k, 2 * k))]])
+    for n in (65, 1023):
+        X = rng.normal(size=(n, k))
+        X = np.hstack([X, X @ A])
+        moved = np.vstack([X[1:], X[:1]])
+        asked = W, np.repeat([1e6, 1e-16], k), BOUND, 2, randomness.system
+        one, other = (residual_sums(table, *asked)[0] for table in (X, moved))
+        assert np.abs(one[k:, k:]).max() > 0.0
+        np.testing.assert_array_equal(one, other)
+        gradients = [ClippedGradient(1e20 * table, np.ones(2 * k)) for table in (X, moved)]
+        for gradient in gradients:
+            gradient.move_to(W)
+        np.testing.assert_array_equal(*(gradient.sums for gradient in gradients))
+
+
+def test_how_many_records_have_the_same_gaps_changes_nothing_of_what_each_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_moments, "LATTICE", 2**50)  # so fine that any rounding shows
+    rng, k, n = np.random.default_rng(6), 12, 7
+    of_model = rng.normal(size=k)
+    for _ in range(20):  # whatever the model that is told makes of the records
+        Z, B = of_model + 0.3 * rng.normal(size=(n, k)), of_model[None] + 0.1 * rng.normal(size=(2, k))
+        monkeypatch.setattr(Model, "expected", lambda _, x, Z=Z, B=B: [(np.arange(len(x)), Z[x[:, 0].astype(int)], B)])
+        asked = np.zeros((k, k)), np.ones(k), BOUND, 2, randomness.system, Whole(np.zeros(k), np.ones(k), np.ones(k))
+        X = np.column_stack([np.arange(n), np.full((n, k - 1), np.nan)])
+        one_by_one = sum(residual_sums(x[None], *asked)[0] for x in X)
+        np.testing.assert_array_equal(residual_sums(X, *asked)[0], one_by_one)
+
+
 def test_rows_that_differ_are_shortened_less_so_that_less_of_them_is_lost_in_the_noise() -> None:
     z = np.array([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]])
     alike = of(np.repeat(z[:1], 3, axis=0))

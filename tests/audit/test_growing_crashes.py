@@ -49,7 +49,7 @@ def live(path, number):
             known = ledger.registrations.find("a")
             for blocks in (known.numbers[-1:], known.numbers[-3:-1], known.numbers, ()):
                 request = Request("a", 1, number, "north", blocks)
-                rows = X[ledger.registrations.rows_of(known.of_blocks(blocks), ("x", "y"), X, ()), 0].astype(int)
+                rows = X[ledger.registrations.rows_of(known.of_blocks(blocks), ("x", "y"), X), 0].astype(int)
                 say("asked", number, *blocks)
                 try:
                     ledger.payments.reserve(request, Payment(PRICE, {}), Cap(CAP, CAP))
@@ -136,7 +136,7 @@ def test_processes_killed_while_a_table_grows_and_its_blocks_pay_overspend_no_re
                     ledger.registrations.check_table("a", NAMES, table(n_rows))
                     for block in known.blocks:
                         assert block.n_samples == NEW_ROWS
-                        rows = ledger.registrations.rows_of(known.of_blocks([block.number]), NAMES, table(n_rows), ())
+                        rows = ledger.registrations.rows_of(known.of_blocks([block.number]), NAMES, table(n_rows))
                         spent = ledger.payments.spending("a", blocks=[block.number]).units
                         assert max(lost[int(row)] for row in np.flatnonzero(rows)) <= spent <= CAP
                     if stored:

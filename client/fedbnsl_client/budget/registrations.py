@@ -28,6 +28,7 @@ from fedbnsl_client.data.fingerprint import (
     recognised,
 )
 from fedbnsl_client.data.mapped_array import RowsElsewhere
+from fedbnsl_client.data.person_rows import Persons
 from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags, share_by_chance
 
 RegisterEntry = Mapping[str, Any]
@@ -94,7 +95,7 @@ class Registrations:
         variables: Sequence[str],
         X: Matrix | RowsElsewhere,
         *,
-        persons: Sequence[str] = (),
+        persons: Persons | None = None,
         file: Sequence[str] = (),
         supersedes: bool = False,
         grows: bool = False,
@@ -110,7 +111,7 @@ class Registrations:
         X
             (n, d) finite values; the orders of rows and columns do not matter.
         persons
-            Whose record each row is, if each is another person's; see `record_tags`.
+            Where each record is another person's; see `record_tags`.
         file
             Identity of the table's file (`file_identity`); empty for a table without a file.
         supersedes
@@ -122,21 +123,19 @@ class Registrations:
         other_records
             Somebody has looked: many records of another id are alike, and are not the same.
         """
-        seen = recognised(self._key(), variables, X)  # outside transactions: it takes long, and others wait
-        entry, before = _entry(dataset, variables, seen, file), self._before(variables, X)
-        tags = record_tags(self._key(), variables, X, persons) if persons else seen.tags
+        seen = recognised(self._key(), variables, X, persons)  # outside transactions: it takes long, and others wait
+        entry, before, tags = _entry(dataset, variables, seen, file), self._before(variables, X), seen.tags
         with self._file.transaction():
             entries = self._entries()
             known = _latest(entries).get(dataset, {})
             there = self._there(dataset, tags)
-            # The values may be the same, and be those of other persons.
-            is_same = _is_of(known, entry, before, there) and not (there.n_kept and there.n_new)
+            is_same = _is_of(known, entry, before, there)
             if is_same and known["fingerprint"] != entry["fingerprint"]:
                 entry["known_before"] = True
             if known and not is_same and not (supersedes or grows):
-                raise self._changed(dataset, there, by_persons=bool(persons))
+                raise self._changed(dataset, there, by_persons=persons is not None)
             if grows and not is_same:
-                self._refuse_growth(dataset, there, by_persons=bool(persons))
+                self._refuse_growth(dataset, there, by_persons=persons is not None)
             # With the sizes of blocks whose records are gone: they may come back.
             kept = there.sizes if there.n_kept and (is_same or grows) else {}
             new = tags[there.of_each < 0] if kept else tags
@@ -170,17 +169,23 @@ class Registrations:
             return tuple(_known_as(entry, self._entries(), before))
 
     def check_table(
-        self, dataset: str, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Sequence[str] | None = None
+        self,
+        dataset: str,
+        variables: Sequence[str],
+        X: Matrix | RowsElsewhere,
+        persons: Persons | None = None,
+        *,
+        in_full: bool = False,
     ) -> None:
         """Refuse a table that is not the one registered.
 
-        With `persons`, as `register` takes them, the refusal says how many records are new, and how to register them;
-        it takes longer then, and so is for what is said to the site's own operator. Raises LedgerError if the id is
-        unknown or has another content; also if only an older fedbnsl has registered it, and its rows are elsewhere.
+        With `in_full` the refusal says how many records are new, and how to register them; it takes longer then, and so
+        is for what is said to the site's own operator. Raises LedgerError if the id is unknown or has another content;
+        also if only an older fedbnsl has registered it, and its rows are elsewhere.
         """
         registered: str = self.required(dataset)["fingerprint"]
         if not is_of_before(registered):
-            found = fingerprint(self._key(), variables, X)
+            found = fingerprint(self._key(), variables, X, persons)
         elif isinstance(X, RowsElsewhere):
             raise LedgerError(
                 f"an older fedbnsl registered the table of dataset {dataset!r}, by what Dask workers cannot tell",
@@ -191,12 +196,14 @@ class Registrations:
         with self._file.transaction():
             if self.required(dataset)["fingerprint"] == found:
                 return
-            if persons is None:
+            if not in_full:
                 raise self._changed(dataset)
             there = self._there(dataset, record_tags(self._key(), variables, X, persons))
-            raise self._changed(dataset, there, by_persons=bool(persons))
+            raise self._changed(dataset, there, by_persons=persons is not None)
 
-    def rows_of(self, registered: Registration, variables: Sequence[str], X: Matrix, persons: Sequence[str]) -> Mask:
+    def rows_of(
+        self, registered: Registration, variables: Sequence[str], X: Matrix, persons: Persons | None = None
+    ) -> Mask:
         """(n,) which records of the registered table are in these blocks of it.
 
         Raises LedgerError if there are not as many as were registered: the values are now those of other persons.

@@ -40,7 +40,7 @@ from fedbnsl_client.data.mapped_array import (
     rows_a_block,
     sum_over_rows,
 )
-from fedbnsl_client.data.person_rows import PersonRows
+from fedbnsl_client.data.person_rows import PersonRows, Persons
 from fedbnsl_client.data.reading import (
     NO_DICTIONARY,
     SAME_NAMES,
@@ -149,6 +149,11 @@ class Dataset:
     def columns(self) -> Columns:
         """Its columns, and the variables that they belong to."""
         return _columns(self.dictionary, self.variables)
+
+    @property
+    def whose(self) -> Persons | None:
+        """Whose records these are; None: they are known by their values."""
+        return Persons(self.persons, self.rows) if self.persons and self.rows is not None else None
 
     def remarks(self, *, intercept: bool | None = None) -> list[str]:
         """What a person at the site should look at, in words.

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.mapped_array import RowsElsewhere, of_each_block
-from fedbnsl_client.data.record_tags import RecordTags, Tags
+from fedbnsl_client.data.person_rows import Persons
+from fedbnsl_client.data.record_tags import RecordTags, Tags, record_tags
 from fedbnsl_client.data.sorted_rows import comparable, sorted_columns, sorted_rows
 
 ENOUGH = 10
@@ -37,7 +38,8 @@ class Recognised(NamedTuple):
         (n,) of its records, see `record_tags`.
     fingerprint
         The same for every order of rows and of columns. Names, number of rows, which values are missing and every bit
-        of the others count, except the sign of zero.
+        of the others count, except the sign of zero. Where a record is the mean of a person's rows, all of these
+        count, and whose they are: a run may read any of that.
     columns
         A fingerprint of each column: the number of its distinct values, or ENOUGH + 1 if there are more, and a keyed
         hash of all its values. It does not depend on names or the order of the rows. One row more or less, or another
@@ -49,7 +51,9 @@ class Recognised(NamedTuple):
     columns: list[str]
 
 
-def recognised(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere) -> Recognised:
+def recognised(
+    key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Persons | None = None
+) -> Recognised:
     """What a table is known by, in one pass over its rows.
 
     A plain hash would be a release: anyone who guesses a table could check the guess. Raises ValueError if names and
@@ -63,6 +67,8 @@ def recognised(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere) 
         d distinct column names.
     X
         (n, d) values; NaN where one is missing.
+    persons
+        As in `record_tags`.
     """
     _require_names(variables, X)
     tags: list[Tags] = []
@@ -70,19 +76,32 @@ def recognised(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere) 
     for of_block, columns_of_block in of_each_block(X, _OfBlock(RecordTags.of(key, variables), _ColumnSums.of(key))):
         tags.append(of_block)
         columns = columns.joined(columns_of_block)
-    whole = np.concatenate(tags)
-    return Recognised(whole, _of_tags(key, whole), columns.said(key))
+    if persons is None:
+        whole = np.concatenate(tags)
+        return Recognised(whole, _of_tags(key, whole), columns.said(key))
+    by_name = record_tags(key, variables, X, persons)
+    return Recognised(by_name, _of_persons(key, variables, persons, by_name), columns.said(key))
 
 
-def fingerprint(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere) -> str:
+def fingerprint(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Persons | None = None) -> str:
     """That of a table, see `Recognised`."""
     _require_names(variables, X)
-    return _of_tags(key, np.concatenate([*of_each_block(X, RecordTags.of(key, variables))]))
+    tags = record_tags(key, variables, X, persons)
+    return _of_tags(key, tags) if persons is None else _of_persons(key, variables, persons, tags)
 
 
 def _require_names(variables: Sequence[str], X: Matrix | RowsElsewhere) -> None:
     if X.ndim != 2 or X.shape[1] != len(variables) or len(set(variables)) < len(variables):
         raise ValueError(f"{len(variables)} names, {len(set(variables))} of them distinct, for an array {X.shape}")
+
+
+def _of_persons(key: bytes, variables: Sequence[str], persons: Persons, by_name: Tags) -> str:
+    of_rows, whose = record_tags(key, variables, persons.rows.X), np.repeat(by_name, persons.rows.sizes)
+    order = np.lexsort((of_rows, whose))
+    code = hmac.new(key, b"rows of persons" + len(order).to_bytes(8, "little"), hashlib.sha256)
+    for one in (whose, of_rows):
+        code.update(one[order].astype("<u8").data.cast("B"))
+    return _BY_TAGS + code.hexdigest()
 
 
 def _of_tags(key: bytes, tags: Tags) -> str:

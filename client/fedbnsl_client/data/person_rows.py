@@ -77,5 +77,21 @@ class PersonRows:
         return replace(self, X=gathered(map(step, row_blocks(self.X)), self.X.shape[1]))
 
 
+@dataclass(frozen=True, eq=False)
+class Persons:
+    """Whose records those of a table are, where each is another person's.
+
+    Attributes
+    ----------
+    names
+        (n,) in the order of the records.
+    rows
+        Of what each record is the mean.
+    """
+
+    names: Sequence[str]
+    rows: PersonRows
+
+
 Table = Matrix | PersonRows
 """(n, d) records; or the rows of n persons, each of which counts as one record."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_client.data.mapped_array import RowsElsewhere, of_each_block
+from fedbnsl_client.data.person_rows import Persons
 from fedbnsl_client.data.sorted_rows import comparable
 
 Tags = NDArray[np.uint64]
@@ -61,7 +62,9 @@ class RecordTags:
         return np.concatenate(found)
 
 
-def record_tags(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Sequence[str] = ()) -> Tags:
+def record_tags(
+    key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere, persons: Persons | None = None
+) -> Tags:
     """(n,) tags of the records of a table, which hang neither on their order nor on that of the columns.
 
     Parameters
@@ -73,11 +76,11 @@ def record_tags(key: bytes, variables: Sequence[str], X: Matrix | RowsElsewhere,
     X
         (n, d) values; NaN where one is missing.
     persons
-        Whose record each is, where every one is another person's; the values then do not matter. Otherwise empty.
+        Where each record is another person's: the values then do not matter.
     """
-    if persons:
+    if persons is not None:
         code = hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=b"person")
-        return _tags_of([name.encode() for name in persons], code)
+        return _tags_of([name.encode() for name in persons.names], code)
     return np.concatenate([np.empty(0, dtype=np.uint64), *of_each_block(X, RecordTags.of(key, variables))])
 
 

@@ -346,7 +346,11 @@ def _expected_grid_sums(Z: Matrix, B: Matrix, norm_bound: float) -> NDArray[np.i
     """The same of zz' + B'B for the (n, d) records Z, each shortened to the Frobenius norm R^2."""
     with np.errstate(all="ignore"):
         V = B.T @ B
-        norms = np.sqrt((Z * Z).sum(axis=1) ** 2 + 2.0 * np.square(rows_times(Z, np.ascontiguousarray(B.T))).sum(axis=1) + np.square(V).sum())
+        norms = np.sqrt(
+            (Z * Z).sum(axis=1) ** 2
+            + 2.0 * np.square(rows_times(Z, np.ascontiguousarray(B.T))).sum(axis=1)
+            + np.square(V).sum()
+        )
         usable = np.isfinite(norms)
         shares = np.where(usable, LATTICE / np.maximum(norms, norm_bound**2), 0.0)
         columns = np.ascontiguousarray((np.where(usable[:, None], Z, 0.0) * np.sqrt(shares)[:, None]).T)

@@ -258,7 +258,7 @@ class GuardedTable(Admission):
             max_file_bytes=self._max_file_bytes,
         )
         require_rows_here(table, plan)
-        self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X)
+        self._ledger.registrations.check_table(self._dataset.id, table.variables, table.X, table.whose)
         if self._ledger.registrations.find(self._dataset.id) != self._whole:
             # The privacy cost was computed for other records: those that came meanwhile would not be charged.
             raise LedgerError(
@@ -266,7 +266,7 @@ class GuardedTable(Admission):
                 remedy="Join once more.",
             )
         if self._used.numbers != self._whole.numbers:
-            rows = self._ledger.registrations.rows_of(self._used, table.variables, table.X, table.persons)
+            rows = self._ledger.registrations.rows_of(self._used, table.variables, table.X, table.whose)
             table = table.of_rows(rows)
         table = table.reordered(variables)
         table = rows_for(table, plan)

@@ -105,9 +105,9 @@ def approve(
         if cluster is not None and whole is not None:
             refuse_some_blocks(whole, registered)
         table = site_folder.read_table(folder, policy, dataset.id, cluster=cluster)
-        ledger.registrations.check_table(dataset.id, table.variables, table.X, table.persons)
+        ledger.registrations.check_table(dataset.id, table.variables, table.X, table.whose, in_full=True)
         if blocks:
-            table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.persons))
+            table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.whose))
         require_present(table.reordered(plan.column_names or table.variables), plan)
         if plan.privacy is None and policy.least_pair:
             used = rows_for(table.reordered(plan.column_names or table.variables), plan)

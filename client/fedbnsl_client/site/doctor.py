@@ -342,7 +342,7 @@ class _Examination:
             for dataset in policy.datasets:
                 table = self._table(policy, dataset.id)
                 if self._described_by == (None, None):
-                    ledger.registrations.check_table(dataset.id, table.variables, table.X, table.persons)
+                    ledger.registrations.check_table(dataset.id, table.variables, table.X, table.whose, in_full=True)
                     found.append(f"{dataset.id} is as it was registered")
                 else:
                     found.append(f"{dataset.id} can be read by these files")

@@ -156,7 +156,7 @@ def create(folder: Path, new: NewSite, cluster: "Cluster | None" = None) -> Poli
     with Ledger.create(folder / LEDGER) as ledger:
         try:
             file = file_identity(folder / path)
-            ledger.registrations.register(dataset_id, table.variables, table.X, persons=table.persons, file=file)
+            ledger.registrations.register(dataset_id, table.variables, table.X, persons=table.whose, file=file)
             for name, content in copies.items():
                 durable.write_text(folder / name, content)
             durable.write_text(folder / POLICY, text)  # last: without it, the folder is not a site's folder
@@ -269,7 +269,7 @@ def register(
         dataset_id,
         table.variables,
         table.X,
-        persons=table.persons,
+        persons=table.whose,
         file=file,
         supersedes=supersedes,
         grows=grows,

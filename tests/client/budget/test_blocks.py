@@ -15,6 +15,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Promised, Request
 from fedbnsl_client.budget.spending import Cap, Spending
+from fedbnsl_client.data.person_rows import PersonRows, Persons
 from ledgers import NAMES, TABLE, ledger, path
 
 __all__ = ["ledger", "path"]  # fixtures
@@ -24,6 +25,16 @@ GROWN = np.vstack([TABLE[::-1], TABLE[:20] + 5.0])
 
 def pay(ledger: Ledger, number: int, units: int, *blocks: int, cap: int = 100) -> None:
     ledger.payments.reserve(Request("a", 1, number, "north", blocks), Payment(units, {}), Cap(cap, cap))
+
+
+def persons(names: list[str] | tuple[str, ...], X: Matrix) -> Persons:
+    """One row each."""
+    return Persons(names, PersonRows(X, np.ones(len(X), dtype=np.int64)))
+
+
+def register(ledger: Ledger, names: list[str] | tuple[str, ...], X: Matrix, *, grows: bool = False) -> None:
+    """Persons with these records."""
+    ledger.registrations.register("b", NAMES, X, persons=persons(names, X), grows=grows)
 
 
 def spent(ledger: Ledger, *blocks: int) -> int:
@@ -75,9 +86,9 @@ def test_the_rows_of_a_block_are_found_in_whatever_order_they_are(grown: Ledger)
     whole = grown.registrations.find("a")
     assert whole is not None
     order = np.random.default_rng(2).permutation(50)
-    of_two = grown.registrations.rows_of(whole.of_blocks([2]), NAMES, GROWN[order], ())
+    of_two = grown.registrations.rows_of(whole.of_blocks([2]), NAMES, GROWN[order])
     assert (np.sort(GROWN[order][of_two], axis=0) == np.sort(TABLE[:20] + 5.0, axis=0)).all()
-    assert grown.registrations.rows_of(whole, NAMES, GROWN, ()).all()
+    assert grown.registrations.rows_of(whole, NAMES, GROWN).all()
     with pytest.raises(SetupError, match="has no block 3; it has 1, 2"):
         whole.of_blocks([3])
 
@@ -136,44 +147,70 @@ def test_records_that_come_back_after_another_table_took_their_place_have_spent_
 
 def test_persons_keep_their_budget_whatever_changes_and_those_who_are_erased_stay_charged(ledger: Ledger) -> None:
     names = [f"person {k}" for k in range(30)]
-    ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=names)
+    register(ledger, names, TABLE + 50.0)
     ledger.payments.reserve(Request("b", 1, 1, "north", (1,)), Payment(50, {}), Cap(100, 100))
     now = [*names[10:], "new 1", "new 2"]
     X = np.random.default_rng(4).normal(size=(len(now), 3))
-    ledger.registrations.register("b", NAMES, X, persons=now, grows=True)
+    register(ledger, now, X, grows=True)
     assert sizes(ledger, "b") == [(1, 20), (2, 2)]
     assert ledger.payments.spending("b", blocks=[2]).units == 0
-    ledger.registrations.register("b", NAMES, X[:-1], persons=[*now[:-2], names[0]], grows=True)
+    register(ledger, [*now[:-2], names[0]], X[:-1], grows=True)
     assert sizes(ledger, "b") == [(1, 21)], "a person who was left out is back in the old block"
     with pytest.raises(LedgerError, match="are not in the table any more"):
-        ledger.registrations.register("b", NAMES, X[:3], persons=["x", "y", "z"], grows=True)
+        register(ledger, ["x", "y", "z"], X[:3], grows=True)
 
 
 def test_a_block_of_persons_who_were_all_erased_is_theirs_when_they_come_back(ledger: Ledger) -> None:
-    def register(*persons: str) -> None:
-        ledger.registrations.register("b", NAMES, TABLE[: len(persons)] + 50.0, persons=persons, grows=len(persons) > 2)
+    def enter(*names: str) -> None:
+        register(ledger, names, TABLE[: len(names)] + 50.0, grows=len(names) > 2)
 
-    register("ada", "bo")
+    enter("ada", "bo")
     ledger.payments.reserve(Request("b", 1, 1, "north", (1,)), Payment(50, {}), Cap(100, 100))
-    register("ada", "bo", "cy", "di", "eve")
-    register("cy", "di", "eve")
+    enter("ada", "bo", "cy", "di", "eve")
+    enter("cy", "di", "eve")
     assert (sizes(ledger, "b"), ledger.payments.spending("b").units) == ([(2, 3)], 0)
-    register("cy", "di", "eve", "bo", "new")
+    enter("cy", "di", "eve", "bo", "new")
     assert sizes(ledger, "b") == [(1, 1), (2, 3), (3, 1)]
     assert [ledger.payments.spending("b", blocks=[block]).units for block in (1, 2, 3)] == [50, 0, 0]
 
 
-def test_the_same_values_of_other_persons_are_no_block_until_somebody_says_that_the_table_has_grown(
-    ledger: Ledger,
-) -> None:
-    ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=[f"person {k}" for k in range(30)])
-    others = ["new", *(f"person {k}" for k in range(1, 30))]
+@pytest.mark.parametrize("names", [["new", "bo", "cy"], ["bo", "ada", "cy"], ["x", "y", "z"]])
+def test_the_same_values_of_other_persons_are_another_table(names: list[str], ledger: Ledger) -> None:
+    """Two persons with each other's values would pay for each other."""
+    X = TABLE[:3] + 50.0
+    register(ledger, ["ada", "bo", "cy"], X)
+    ledger.registrations.check_table("b", NAMES, X[::-1], persons(["cy", "bo", "ada"], X[::-1]))
+    for attempt in (
+        lambda: register(ledger, names, X),
+        lambda: ledger.registrations.check_table("b", NAMES, X, persons(names, X)),
+    ):
+        with pytest.raises(LedgerError, match="is not the one registered"):
+            attempt()
+
+
+def test_rows_of_persons_that_differ_with_the_same_means_are_another_table(ledger: Ledger) -> None:
+    rows, names = np.vstack([TABLE[:4], 2.0 * TABLE[:3]]), ("ada", "bo", "cy")
+    sizes = np.array([3, 2, 2])
+
+    def of(rows: Matrix) -> tuple[Matrix, Persons]:
+        return np.add.reduceat(rows, [0, 3, 5]) / sizes[:, None], Persons(names, PersonRows(rows, sizes))
+
+    X, known = of(rows)
+    ledger.registrations.register("b", NAMES, X, persons=known)
+    ledger.registrations.check_table("b", NAMES, *of(rows[[0, 1, 2, 4, 3, 5, 6]]))
+    further_apart = np.vstack([rows[:3], rows[3:4] + 1.0, rows[4:5] - 1.0, rows[5:]])
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.registrations.check_table("b", NAMES, X, of(further_apart)[1])
+    with pytest.raises(LedgerError, match="is not the one registered"):
+        ledger.registrations.register("b", NAMES, X, persons=of(further_apart)[1])
+
+
+def test_there_are_as_many_rows_of_a_block_as_were_registered(ledger: Ledger) -> None:
+    register(ledger, ["ada", "bo", "cy"], TABLE[:3] + 50.0)
     whole = ledger.registrations.find("b")
     assert whole is not None
     with pytest.raises(LedgerError, match="is not the one registered"):
-        ledger.registrations.register("b", NAMES, TABLE + 50.0, persons=others)
-    with pytest.raises(LedgerError, match="is not the one registered"):
-        ledger.registrations.rows_of(whole, NAMES, TABLE + 50.0, others)
+        ledger.registrations.rows_of(whole, NAMES, TABLE[:3] + 50.0, persons(["new", "bo", "cy"], TABLE[:3] + 50.0))
 
 
 def test_a_use_without_privacy_ends_the_guarantee_of_the_records_that_there_were(ledger: Ledger) -> None:
@@ -315,7 +352,7 @@ class Months(RuleBasedStateMachine):
         used = known.of_blocks([number for k, number in enumerate(known.numbers) if k in choice])
         self.number += 1
         request = Request("a", 1, self.number, "north", used.numbers)
-        rows = self.ledger.registrations.rows_of(used, NAMES, self.table, ())
+        rows = self.ledger.registrations.rows_of(used, NAMES, self.table)
         try:
             self.ledger.payments.reserve(request, Payment(units, {}), Cap(self.cap, self.cap))
         except BudgetExhaustedError:
@@ -335,7 +372,7 @@ class Months(RuleBasedStateMachine):
         assert known is not None
         assert known.n_samples == len(self.records) == sum(one.n_samples for one in known.blocks)
         for block in known.blocks:
-            rows = self.ledger.registrations.rows_of(known.of_blocks([block.number]), NAMES, self.table, ())
+            rows = self.ledger.registrations.rows_of(known.of_blocks([block.number]), NAMES, self.table)
             assert rows.sum() == block.n_samples
             most = max(self.lost[record] for record in np.array(self.records)[rows])
             assert most <= self.cap

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data import mapped_array
+from fedbnsl_client.data.person_rows import PersonRows, Persons
 from fedbnsl_client.data.record_tags import Tags, blocks_of, overlap, record_tags
 
 KEY = b"k" * 32
@@ -51,8 +52,9 @@ def test_a_table_that_lies_in_a_file_has_the_same_tags(monkeypatch: pytest.Monke
 
 def test_a_person_is_known_by_the_name_alone() -> None:
     names = ("ada", "bo", "cy")
-    known = record_tags(KEY, NAMES, TABLE[:3], names)
-    assert (record_tags(KEY, NAMES[:2], TABLE[5:8, :2], names[::-1]) == known[::-1]).all()
+    rows = PersonRows(TABLE[:3], np.ones(3, dtype=np.int64))
+    known = record_tags(KEY, NAMES, TABLE[:3], Persons(names, rows))
+    assert (record_tags(KEY, NAMES[:2], TABLE[5:8, :2], Persons(names[::-1], rows)) == known[::-1]).all()
     assert not np.isin(tags(TABLE[:3]), known).any()
 
 

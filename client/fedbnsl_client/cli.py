@@ -203,6 +203,7 @@ def register(
         )
         blocks = block_lines(policy.dataset(dataset_id), ledger)
         shared = ledger.registrations.account(dataset_id) - {dataset_id}
+        n_left_out = ledger.registrations.n_left_out(dataset_id)
     if alike >= _MOSTLY_ALIKE:
         click.secho(
             f"warning: {alike:.0%} of the records have an equal one in the table: that another table holds some of "
@@ -211,6 +212,14 @@ def register(
             err=True,
         )
     click.echo(f"registered {dataset_id}: {table.n_samples} rows, {len(table.variables)} variables")
+    if n_left_out:
+        click.secho(
+            f"warning: {n_left_out:,} of those that were registered are not in the table: they are left out, and keep "
+            "what they have spent if they come back. Whoever is called otherwise now counts as new, with a second "
+            "budget: then put the old identifiers back, or use --supersedes",
+            fg="yellow",
+            err=True,
+        )
     for line in blocks:
         click.echo(line)
     if shared:

@@ -219,6 +219,13 @@ class Registrations:
         """A dataset as last registered; None for an unknown id."""
         return {known.dataset: known for known in self.all()}.get(dataset)
 
+    def n_left_out(self, dataset: str) -> int:
+        """How many records of the blocks of a dataset its table lacks since it grew; they keep what they have spent."""
+        with self._file.transaction():
+            entries = self._entries()
+            blocks = tuple(_blocks(_latest(entries)[dataset], entries))
+            return sum(len(self._tags(one.entry)) - one.n_samples for one in blocks)
+
     def all(self) -> tuple[Registration, ...]:
         """All datasets as last registered, in the order in which they first came."""
         entries = self._entries()
@@ -313,7 +320,14 @@ class Registrations:
                 f": of {counted(there.n_known, 'record')} that were registered it has {there.n_kept:,}, and "
                 f"{counted(there.n_new, 'other')}"
             )
-            if by_persons or there.n_kept == there.n_known:  # otherwise it would be refused
+            if by_persons and there.n_kept == there.n_known and not there.n_new:
+                said += ": their values, or how they are read, have changed"
+            if by_persons:
+                grows = (
+                    "If persons came, went or were corrected, and each is still called as before: "
+                    f"{register} --grows; new ones get a budget of their own. "
+                )
+            elif there.n_kept == there.n_known:  # otherwise it would be refused
                 grows = f"If it has grown, and new records shall have a budget of their own: {register} --grows. "
         return LedgerError(
             said,
@@ -332,7 +346,14 @@ class Registrations:
                 remedy=f"Put the table back as it was, and register it once more: {register}. Then the one that has "
                 "grown, with --grows.",
             )
-        if gone := there.n_known - there.n_kept if not by_persons or not there.n_kept else 0:
+        if by_persons and not there.n_kept:
+            raise LedgerError(
+                f"of {counted(there.n_known, 'person')} of dataset {dataset!r} that were registered, none is in the "
+                "table any more: if they are called otherwise now, they would get a second budget",
+                remedy="Export it with the same identifiers as before. Or register the whole anew, where what was "
+                f"spent stays spent: {register} --supersedes",
+            )
+        if gone := 0 if by_persons else there.n_known - there.n_kept:
             raise LedgerError(
                 f"of {counted(there.n_known, 'record')} of dataset {dataset!r} that were registered, {gone:,} are not "
                 "in the table any more: if they were corrected, they would get a second budget",

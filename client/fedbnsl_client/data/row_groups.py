@@ -62,7 +62,9 @@ class Belonging:
             return [f"{text}: no two rows belong together"]
         shares = ", ".join(f"{name!r} {share:.2f}" for name, share in told[:20])
         more = f", ... and {len(told) - 20} more" if len(told) > 20 else ""
-        what = rows.in_words() + ", and a private run protects them together" * rows.averages
+        what = rows.in_words()
+        if rows.averages:  # what counts of the rows is a setting of the plan
+            what = f"rows with the same {rows.group!r} are one record, and a private run protects them together"
         return [
             f"{text}, {int(self.sizes.sum())} in all; {what}",
             f"share of the variance between groups (ICC): {shares}{more}",

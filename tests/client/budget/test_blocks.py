@@ -156,8 +156,25 @@ def test_persons_keep_their_budget_whatever_changes_and_those_who_are_erased_sta
     assert ledger.payments.spending("b", blocks=[2]).units == 0
     register(ledger, [*now[:-2], names[0]], X[:-1], grows=True)
     assert sizes(ledger, "b") == [(1, 21)], "a person who was left out is back in the old block"
-    with pytest.raises(LedgerError, match="are not in the table any more"):
+    assert ledger.registrations.n_left_out("b") == 11
+    with pytest.raises(LedgerError, match=r"of 32 persons .* none is in the table any more") as caught:
         register(ledger, ["x", "y", "z"], X[:3], grows=True)
+    assert "kind 'group'" not in caught.value.remedy, "that is what the table has"
+
+
+def test_a_table_of_the_same_persons_with_other_values_says_so(ledger: Ledger) -> None:
+    names = [f"person {k}" for k in range(30)]
+    register(ledger, names, TABLE + 50.0)
+
+    def refused(names: list[str], X: Matrix) -> LedgerError:
+        with pytest.raises(LedgerError, match="is not the one registered") as caught:
+            ledger.registrations.check_table("b", NAMES, X, persons(names, X), in_full=True)
+        return caught.value
+
+    error = refused(names, TABLE + 51.0)
+    assert "their values, or how they are read, have changed" in str(error)
+    assert "--grows; new ones get a budget" in error.remedy
+    assert str(refused(names[1:], TABLE[1:] + 50.0)).endswith("it has 29, and 0 others")
 
 
 def test_a_block_of_persons_who_were_all_erased_is_theirs_when_they_come_back(ledger: Ledger) -> None:

@@ -276,3 +276,29 @@ def test_a_refit_counts_and_keeps_the_edges_as_they_are_shown(rows: list[str], s
     assert said in result.output
     kept = (tmp_path / "own" / "edges.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert [line.split(",")[3:5] for line in kept] == [row.split(",")[3:5] for row in rows]
+
+
+def test_a_table_that_lacks_registered_persons_is_registered_with_a_warning_and_what_is_told_fits_any_plan(
+    tmp_path: Path,
+) -> None:
+    """With `persons_by = "rows"` no means count, so the line about the table says none."""
+    table, given = tmp_path / "table.csv", tmp_path / "given.toml"
+    given.write_text('[id]\nkind = "group"\n[a]\nrange = [-9, 9]\n[b]\nrange = [-9, 9]\n', encoding="utf-8")
+    values = np.random.default_rng(5).normal(size=(200, 2)).round(3)
+
+    def write(first: int) -> None:
+        lines = [f"P{k // 2},{a},{b}" for k, (a, b) in enumerate(values) if k >= first]
+        table.write_text("\n".join(["id,a,b", *lines]) + "\n", encoding="utf-8")
+
+    write(0)
+    make_site(tmp_path / "north", table=table, dictionary=given)
+    write(80)
+    result = CliRunner().invoke(participant, ["register", str(tmp_path / "north"), "--grows"])
+    assert "warning: 40 of those that were registered are not in the table" in result.output
+    assert (
+        "60 groups of 2 to 2 rows, median 2, 120 in all; rows with the same 'id' are one record, and" in result.output
+    )
+    write(0)
+    result = CliRunner().invoke(participant, ["register", str(tmp_path / "north"), "--grows"])
+    assert "registered" in result.output
+    assert "of those that were registered" not in result.output, "they are back"

@@ -287,6 +287,11 @@ def _in_words(problem: Any) -> str:
 _MIXED = "; only where all runs of a table are priced by Gaussian DP are they counted so, and here not all are"
 
 
+def _at(dataset: DatasetPolicy, price: Price) -> str:
+    """Where a plan has another delta, its epsilons are other numbers than those beside a policy's."""
+    return "" if price.delta == dataset.max_delta else f" (all at delta {dataset.max_delta:.3g}, the policy's)"
+
+
 def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spending, spent: Spending) -> None:
     """As `check_cost`, if the coordinator and all other sites collude.
 
@@ -299,7 +304,8 @@ def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spen
     if cap is None:
         raise PolicyRefusal(
             "rule `max_epsilon_against_all` is missing, and the plan has privacy.secure_aggregation: if the "
-            f"coordinator and all other sites collude, this run costs epsilon {to_pay.epsilon(dataset.max_delta):.4g}",
+            f"coordinator and all other sites collude, this run costs epsilon {to_pay.epsilon(price.delta):.4g} at "
+            f"delta {price.delta:.3g}",
             remedy=f"Have the site's owner set it for dataset {dataset.id!r} in policy.toml, or take a plan without "
             "secure_aggregation.",
         )
@@ -307,7 +313,7 @@ def check_cost_against_all(dataset: DatasetPolicy, price: Price, *, to_pay: Spen
         raise BudgetExhaustedError(
             f"dataset {dataset.id!r}: if the coordinator and all other sites collude, the run costs epsilon "
             f"{to_pay.epsilon(dataset.max_delta):.4g}, together with what was spent {whole:.4g}: above "
-            f"`max_epsilon_against_all` = {dataset.max_epsilon_against_all:g}"
+            f"`max_epsilon_against_all` = {dataset.max_epsilon_against_all:g}{_at(dataset, price)}"
         )
 
 
@@ -324,11 +330,13 @@ def check_cost_per_person(dataset: DatasetPolicy, price: Price, k: int, *, to_pa
     said = "the plan's" if k == price.sites_per_person else "an earlier plan's"
     who = f"somebody with a record at {k} site{'' if k == 1 else 's'} ({said} privacy.sites_per_person)"
     if not cap.allows(run):
-        raise PolicyRefusal(f"rule {rule}: {who} loses epsilon {run.epsilon(delta):.4g} by the run")
+        raise PolicyRefusal(
+            f"rule {rule}: {who} loses epsilon {run.epsilon(delta):.4g} by the run{_at(dataset, price)}"
+        )
     if not cap.allows(together):
         raise BudgetExhaustedError(
             f"dataset {dataset.id!r}: {who} loses epsilon {run.epsilon(delta):.4g} by the run, together with what was "
-            f"spent before up to {together.epsilon(delta):.4g}: above {rule}"
+            f"spent before up to {together.epsilon(delta):.4g}: above {rule}{_at(dataset, price)}"
         )
 
 
@@ -359,11 +367,12 @@ def check_cost(
     if not dataset.run_cap.allows(spent_in_run + to_pay):
         raise PolicyRefusal(
             f"rule `max_epsilon_per_run` = {dataset.max_epsilon_per_run:g}: the run costs {cost(spent_in_run + to_pay)}"
+            f"{_at(dataset, price)}"
         )
     if not dataset.cap.allows(spent + to_pay):
         raise BudgetExhaustedError(
             f"dataset {dataset.id!r}: the run costs {cost(to_pay)}; spent so far "
             f"{cost(spent)}; together {cost(spent + to_pay)}, above `max_epsilon` = "
-            f"{dataset.max_epsilon:g}"
+            f"{dataset.max_epsilon:g}{_at(dataset, price)}"
             + ("" if (spent + to_pay).gaussian or not (spent.gaussian or to_pay.gaussian) else _MIXED)
         )

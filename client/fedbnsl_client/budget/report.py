@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.plan_table import shown_settings
 from fedbnsl.plan.preparation import BINS_AN_OCTAVE, FIRST_BIN, MOST_EM_ROUNDS
 from fedbnsl.privacy import zcdp
-from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.calibration import Price, price_of
 from fedbnsl.privacy.report import adversary, epsilon_at, price_lines, price_summary
 from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
@@ -41,15 +43,21 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     def told(spending: Spending) -> dict[str, float]:
         return {"zcdp": zcdp.zcdp_of(spending.units), "epsilon": spending.epsilon(dataset.max_delta)}
 
-    def left(*, gaussian: bool) -> dict[str, float]:
+    def left(cap: Cap, spent: Spending, *, gaussian: bool = True) -> dict[str, float]:
         """Epsilons do not add up, zCDP does: the epsilon is that of one more run that spends all that is left."""
-        return told(Spending() if unprotected else dataset.cap.left(spent, gaussian=gaussian))
+        return told(Spending() if unprotected else cap.left(spent, gaussian=gaussian))
 
-    in_all = ledger.payments.spending(dataset.id, against_all=True)
+    in_all, all_cap = ledger.payments.spending(dataset.id, against_all=True), dataset.cap_against_all
     of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
-    at_sites = {str(k): told(ledger.payments.spending(dataset.id, at_sites=k)) for k in (2, 3)}
+    if of_all and all_cap is not None:
+        of_all["left_against_all"] = left(all_cap, in_all)
+    most_sites = ledger.payments.sites_per_person(dataset.id)
+    at_sites = {k: ledger.payments.spending(dataset.id, at_sites=k) for k in sorted({2, 3, most_sites} - {1})}
+    per_person = {} if most_sites == 1 else {"left_per_person": left(dataset.cap_per_person, at_sites[most_sites])}
     return {
         **of_all,
+        **per_person,
+        "sites_per_person": most_sites,
         "dataset": dataset.id,
         "delta": dataset.max_delta,
         "max_epsilon": dataset.max_epsilon,
@@ -57,9 +65,9 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
         "one_budget_with": sorted(ledger.registrations.account(dataset.id) - {dataset.id}),
         "accounting": "Gaussian" if spent.gaussian else "zCDP",
         "spent": told(spent),
-        "spent_at_sites": at_sites,
-        "left": left(gaussian=True),
-        "left_if_not_gaussian": left(gaussian=False),
+        "spent_at_sites": {str(k): told(spending) for k, spending in at_sites.items()},
+        "left": left(dataset.cap, spent),
+        "left_if_not_gaussian": left(dataset.cap, spent, gaussian=False),
         "blocks": [_of_block(dataset, one, ledger) for one in blocks],
     }
 
@@ -94,7 +102,7 @@ def approval_lines(
         lines = [f"dataset {dataset.id} is not registered: no privacy cost can be given"]
     else:
         used = registered.of_blocks(blocks)
-        lines = _cost_lines(plan, dataset, used, ledger.payments.spending(dataset.id, blocks=used.numbers))
+        lines = _cost_lines(plan, dataset, used, ledger, every=every)
         if len(registered.blocks) > 1:
             delta = price_of(plan, **used.sizes).delta
             told = [_of_block(dataset, one, ledger, delta=delta) for one in registered.blocks]
@@ -207,13 +215,17 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
         )
 
 
-def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, spent: Spending) -> list[str]:
+def _cost_lines(
+    plan: Plan, dataset: DatasetPolicy, registered: Registration, ledger: Ledger, *, every: bool
+) -> list[str]:
     """All epsilons are at the delta of the plan: those of two deltas cannot be compared."""
-    sizes = registered.sizes
+    sizes, payments, blocks = registered.sizes, ledger.payments, registered.numbers
     price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
+    spent = payments.spending(dataset.id, blocks=blocks)
     delta, cost = price.delta, Spending(price.units, price.gaussian)
     after, k = spent + cost, price.sites_per_person
-    left = dataset.cap.left(after, gaussian=True).epsilon(delta)
+    most_sites = max(k, payments.sites_per_person(dataset.id))
+    details = price_lines(summary)
 
     def whole(cap: Cap, spending: Spending) -> float:
         return cap.left(Spending(), gaussian=spending.gaussian).epsilon(delta)
@@ -224,10 +236,11 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
         else f" for somebody with a record at {k} sites, as many as the plan says (privacy.sites_per_person); a record "
         f"here alone loses epsilon {cost.epsilon(delta):.4g} at the same delta"
     )
+    room, then = (_room(price, dataset, ledger, blocks, runs=runs) for runs in (0, 1))
     rest = (
-        f"room for one more run of epsilon {left:.4g}{' for a record' * (k > 1)} is left"
-        if dataset.cap.allows(after)
-        else f"with what was spent it would be epsilon {after.epsilon(delta):.4g}, more than the policy allows"
+        f"room for one more such run of epsilon {then.epsilon(delta):.4g} is left"
+        if room.units >= price.person_units
+        else f"policy and ledger have room for such a run of epsilon {room.epsilon(delta):.4g} at most"
     )
     other_delta = f"; the policy has epsilon {dataset.max_epsilon:g} at delta {dataset.max_delta:.3g}"
     lines = [
@@ -237,6 +250,14 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
         f"{other_delta * (delta != dataset.max_delta)}; spent so far epsilon {spent.epsilon(delta):.4g}, with this run "
         f"({counted(n_rounds(plan), 'round')}) {after.epsilon(delta):.4g}. Epsilons do not add up.",
     ]
+    if most_sites > 1:
+        before = payments.spending(dataset.id, at_sites=most_sites, blocks=blocks)
+        in_all = before + Spending(price.units_at(most_sites), price.gaussian)
+        lines.append(
+            f"For somebody with a record at {most_sites} sites: budget epsilon "
+            f"{whole(dataset.cap_per_person, in_all):.4g} (max_epsilon_per_person); spent so far at most epsilon "
+            f"{before.epsilon(delta):.4g}, with this run {in_all.epsilon(delta):.4g}."
+        )
     if k == 1:
         lines.append(
             "The plan takes it that nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses "
@@ -248,27 +269,54 @@ def _cost_lines(plan: Plan, dataset: DatasetPolicy, registered: Registration, sp
         if most is not None:
             allowed = f"of at most {whole(most, in_all):.4g} in all"
         t = plan.n_participants - price.n_honest
+        here, person = "", ""
+        if k > 1:
+            here = " for a record here"
+            of_person = Spending(k * price.share_units, price.gaussian).epsilon(delta)
+            person = f"; {of_person:.4g} for somebody with a record at {k} sites, if all but these collude"
         lines.append(
             f"That holds against the coordinator together with any {counted(t, 'other site')}, those that are not "
             "confirmed here (participant peers) and those that are lost during the run among them; against one that "
             f"pretends as many losses as the plan allows, {price.retries}, together with {t - price.retries} others. "
-            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g} at the same delta, "
-            f"{allowed}."
+            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g}{here} at the same "
+            f"delta, {allowed}{person}."
         )
     if cost.gaussian and not spent.gaussian:
         lines.append(
             "Earlier runs of the table were not all priced by Gaussian DP: this run is counted with them, by zCDP."
         )
-    return [*lines, "the privacy cost in detail:", *(f"  {line}" for line in price_lines(summary))]
+    if every:
+        return [*lines, "the privacy cost in detail:", *(f"  {line}" for line in details)]
+    return [*lines, *(details[:1] if not summary["guarantee"] else [])]
+
+
+def _room(price: Price, dataset: DatasetPolicy, ledger: Ledger, blocks: Sequence[int], *, runs: int = 0) -> Spending:
+    """The largest run like that of a price which all rules of the policy leave room for, after so many such runs.
+
+    It is what somebody at as many sites as the plan says would lose, like the epsilon that a plan asks for.
+    """
+    of = partial(ledger.payments.spending, dataset.id, blocks=blocks)
+    k = max(price.sites_per_person, ledger.payments.sites_per_person(dataset.id))
+    rules = [(dataset.cap, price.units, of()), (dataset.cap_per_person, price.units_at(k), of(at_sites=k))]
+    if price.n_honest > 1 and dataset.cap_against_all is not None:
+        rules.append((dataset.cap_against_all, price.share_units, of(against_all=True)))
+    left = [
+        (cap.left(spent + Spending(runs * cost, price.gaussian), gaussian=price.gaussian), cost)
+        for cap, cost, spent in rules
+    ]
+    left.append((dataset.run_cap.left(Spending(), gaussian=price.gaussian), price.units))
+    share = min(Fraction(one.units, cost) for one, cost in left)
+    return Spending(int(share * price.person_units), all(one.gaussian for one, _ in left))
 
 
 def _settings(plan: Plan, *, every: bool) -> list[str]:
     """The settings, those that differ from the defaults first."""
     settings = list(shown_settings(plan, {}))
     shown = [f"  {one.name} = {json.dumps(one.value, ensure_ascii=False)}" for one in settings if one.differs]
-    lines = [f"the plan {plan.name!r}, where it differs from the defaults:", *shown]
     if not every:
-        return [*lines, f"the other {len(settings) - len(shown)} settings are the defaults; --all shows them"]
+        detail = "the privacy cost in detail and " if plan.privacy is not None else ""
+        return [f"the plan {plan.name!r}: --all shows {detail}every setting"]
+    lines = [f"the plan {plan.name!r}, where it differs from the defaults:", *shown]
     rest = [f"  {one.name} = {json.dumps(one.value, ensure_ascii=False)}" for one in settings if not one.differs]
     return [*lines, "the other settings, which are the defaults:", *rest]
 
@@ -285,7 +333,7 @@ def _block_line(told: Mapping[str, Any], what: str = "") -> str:
     lost = "; NO GUARANTEE: it was used in a run without privacy" if told["unprotected"] else ""
     return (
         f"block {told['block']} ({counted(told['n_samples'], 'record')}, since {told['since'][:10]}){what}: spent "
-        f"epsilon {spent} at delta {told['delta']:.3g}, room for one more run of up to {left}{lost}"
+        f"epsilon {spent} at delta {told['delta']:.3g}, under max_epsilon room for one more run of up to {left}{lost}"
     )
 
 
@@ -321,9 +369,9 @@ def refuse_what_cannot_run(
             raise
         named = ",".join(map(str, able))
         raise type(error)(
-            f"{error}; without the blocks that cannot pay for it, {counted(whole.of_blocks(able).n_samples, 'record')} "
-            "are left, and the run would be allowed",
-            remedy=f"--blocks {named}.",
+            f"{error}; over block{'s' * (len(able) > 1)} {named} alone, "
+            f"{counted(whole.of_blocks(able).n_samples, 'record')}, the run would be allowed",
+            remedy=f"To approve it, and to join: --blocks {named}.",
         ) from None
     return used
 
@@ -379,29 +427,47 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
         other = f"{of['left_if_not_gaussian']['epsilon']:.4g}"
         lines.append(
             f"dataset {dataset.id}: spent epsilon {of['spent']['epsilon']:.4g} of {dataset.max_epsilon:g} at delta "
-            f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); room for one more run of up to epsilon "
-            f"{of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
+            f"{dataset.max_delta:g} ({of['spent']['zcdp']:.6g} zCDP); under max_epsilon room for one more run of up "
+            f"to epsilon {of['left']['epsilon']:.4g} ({of['left']['zcdp']:.6g} zCDP)"
             + ("" if other == f"{of['left']['epsilon']:.4g}" else f", or {other} if it is not priced by Gaussian DP")
         )
         if of["spent"]["zcdp"]:
-            at = of["spent_at_sites"]
-            lines.append(
-                f"dataset {dataset.id}: somebody with a record at two sites that have spent as much has lost at most "
-                f"epsilon {at['2']['epsilon']:.4g} at the same delta, at three {at['3']['epsilon']:.4g}"
+            at = ", ".join(f"{one['epsilon']:.4g} at {k}" for k, one in of["spent_at_sites"].items())
+            line = (
+                f"dataset {dataset.id}: somebody with a record at several sites that have spent as much has lost at "
+                f"most, at the same delta, epsilon {at} sites"
             )
+            if "left_per_person" in of:
+                line += (
+                    f"; of {dataset.max_epsilon_per_person or dataset.max_epsilon:g} at {of['sites_per_person']} "
+                    "sites, as many as plans said (max_epsilon_per_person), which leaves room for one more run of up "
+                    f"to epsilon {of['left_per_person']['epsilon']:.4g} for this person"
+                )
+            lines.append(line)
         if "spent_against_all" in of:
-            lines.append(
+            line = (
                 f"dataset {dataset.id}: that is against the coordinator and as many other sites as each plan said "
                 "may collude; if it and all other sites collude: spent epsilon "
                 f"{of['spent_against_all']['epsilon']:.4g} at the same delta ({of['spent_against_all']['zcdp']:.6g} "
                 "zCDP)"
             )
+            if "left_against_all" in of:
+                line += (
+                    f", of {dataset.max_epsilon_against_all:g} (max_epsilon_against_all), with room for one more run "
+                    f"of up to {of['left_against_all']['epsilon']:.4g}"
+                )
+            lines.append(line)
         if of["one_budget_with"]:
             lines.append(f"dataset {dataset.id}: one budget with {', '.join(of['one_budget_with'])}, counted together")
         lines += block_lines(dataset, ledger)
         if of["unprotected"]:
             lines.append(f"dataset {dataset.id}: NO GUARANTEE: it was used in a run without privacy")
     entries = ledger.entries()
+    if any(entry.kind == "reserve" for entry in entries):
+        lines.append(
+            "a run fits in if it keeps to every rule; `participant approve` says of a plan how large. It is charged by "
+            "round: rounds that were included for a lost site, and not asked again, are not spent"
+        )
     lines.append(f"{len(entries)} entries:")
     by_blocks = any(entry.content.get("made", 1) > 1 for entry in entries)
     lines += [

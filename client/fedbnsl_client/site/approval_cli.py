@@ -21,7 +21,7 @@ _SHORTEST_DIGEST = 8
     "--dataset", "dataset_id", help="Which dataset the privacy cost is for.  [default: the policy's only one]"
 )
 @takes_blocks
-@click.option("--all", "every", is_flag=True, help="Every setting, not only what differs from its default.")
+@click.option("--all", "every", is_flag=True, help="Also the privacy cost in detail, and every setting of PLAN.")
 @click.option(
     "--runs",
     "n_runs",
@@ -50,7 +50,7 @@ def approve(
     engine: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a run of PLAN would cost FOLDER's dataset, what would be left, and PLAN; then record its approval.
+    """Show what a run of PLAN would cost FOLDER's dataset, and what would be left; then record its approval.
 
     Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
     x^2, in squared units of each column: 100 is for values from -10 to 10. A column that lies beyond its bound in

@@ -68,6 +68,7 @@ def _shared(price: Price, plan: Plan, *, runs: int) -> dict[str, Any]:
             "retries": price.retries,
             "zcdp_of_retries": zcdp.zcdp_of(price.reserve),
             "epsilon_against_all_others": epsilon_of_share(price),
+            "epsilon_of_person_against_all_others": _epsilon(price, price.sites_per_person * price.share_units),
             "right_guess_after_runs": _right_guess(price, runs * price.sites_per_person * price.share_units),
             "zcdp_against_all_others": zcdp.zcdp_of(price.share_units),
             "noise_of_the_sum_without": math.sqrt(alone.moments_variance / price.moments_variance),
@@ -285,6 +286,8 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
     """The summary as lines of text."""
     plan, cost, noise = summary["plan"], summary["zcdp"], summary["noise"]
     rounds, releases, d = summary["rounds"], summary["moments_rounds"], summary["variables"]
+    k = summary["sites_per_person"]
+    here = " for a record here" if k > 1 else ""
     lines = [
         f"solver        {summary['solver']}, {rounds} rounds"
         + (f" of {summary['local_steps']} steps" if summary["local_steps"] else "")
@@ -293,9 +296,9 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         f"site          {summary['rows']} rows, {summary['variables']} variables; one of {summary['sites']} in the run "
         "(the plan's n_participants)",
         f"the plan asks epsilon {plan['epsilon']:g}, delta {plan['delta']:.3g}, for {_unit_of(summary)}, against "
-        f"{summary['against']}: so are all epsilons below, where no other delta or adversary is named",
+        f"{summary['against']}; all epsilons below are at this delta and against them, where no other is named",
         *([f"record        {summary['record']}"] if "record" in summary else []),
-        f"total         {cost['total']:.6g} zCDP: {cost['setup']:.4g} once"
+        f"total         {cost['total']:.6g} zCDP{here}: {cost['setup']:.4g} once"
         + (f", {rounds} x {cost['round']:.4g}" if rounds else "")
         + (f", {releases} x {cost['moments_round']:.4g}" if releases else "")
         + (f", {cost['surcharge']:.4g} as the surcharge of selections" if cost["surcharge"] else ""),
@@ -307,17 +310,25 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
         lines.append(f"{kept} that are asked again if the run loses {sites}")
     lines += [
         _accounting(summary),
-        f"epsilon       {summary['epsilon']:.4g} by the optimal conversion, "
+        f"epsilon       {summary['epsilon']:.4g}{here} by the optimal conversion, "
         f"{summary['epsilon_as_in_the_paper']:.4g} by the paper's",
         *_person_lines(summary),
     ]
+    of_person = (
+        [
+            f"              and for somebody with a record at {k} sites, if all but these collude: epsilon "
+            f"{sums['epsilon_of_person_against_all_others']:.4g}"
+        ]
+        if sums and k > 1
+        else []
+    )
     if sums:
-        here = ", for a record here" if summary["sites_per_person"] > 1 else ""
         lines += [
             f"secure aggregation    the coordinator sees sums over {sums['sites']} sites only; this epsilon holds "
             f"against it together with any {sums['colluding']} of them, lost ones among them",
             f"              against it and all other sites together: epsilon {sums['epsilon_against_all_others']:.4g} "
-            f"({sums['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone{here}",
+            f"({sums['zcdp_against_all_others']:.6g} zCDP), by this site's part of the noise alone{here and ','}{here}",
+            *of_person,
             f"              the noise of a sum would be {sums['noise_of_the_sum_without']:.3g} times as large without",
         ]
     if releases:

@@ -1,5 +1,6 @@
 """Secure aggregation has a second price, against the coordinator and all other sites: it is kept, capped and told."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
@@ -229,10 +231,65 @@ def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_f
     else:
         assert (
             f"{who} for somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person); a "
-            f"record here alone loses epsilon {one} at the same delta; room for one more run of epsilon " in told
+            f"record here alone loses epsilon {one} at the same delta; room for one more such run of epsilon " in told
         )
     play(journal(ledger, dataset, plan=plan))
     assert units_spent(ledger, DATASET) == price.units < PRICE.units + (k == 1)
+
+
+@pytest.mark.parametrize("rule", ["max_epsilon", "max_epsilon_per_person", "max_epsilon_per_run", "against_all"])
+def test_the_room_that_is_told_is_what_the_tightest_rule_leaves(rule: str, ledger: Ledger) -> None:
+    """`participant approve` tells an epsilon to ask for: a plan of it is allowed, and one of a little more is not."""
+    settings = {**PLAN.model_dump()["privacy"], "sites_per_person": 2}
+    plan = PLAN.with_settings(privacy=settings)
+    rules = {**policy(against_all=900.0).model_dump(), "max_epsilon_per_person": 100.0}
+    tight = {"max_epsilon": 1.5, "max_epsilon_per_person": 2.7, "max_epsilon_per_run": 1.2, "against_all": 6.0}
+    if rule == "against_all":
+        rules |= {"max_epsilon": tight[rule], "max_epsilon_against_all": tight[rule]}
+    else:
+        rules[rule] = tight[rule]
+    rules["max_epsilon_per_run"] = min(rules["max_epsilon"], rules["max_epsilon_per_run"])
+    dataset = DatasetPolicy.model_validate(rules)
+    told = re.search(r"room for one more such run of epsilon (\S+) is left", approval_lines(plan, dataset, ledger)[0])
+    assert told is not None
+    play(journal(ledger, dataset, run=1, plan=plan))
+    room = float(told[1])
+
+    def asking(epsilon: float) -> Plan:
+        return PLAN.with_settings(privacy={**settings, "epsilon": epsilon})
+
+    journal(ledger, dataset, run=2, plan=asking(room * 0.999)).check()
+    dear = asking(room * 1.001 + 0.001)
+    with pytest.raises((BudgetExhaustedError, PolicyRefusal)):
+        journal(ledger, dataset, run=3, plan=dear).check()
+    least = f"policy and ledger have room for such a run of epsilon {room:.4g} at most"
+    assert least in approval_lines(dear, dataset, ledger)[0]
+
+
+def test_an_epsilon_at_another_delta_than_the_plans_is_named_with_it(ledger: Ledger) -> None:
+    """One run has one epsilon for `approve`, at its own delta; the policy's rules are about another delta."""
+    rules = {**policy(against_all=None).model_dump(), "max_delta": 1e-4}
+    at_plans = Spending(PRICE.share_units).epsilon(1e-6)
+    with pytest.raises(PolicyRefusal, match=rf"costs epsilon {at_plans:.4g} at delta 1e-06"):
+        journal(ledger, DatasetPolicy.model_validate(rules)).check()
+    few = DatasetPolicy.model_validate({**rules, "max_epsilon": 0.5, "max_epsilon_per_run": 0.5})
+    with pytest.raises(PolicyRefusal, match=r"`max_epsilon_per_run` = 0.5: .* \(all at delta 0\.0001, the policy's\)"):
+        journal(ledger, few).check()
+
+
+def test_the_ledger_tells_what_every_rule_leaves(ledger: Ledger) -> None:
+    plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": 2})
+    dataset = DatasetPolicy.model_validate({**policy(against_all=900.0).model_dump(), "max_epsilon_per_person": 2.5})
+    play(journal(ledger, dataset, plan=plan))
+    of = spending(dataset, ledger)
+    # In sums over two sites mu is that of one, times two: its square is left of the person's.
+    spent = 4 * of["spent"]["zcdp"]
+    left = zcdp_of(dataset.cap_per_person.gaussian_units) - spent
+    assert of["left_per_person"]["zcdp"] == pytest.approx(left)
+    told = "\n".join(ledger_lines(Policy(site="site-1", datasets=(dataset,)), ledger))
+    assert "of 2.5 at 2 sites, as many as plans said (max_epsilon_per_person), which leaves room for one more " in told
+    assert f"{of['left_per_person']['epsilon']:.4g} for this person" in told
+    assert "of 900 (max_epsilon_against_all)" in told
 
 
 def test_a_person_at_several_sites_may_lose_as_much_as_the_policy_says_over_all_runs(ledger: Ledger) -> None:

@@ -80,8 +80,8 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
     first, second, *_ = approval_lines(plan, DATA, ledger)
     left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-9)
     assert first == (
-        "This run costs epsilon 5 at delta 1e-09 against the coordinator and all other sites; room for one more run of "
-        f"epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} is left."
+        "This run costs epsilon 5 at delta 1e-09 against the coordinator and all other sites; room for one more such "
+        f"run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} is left."
     )
     assert second == (
         f"Dataset a, for a record at this delta: budget epsilon {cap:.4g}; the policy has epsilon 10 at delta 1e-06; "
@@ -90,14 +90,14 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
 
 
 def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(ledger: Ledger) -> None:
-    said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
+    said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger, every=True))
     assert "This run costs epsilon 5 at delta 1e-06 against" in said
-    assert "one more run of epsilon 8.058 is left" in said
+    assert "one more such run of epsilon 8.058 is left" in said
     assert "accounting    Gaussian differential privacy" in said
-    said = "\n".join(approval_lines(STEPS, DATA, ledger))
+    said = "\n".join(approval_lines(STEPS, DATA, ledger, every=True))
     assert "accounting    Gaussian differential privacy" in said
     assert "as the surcharge of selections" in said
-    said = "\n".join(approval_lines(ONE_STEP, DATA, ledger))
+    said = "\n".join(approval_lines(ONE_STEP, DATA, ledger, every=True))
     assert "accounting    zCDP" in said
     pay(ledger, UNITS // 10, gaussian=False)
     said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger))
@@ -109,7 +109,7 @@ def test_private_steps_that_do_not_fit_beside_gaussian_releases_are_told_to_be_t
     of = spending(DATA, ledger)
     assert of["spent"]["epsilon"] <= 10.0
     assert of["left_if_not_gaussian"] == {"zcdp": 0.0, "epsilon": 0.0}
-    assert "more than the policy allows" in "\n".join(approval_lines(STEPS, DATA, ledger))
+    assert "have room for such a run of epsilon 0.5" in "\n".join(approval_lines(STEPS, DATA, ledger))
 
 
 @pytest.mark.parametrize("name", ["lean", "standard"])

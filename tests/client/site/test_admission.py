@@ -296,9 +296,11 @@ def test_a_block_that_cannot_pay_is_not_read(blocks: tuple[int, ...], grown: Pat
         admit(grown, private_plan(), blocks=blocks)
     with site_folder.opened(grown) as (policy, ledger):
         dataset = policy.dataset(DATASET)
-        with pytest.raises(BudgetExhaustedError, match="60 records are left, and the run would be allowed") as caught:
+        with pytest.raises(
+            BudgetExhaustedError, match="over block 2 alone, 60 records, the run would be allowed"
+        ) as caught:
             refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=blocks)
-        assert caught.value.remedy == "--blocks 2."
+        assert caught.value.remedy == "To approve it, and to join: --blocks 2."
         assert refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=[2]).n_samples == 60
 
 

@@ -169,7 +169,7 @@ def test_a_price_says_what_many_runs_cost_and_how_often_a_guess_is_right() -> No
         f"all other sites {of_all:.1%} in 12 runs" in told
     )
     assert "one of 8 in the run (the plan's n_participants)" in told
-    assert "against the coordinator together with any 2 other sites: so are all epsilons below" in told
+    assert "against the coordinator together with any 2 other sites; all epsilons below are at this delta" in told
     few = price_lines(price_summary(plan_of(), n_samples=1000, n_variables=COLUMNS))
     assert not any("runs" in line for line in few)
     by_zcdp = private_plan(local_solver="dp-pgcd-laplace")
@@ -184,3 +184,9 @@ def test_the_sentence_names_the_unit_the_sites_and_what_a_person_at_one_more_wou
     assert "(epsilon = 1, delta = 1e-08) differential privacy under replacement of one record at each of up to 2" in two
     assert "with a single record, epsilon is 0.5392; with a record at 3 sites, epsilon is 1.471 at the same" in two
     assert "and all sites but those of the person together, epsilon is" in two
+    summary = price_summary(plan_of(sites=2), n_samples=1000, n_variables=COLUMNS)
+    of_person = f"{summary['secure_aggregation']['epsilon_of_person_against_all_others']:.4g}"
+    assert f"of the person together, epsilon is {of_person} at" in two, "the price and the result tell the same"
+    told = "\n".join(price_lines(summary))
+    assert f"somebody with a record at 2 sites, if all but these collude: epsilon {of_person}" in told
+    assert "epsilon       0.5392 for a record here by the optimal conversion" in told, "the plan asks another for two"

@@ -1,5 +1,6 @@
 """A whole run in process: sites that differ direct what the class leaves open, in every place where it is read."""
 
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedbnsl_client.data.plan_fit import rows_for
 from fedbnsl_server.results.sentences import directions_in_words
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.result_file import learned_class, read_result
+from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
 
 SITES, ROWS = 5, 600
@@ -84,6 +86,8 @@ def test_what_was_set_at_a_site_directs_by_interventions(tmp_path: Path) -> None
     told = [{"site": "site-2", "variables": ["X1"]}]
     result = run(tmp_path / "run", tables(), interventions=told)
     assert [one["directed_by"] for one in result["edges"]] == ["interventions", "interventions"]
+    page = unescape(write_report(tmp_path / "run").read_text(encoding="utf-8"))
+    assert '[{"site": "site-2", "variables": ["X1"]}]' in page
     with pytest.raises(PlanError, match="no site of the run is called 'site-9'"):
         run(tmp_path / "other", tables(), interventions=[{"site": "site-9", "variables": ["X1"]}])
     with pytest.raises(PlanError, match="no variable 'dose'"):

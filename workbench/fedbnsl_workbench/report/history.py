@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.dictionary import Dictionary
@@ -67,7 +68,7 @@ def _row(name: str, value: str, info: FieldInfo) -> Row:
 def _shown(value: object) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
 
 
 def charts(run: ReportedRun) -> dict[str, str]:

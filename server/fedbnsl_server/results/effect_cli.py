@@ -1,14 +1,18 @@
 """`fedbnsl effect`: what a learned network says of the total effect of one variable on another."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedbnsl_server.results.numbers import between, signed
+
+if TYPE_CHECKING:  # it takes long to load
+    from fedbnsl_server.results.learned_network import LearnedNetwork
 
 _MOST_ROWS = 60  # of probabilities
 
@@ -75,19 +79,22 @@ def effect(
     if as_json:
         click.echo(json.dumps({"run": str(run), **report}, ensure_ascii=False))
     else:
-        _show(report, network.doubts, Console())
+        _show(report, network, Console())
 
 
-def _show(report: dict[str, Any], doubts: Sequence[str], console: Any) -> None:
+def _show(report: dict[str, Any], network: "LearnedNetwork", console: Any) -> None:
     """First what says against the graph: who reads "identified" reads no further."""
     from rich.text import Text
 
     from fedbnsl.console.whole_words import keep_words
     from fedbnsl_server.results.sentences import note, sentence
 
-    first = [sentence(note("doubt", doubt=doubt)) for doubt in doubts]
-    for text in first:
-        console.print(Text(text, style="bold red"), soft_wrap=True)
+    near, elsewhere = _doubts(report, network)
+    first = [note("doubt", doubt=doubt) for doubt in near]
+    if elsewhere:
+        first.append(note("doubts_elsewhere", names=elsewhere))
+    for one in first:
+        console.print(Text(sentence(one), style="bold red"), soft_wrap=True)
     units = {name: f"{name} ({unit})" if unit else name for name, unit in report["units"].items()}
     change = "" if report["change"] is None else " from {:g} to {:g}".format(*report["change"])
     title = f"effect of {' and '.join(units[name] for name in report['from'])}{change} on {units[report['to']]}"
@@ -99,9 +106,32 @@ def _show(report: dict[str, Any], doubts: Sequence[str], console: Any) -> None:
     _print_effects(console, report, report["effects"], title)
     if report["probabilities"]:
         console.print(keep_words(_probabilities(report), console.width, fewest=2))
+    doubts = {sentence(note("doubt", doubt=doubt)) for doubt in network.doubts}
     for text in report["in_words"]:
-        if text not in first:
+        if text not in doubts:
             console.print(Text(text), soft_wrap=True)
+
+
+def _doubts(report: dict[str, Any], network: "LearnedNetwork") -> tuple[list[str], list[str]]:
+    """What says against the graph where the effect comes by, and the variables that the rest of it names.
+
+    A sentence that names no variable, or leaves some out, may be about any.
+    """
+    names = network.columns.variables
+    through, start = network.on_the_way([names.index(name) for name in report["from"]], names.index(report["to"]))
+    asked = {name for name, passed in zip(names, through | start, strict=True) if passed}
+    asked.add(report["to"])
+    if (hidden := report["hidden_causes"]) is not None:
+        asked.update(hidden["adjusted_for"] or ())
+    near: list[str] = []
+    elsewhere: set[str] = set()
+    for doubt in network.doubts:
+        named = {name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", doubt)}
+        if not named or named & asked or re.search(r"\d more\b", doubt):
+            near.append(doubt)
+        else:
+            elsewhere |= named
+    return near, [name for name in names if name in elsewhere]
 
 
 def _print_effects(console: Any, report: dict[str, Any], rows: list[dict[str, Any]], title: str) -> None:
@@ -131,7 +161,7 @@ def _print_effects(console: Any, report: dict[str, Any], rows: list[dict[str, An
             ]
             words = _sets_in_words(value["adjusted_for"], report["from"])
             if not value["effect"]:  # which is no estimate
-                numbers, words = [("none", ""), ("", "")], _no_path(value["adjusted_for"], report["to"])
+                numbers, words = [(_no_path(value["adjusted_for"], report["to"]), ""), ("", "")], ""
             of_effect, without_units = (pair[: 1 + known] for pair in numbers)
             table.add_row(*(Text(row[end]) for end in ends), *of_effect, Text(words), *without_units)
     if table.row_count:
@@ -162,9 +192,9 @@ def _probabilities(report: dict[str, Any]) -> Any:
 
 
 def _no_path(sets: list[list[list[str]]], target: str) -> str:
-    """Why an effect is none, and whether the target is a cause of a source in all graphs that say so."""
+    """In place of a number: why there is no effect, and whether all graphs without one have the target as a cause."""
     is_cause = all(any(target in parents for parents in of_sources) for of_sources in sets)
-    return f"no directed path: {target} is a cause" if is_cause else "no directed path"
+    return f"none: {target} is a cause" if is_cause else "none: no path"
 
 
 def _sets_in_words(sets: list[list[list[str]]], sources: Sequence[str]) -> str:

@@ -115,7 +115,9 @@ class EffectsIfHidden:
         found = adjusted(covariance, sources, target, given, columns, network.precision)
         asked = {columns.variables[k] for k in (*sources, target, *given)}
         owner = dict(zip(columns.names, columns.variable_of.tolist(), strict=True))
-        bent = any({columns.variables[owner[one]] for one in pair} <= asked for pair in network.not_described)
+        bent = network.not_described_for(sources, target) or any(
+            {columns.variables[owner[one]] for one in pair} <= asked for pair in network.not_described
+        )
         # How rows depend on each other is known of residuals of the network's own families alone.
         if bent or (network.precision is not None and network.precision.others):
             return replace(found, standard_error=None)

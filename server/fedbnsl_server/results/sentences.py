@@ -541,6 +541,9 @@ _EFFECTS: Mapping[str, str] = {
     "faint_effects_hidden": "be careful: the noise of privacy hides faint edges, and an effect along one would be "
     "missed",
     "doubt": "be careful: {doubt}",
+    "doubts_elsewhere": "be careful: the data also contradict what is assumed of {names:quoted 8}, which this effect "
+    "does not pass through; its arrows may rest on them all the same. The summary of the run, its page and --json say "
+    "how",
 }
 
 _OUTER_BAR = re.compile(r"\|(?![^{}]*\})")  # not one within a field of the two texts

@@ -73,6 +73,24 @@ def test_what_says_against_the_graph_comes_before_the_effect_and_its_verdict(cap
     assert text.count(told) == 1
 
 
+@pytest.mark.parametrize(
+    ("pair", "told"), [("sex -> bmi", True), ("age", False), ("age and 3 more", True), ("nobody", True)]
+)
+def test_what_says_against_the_graph_elsewhere_is_one_short_line(pair, told, capsys, tmp_path):
+    names, doubt = ("sex", "bmi", "crp", "age"), f"sites differ in {pair}: there it tells a mean of what differs"
+    edges = [{**edge("a", "b"), "source": one, "target": other} for one, other in (("sex", "bmi"), ("bmi", "crp"))]
+    changes = {
+        "names": names,
+        "weights": {("sex", "bmi"): 0.5, ("bmi", "crp"): 2.0},
+        "variances": (4.0, 3.0, 12.0, 1.0),
+    }
+    run = written(tmp_path / "run", edges, verdict={**VERDICT, "contradicted": [doubt]}, **changes)
+    text = run_command(capsys, "effect", run, "--from", "bmi", "--to", "crp").out
+    assert (doubt in text) == told
+    assert ("contradict what is assumed of 'age'" in text) == (not told)
+    assert f"be careful: {doubt}" in asked(capsys, run, "bmi", "crp")["in_words"]
+
+
 def test_a_change_goes_along_the_curve_of_what_is_adjusted_for(capsys, tmp_path):
     """It is 2 at 1 and 7 at 3; the errors of the points beside are taken by their shares, -1/2, 0 and 1/2."""
     total = {
@@ -308,7 +326,7 @@ def test_a_chain_without_directions_leaves_an_effect_open_and_says_that_0_is_amo
     assert "effect of a on b" in shown.out
     assert "not identified" in shown.out
     none, value = (line for line in shown.out.splitlines() if "│" in line)
-    assert ("none" in none, "no directed path: b is a cause" in none, "0.000" in none) == (True, True, False)
+    assert ("none" in none, "none: b is a cause" in none, "0.000" in none) == (True, True, False)
     assert ("+0.500" in value, "nothing" in value) == (True, True)
 
 
@@ -374,8 +392,8 @@ def test_a_simulated_run_of_a_class_answers(capsys, tmp_path):
 
 
 def test_an_effect_that_is_none_says_whether_the_target_is_a_cause_in_all_graphs_without_a_path():
-    assert _no_path([[["target"]], [["target", "crp"]]], "target") == "no directed path: target is a cause"
-    assert _no_path([[["target"]], [["crp"]]], "target") == "no directed path"
+    assert _no_path([[["target"]], [["target", "crp"]]], "target") == "none: target is a cause"
+    assert _no_path([[["target"]], [["crp"]]], "target") == "none: no path"
 
 
 def test_of_two_variables_that_are_set_the_one_before_the_other_has_no_path_past_it(capsys, tmp_path):
@@ -652,6 +670,19 @@ def test_no_interval_stands_beside_a_line_that_the_data_contradict(capsys, tmp_p
     (value,) = hidden["effects"][0]["values"]
     assert value["effect"] == pytest.approx(2.0)
     assert value["interval"] is None
+
+
+def test_no_interval_stands_beside_a_line_further_on_the_way_that_the_data_contradict(capsys, tmp_path):
+    marks = (("d", "a", "circle"), ("a", "b", "tail"), ("b", "c", "tail"))
+    weights = {("d", "a"): 1.0, ("a", "b"): 0.5, ("b", "c"): 2.0}
+    for pairs, told in (([], True), ([["b", "c"]], False)):
+        verdict = {**VERDICT, "not_described": pairs}
+        run = with_marks(tmp_path / f"{told}", marks=marks, weights=weights, draws=False, verdict=verdict)
+        report = asked(capsys, run, "a", "c")
+        for effects in (report["hidden_causes"]["effects"], report["effects"]):
+            (value,) = effects[0]["values"]
+            assert value["effect"] == pytest.approx(1.0)
+            assert (value["interval"] is not None) == told
 
 
 def test_a_change_along_a_curve_is_not_told_by_another_set(capsys, tmp_path):

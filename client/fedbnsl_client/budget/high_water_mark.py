@@ -32,6 +32,9 @@ class Mark:
     # spent_against_all: as `spent`, against the coordinator and all other sites together; only datasets where that is
     # more
     spent_against_all: dict[str, int] = field(default_factory=dict[str, int])
+    # sites_per_person: at how many sites a person may have a record, as the plans of its payments say; only datasets
+    # where that is more than one
+    sites_per_person: dict[str, int] = field(default_factory=dict[str, int])
 
     def of_all(self, dataset: str) -> int:
         """What was spent of a dataset against all others together."""
@@ -98,8 +101,9 @@ def write(ledger_id: bytes, mark: Mark) -> None:
     file = prepared(ledger_id)
     try:
         content = asdict(mark)
-        if not mark.spent_against_all:  # an older fedbnsl does not know it
-            del content["spent_against_all"]
+        for later in ("spent_against_all", "sites_per_person"):  # an older fedbnsl does not know them
+            if not content[later]:
+                del content[later]
         durable.write_text(file, json.dumps(content) + "\n")
     except (OSError, ResultError) as error:
         raise _unusable(file, error) from None

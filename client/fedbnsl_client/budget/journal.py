@@ -102,7 +102,10 @@ class RunJournal:
             ) from None
         payments.take_run(run)
         whole_in_all = payments.spending(dataset, run, against_all=True) + left_in_all
-        whole = Promised(spent_in_run + left, whole_in_all, price.in_sums, price.sites_per_person)
+        # Somebody at two sites has lost twice what was spent, and of what is in sums twice as much again.
+        spent_in_sums = payments.spending(dataset, run, at_sites=2).units // 2 - spent_in_run.units
+        in_sums = spent_in_sums + max(price.in_sums - sum(map(price.in_sums_of, paid)), 0)
+        whole = Promised(spent_in_run + left, whole_in_all, in_sums, price.sites_per_person)
         payments.promise(run, dataset, whole, blocks=blocks)
 
     def release(self, t: int, draw: Callable[[], bytes], *, attempt: int = 0) -> bytes:

@@ -322,6 +322,14 @@ class LedgerFile:
         units: int = self._database.execute(sql, values).fetchone()[0]
         return units
 
+    def sites_per_person(self, dataset: str) -> int:
+        """At how many sites a person may have a record: the most that a plan of a run which was paid for says."""
+        sql = (
+            "SELECT MAX(json_extract(content, '$.sites_per_person')) FROM entries "
+            "WHERE kind IN ('reserve', 'lost') AND dataset = ?"
+        )
+        return self.one(sql, dataset) or 1
+
     def state(self) -> Mark:
         """The state that the mark notes."""
         number, link = self.tip()
@@ -329,7 +337,8 @@ class LedgerFile:
         registered = [dict(entry) for entry in self.contents("register")]
         spent, against_all = self.spending(), self.spending(measure="against_all")
         more = {dataset: units for dataset, units in against_all.items() if units != spent[dataset]}
-        return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more)
+        sites = {dataset: k for dataset in spent if (k := self.sites_per_person(dataset)) > 1}
+        return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more, sites)
 
     def _next_mark(self) -> Mark:
         known = high_water_mark.read(self._ledger_id)
@@ -372,7 +381,9 @@ class LedgerFile:
             in_all = newer.of_all(dataset) - here.of_all(dataset)
             if units > here.spent.get(dataset, 0) or in_all > 0:
                 lost = max(units - here.spent.get(dataset, 0), 0)
-                self.append("lost", dataset=dataset, units=lost, units_against_all=max(in_all, lost))
+                sites = newer.sites_per_person.get(dataset, 1)
+                more = {"sites_per_person": sites} if sites > 1 else {}
+                self.append("lost", dataset=dataset, units=lost, units_against_all=max(in_all, lost), **more)
         for dataset in set(newer.unprotected) - set(here.unprotected):
             self.append("unprotected", dataset=dataset, run="", digest="")
 

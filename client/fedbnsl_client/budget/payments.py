@@ -243,13 +243,9 @@ class Payments:
         return sum(parts, Spending())
 
     def sites_per_person(self, dataset: str) -> int:
-        """At how many sites a person may have a record: the most that a plan of a run which was paid for says."""
-        sql = (
-            "SELECT MAX(json_extract(content, '$.sites_per_person')) FROM entries "
-            "WHERE kind = 'reserve' AND dataset = ?"
-        )
+        """See `LedgerFile.sites_per_person`; of all datasets of the same budget."""
         with self._file.transaction():
-            return max((self._file.one(sql, one) or 1 for one in self._registrations.account(dataset)), default=1)
+            return max(map(self._file.sites_per_person, self._registrations.account(dataset)))
 
     def _blocks(self, dataset: str, numbers: Sequence[int]) -> tuple[Block, ...]:
         """Those of a dataset that are named; none named: all; none at all if it is not known by blocks."""

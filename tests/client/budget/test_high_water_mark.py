@@ -118,6 +118,22 @@ def test_a_backup_that_is_accepted_is_charged_what_it_has_forgotten(path: Path) 
     Ledger.open(path).close()
 
 
+def test_at_how_many_sites_a_person_may_be_is_not_forgotten_with_a_ledger(path: Path) -> None:
+    def use(ledger: Ledger) -> None:
+        payment = Payment(10, {}, sites_per_person=3)
+        ledger.payments.reserve(Request("a", 1, 2, "north"), payment, Cap(100, 100))
+
+    path.write_bytes(backed_up(path, use))
+    with Ledger.open(path, accept_backup=True) as ledger:
+        assert ledger.payments.sites_per_person("a") == 3
+        with pytest.raises(BudgetExhaustedError, match="for somebody with a record at 3 sites"):
+            ledger.payments.reserve(
+                Request("a", 1, 3, "north"), Payment(1, {}), Cap(100, 100), cap_per_person=Cap(62, 62)
+            )
+        ledger.payments.reserve(Request("a", 1, 3, "north"), Payment(1, {}), Cap(100, 100), cap_per_person=Cap(63, 63))
+    Ledger.open(path).close()
+
+
 def test_a_newest_ledger_that_turns_up_again_after_a_backup_was_accepted_is_an_older_copy(path: Path) -> None:
     before = backed_up(path, lambda ledger: pay(ledger, 2))
     newest = path.read_bytes()

@@ -114,6 +114,25 @@ def test_a_run_that_goes_on_counts_with_the_sites_that_its_plan_says(ledger: Led
         journal(other, 2, asked[1], per_person=3.5).check()
 
 
+def test_a_payment_that_a_crash_wasted_takes_nothing_off_what_a_run_is_still_to_pay(ledger: Ledger) -> None:
+    asked = plan(2)
+    price, paying = price_of(asked, n_samples=30, n_variables=3), journal(ledger, 1, asked, per_person=None)
+
+    def killed() -> bytes:
+        raise KeyboardInterrupt
+
+    first = next(t for t in range(price.last_round + 1) if price.in_sums_of(t))
+    for t in range(first):
+        paying.release(t, lambda: b"x")
+    with pytest.raises(KeyboardInterrupt):
+        paying.release(first, killed)
+    paying.check()
+    rest = ledger.payments.promised("a", but=2)
+    assert rest.at_sites(2).units == price.units_at(2) - sum(
+        2 * price.units_of(t) + 2 * price.in_sums_of(t) for t in range(first)
+    )
+
+
 def test_what_an_older_version_paid_in_sums_counts_whole(ledger: Ledger) -> None:
     """It told no part in sums: of 10 units all may be, so that two sites are 40."""
     request = Request("a", 1, 1, "north")

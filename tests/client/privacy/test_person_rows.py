@@ -1,6 +1,7 @@
 """Releases where a person has several rows: what a person adds, and how far one can move the sums."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -15,6 +16,7 @@ from fedbnsl_client.losses.blocked import BlockedGradient
 from fedbnsl_client.losses.clipped import ClippedGradient
 from fedbnsl_client.privacy import private_moments, randomness
 from fedbnsl_client.privacy.expected_residuals import Model
+from fedbnsl_client.privacy.grid_products import add_person_products
 from fedbnsl_client.privacy.private_moments import (
     Shared,
     Squared,
@@ -96,6 +98,23 @@ def test_persons_of_one_row_each_are_records(by: Whole | None) -> None:
     low, high, of_variable = np.full(D, -9.0), np.full(D, 9.0), np.arange(D)
     told = [release_statistics(table, low, high, of_variable, 0, randomness.system) for table in (X, one_each)]
     np.testing.assert_array_equal(*told)
+
+
+def test_a_row_that_cannot_be_used_counts_as_zeros_and_the_others_of_the_person_as_they_are() -> None:
+    rows = 0.1 * np.random.default_rng(2).normal(size=(3, D))
+    for beyond in (np.nan, np.inf, 1e308):
+        found = sums(of(np.vstack([rows, np.full((1, D), beyond)])), asked=1e3 * W)
+        np.testing.assert_array_equal(found[0], sums(of(np.vstack([rows, np.zeros((1, D))])), asked=1e3 * W)[0])
+    assert np.abs(found[0]).max() > 0.0
+
+
+def test_what_a_person_adds_is_rounded_once_however_many_rows_there_are() -> None:
+    z, unit = np.random.default_rng(3).normal(size=(200_000, 2)), 2.0**50  # so fine that any rounding shows
+    found, none = np.zeros((2, 2), dtype=np.int64), np.full(len(z), -1)
+    add_person_products(z, none, np.zeros((1, 2, 2)), np.array([len(z)]), 10.0, unit, found)
+    for i, j in ((0, 0), (0, 1), (1, 1)):
+        exact = math.fsum((z[:, i] * z[:, j]).tolist()) / len(z) / 10.0 * unit
+        assert abs(found[i, j] - exact) <= 1.0
 
 
 def hostile() -> Iterator[Matrix]:
@@ -235,7 +254,9 @@ def test_rows_that_differ_are_shortened_less_so_that_less_of_them_is_lost_in_the
     np.testing.assert_allclose(np.trace(apart), np.sqrt(3.0) * BOUND**2, rtol=1e-5)
 
 
-def test_persons_are_kept_with_all_their_rows() -> None:
+@pytest.mark.parametrize("n_rows", [4, 10**6])
+def test_persons_are_kept_with_all_their_rows(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(person_rows, "rows_a_block", lambda d: n_rows)
     persons = some(9)
     X, kept = of(*persons), np.arange(9) % 2 == 0
     chosen = X.of_persons(kept)

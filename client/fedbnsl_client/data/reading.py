@@ -252,7 +252,7 @@ class _Numbered(dict[str, float]):
         return True
 
     def get(self, cell: str, default: Any = None) -> float:
-        return self.setdefault(_without_point_zero(cell), float(len(self)))
+        return self.setdefault(composed(_without_point_zero(cell)), float(len(self)))
 
 
 @dataclass(frozen=True)

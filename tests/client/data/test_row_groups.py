@@ -3,6 +3,7 @@
 import csv
 import math
 import sqlite3
+import unicodedata
 from collections import defaultdict
 from contextlib import closing
 from datetime import datetime
@@ -396,6 +397,16 @@ def test_parquet_and_a_database_are_prepared_as_csv_is(tmp_path: Path) -> None:
         assert found.variables == expected.variables
         np.testing.assert_array_equal(found.X, expected.X)
         assert found.gaps == expected.gaps
+
+
+def test_names_of_patients_are_one_in_either_form_of_unicode(tmp_path: Path) -> None:
+    rows = visits()
+    named = [{**row, "patient": "\u00e9" + row["patient"]} for row in rows]
+    spelled = [
+        {**row, "patient": unicodedata.normalize("NFD" if k % 2 else "NFC", row["patient"])}
+        for k, row in enumerate(named)
+    ]
+    np.testing.assert_array_equal(read(tmp_path, spelled, described()).X, read(tmp_path, named, described()).X)
 
 
 def test_numbers_of_patients_are_one_in_every_spelling(tmp_path: Path) -> None:

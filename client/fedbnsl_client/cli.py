@@ -176,7 +176,8 @@ def init(folder: Path, new: NewSite, engine: str | None) -> None:
 @click.option(
     "--other-records",
     is_flag=True,
-    help="Many records are like those of another dataset, and are other people's all the same.",
+    help="Many records are like those of another dataset, or new ones like old ones, and are other people's all the "
+    "same.",
 )
 @takes_engine
 def register(

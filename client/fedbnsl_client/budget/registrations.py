@@ -121,7 +121,8 @@ class Registrations:
             The records that were there keep what they have spent, new ones form a block of their own. Refused if one
             that was there is missing, unless records are known by their persons: it may have been corrected.
         other_records
-            Somebody has looked: many records of another id are alike, and are not the same.
+            Somebody has looked: many records of another id, or of this one before it has grown, are alike, and are not
+            the same.
         """
         seen = recognised(self._key(), variables, X, persons)  # outside transactions: it takes long, and others wait
         entry, before, tags = _entry(dataset, variables, seen, file), self._before(variables, X), seen.tags
@@ -139,6 +140,8 @@ class Registrations:
             # With the sizes of blocks whose records are gone: they may come back.
             kept = there.sizes if there.n_kept and (is_same or grows) else {}
             new = tags[there.of_each < 0] if kept else tags
+            if kept and not other_records:
+                self._refuse_copies(dataset, new, there)
             others = _known_as(entry, entries, before)
             alike = self._alike(new, entry, entries, anew=bool(kept))
             if other_records:
@@ -266,7 +269,7 @@ class Registrations:
         known = [self._tags(one.entry) for one in blocks]
         place = blocks_of(tags, known)
         numbers = np.array([-1, *(one.number for one in blocks)])
-        return _There(blocks, numbers[place + 1], sum(map(len, known)))
+        return _There(blocks, numbers[place + 1], np.concatenate([np.empty(0, dtype=np.uint64), *known]))
 
     def _tags(self, entry: int) -> Tags:
         """Those of the block that an entry has made."""
@@ -335,6 +338,16 @@ class Registrations:
             f"spent stays spent: {register} --supersedes",
         )
 
+    def _refuse_copies(self, dataset: str, new: Tags, there: "_There") -> None:
+        """Refuse new records that are copies of those that were there, more than chance explains: a second budget."""
+        if share := max(overlap(new, there.known), overlap(there.known, new)):
+            raise LedgerError(
+                f"about {share:.0%} of the new records of dataset {dataset!r} are like those that were registered, or "
+                "the other way round: a copy of a record would have a second budget",
+                remedy="Leave the copies out. If they are records of other people, say so: "
+                f"{command(self._folder, dataset)} --grows --other-records",
+            )
+
     def _refuse_growth(self, dataset: str, there: "_There", *, by_persons: bool) -> None:
         register = command(self._folder, dataset)
         if self.find(dataset) is None:
@@ -388,7 +401,12 @@ class _There:
 
     blocks: tuple[Block, ...]  # of the last registration, also those of which no record was left
     of_each: Index  # (n,) number of the block that each record is in; -1: of none
-    n_known: int  # records of these blocks, also those that are gone
+    known: Tags  # of the records of these blocks, also those that are gone
+
+    @property
+    def n_known(self) -> int:
+        """How many records these blocks have or had."""
+        return len(self.known)
 
     @property
     def n_kept(self) -> int:

@@ -118,9 +118,24 @@ def test_a_record_that_is_missing_or_changed_is_no_growth(grown: Ledger) -> None
     assert sizes(grown) == [(1, 30), (2, 20)]
 
 
-def test_a_copy_of_a_record_is_a_new_record(ledger: Ledger) -> None:
-    ledger.registrations.register("a", NAMES, np.vstack([TABLE, TABLE[:5]]), grows=True)
-    assert sizes(ledger) == [(1, 30), (2, 5)]
+@pytest.mark.parametrize("new", [TABLE, TABLE[:1], np.vstack([TABLE, *(TABLE + 9.0 * k for k in range(1, 40))])])
+def test_copies_of_records_that_were_there_get_no_second_budget_unless_they_are_other_peoples(
+    new: Matrix, ledger: Ledger
+) -> None:
+    grown = np.vstack([TABLE, new])
+    with pytest.raises(LedgerError, match="a copy of a record would have a second budget"):
+        ledger.registrations.register("a", NAMES, grown, grows=True)
+    assert sizes(ledger) == [(1, 30)]
+    ledger.registrations.register("a", NAMES, grown, grows=True, other_records=True)
+    assert sizes(ledger) == [(1, 30), (2, len(new))]
+    ledger.registrations.register("a", NAMES, grown)
+
+
+def test_new_records_that_are_alike_by_chance_are_new(ledger: Ledger) -> None:
+    few = np.random.default_rng(2).integers(0, 3, size=(900, 2)).astype(float)
+    ledger.registrations.register("b", ("x", "y"), few[:600], other_records=True)
+    ledger.registrations.register("b", ("x", "y"), few, grows=True)
+    assert sizes(ledger, "b") == [(1, 600), (2, 300)]
 
 
 def test_what_takes_the_place_of_a_grown_table_has_spent_all_of_it(grown: Ledger) -> None:

@@ -61,7 +61,9 @@ def test_without_any_information_the_bound_is_a_binomial_distribution_below_what
     below = sum(math.comb(m, i) for i in range(c)) / math.comb(m, c - 1)
     chance = 1.0 / (1.0 + (2 * c - m) / (m - c + 1) * below)
     for factor, refuted in ((0.999, False), (1.001, True)):
-        assert is_refuted(0.0, n_right=c, n_guesses=m, n_canaries=m, level=factor * chance) == refuted
+        for n_canaries in (m, 3 * m):  # of which those that are not guessed tell nothing
+            found = is_refuted(0.0, n_right=c, n_guesses=m, n_canaries=n_canaries, level=factor * chance)
+            assert found == refuted
 
 
 def test_the_least_mu_is_where_refutation_ends() -> None:

@@ -51,13 +51,15 @@ def known_values(table: Dataset, limits: Matrix) -> tuple[Dataset, list[str]]:
     lost: list[int] = (sum_over_rows(X, gaps) - sum_over_rows(table.X, gaps)).tolist()
     lines: list[str] = []
     for k in np.flatnonzero(lost).tolist():
-        name, reach = table.variables[k], limits[k] * middle.spreads[k]
-        ends = np.array([middle.medians[k] - reach, middle.medians[k] + reach])
+        name, (above, below) = table.variables[k], limits[:, k] * middle.spreads[k]
+        ends = middle.medians[k] + np.array([-below, above])
+        is_end = np.isfinite(ends)
         if table.dictionary and name in table.dictionary:
-            ends = table.dictionary[name].formula.back(ends)
+            ends[is_end] = table.dictionary[name].formula.back(ends[is_end])
+        sides = (f"{side} {end:.6g}" for side, end, told in zip(("below", "above"), ends, is_end, strict=True) if told)
         lines.append(
-            f"{counted(lost[k], 'value')} of {name!r} below {ends[0]:.6g} or above {ends[1]:.6g} counted as missing: "
-            "so far apart from all others, a slip of a decimal point or of a unit is likely"
+            f"{counted(lost[k], 'value')} of {name!r} {' or '.join(sides)} counted as missing: so far apart from all "
+            "others, a slip of a decimal point or of a unit is likely"
         )
     return replace(table, X=X, gaps=Gaps()), lines
 

@@ -13,6 +13,8 @@ from fedbnsl.rounds.statistics import Answer, Task
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_server.algorithm.admm import initial_state, without
+from fedbnsl_server.results.outlying import outlying_notes
+from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.rounds import statistics
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_workbench.estimator import FedSparseBNSL, ResultWarning
@@ -51,6 +53,16 @@ def test_the_result_is_that_of_empty_cells_and_names_the_values(tables, tmp_path
     (warning,) = found["verdict"]["outlying"]
     assert all(repr(name) in warning for name in FEDERATION.variables[:2])
     assert expected["outlying"] == {}
+
+
+def test_the_result_says_on_which_side_of_the_median_values_lie_apart() -> None:
+    for above, below, words in (
+        (8.0, 8.0, "(8 spreads or more from the median)"),
+        (None, 5.66, "(5.66 spreads or more below the median)"),
+        (16.0, 19.0, "(16 spreads or more above or 19 spreads or more below the median)"),
+    ):
+        (told,) = outlying_notes({"bmi": {"above": above, "below": below, "values": {"north": 2}}})
+        assert sentence(told).startswith(f"2 values of 'bmi' {words}: so far apart")
 
 
 def test_kept_values_hide_what_the_others_tell(tables, tmp_path: Path) -> None:
@@ -125,7 +137,7 @@ def test_impossible_far_values_of_a_site_are_refused() -> None:
 
 
 def test_a_site_takes_no_limits_from_a_plan_that_keeps_all_values() -> None:
-    limits = Units(np.empty(0), np.ones(5), np.full(5, 10.0))
+    limits = Units(np.empty(0), np.ones(5), np.full((2, 5), 10.0))
     site = Participant("s", Dataset(FEDERATION.variables, FEDERATION.tables[0]), KEEP)
     with pytest.raises(RemoteProtocolError, match="units that this run cannot have"):
         site.handle(RoundTask(1, Task(), contributed=False, units=limits))

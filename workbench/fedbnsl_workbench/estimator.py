@@ -369,8 +369,8 @@ class FedSparseBNSL(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         table, outlying = table.reordered(vars(self)["columns_"].tolist()), vars(self)["result_"]["outlying"]
         if not outlying:
             return table
-        limits = [outlying[name]["limit"] if name in outlying else math.inf for name in table.variables]
-        return known_values(table, np.array(limits))[0]
+        sides = [[outlying.get(name, {}).get(side) for name in table.variables] for side in ("above", "below")]
+        return known_values(table, np.array([[one or math.inf for one in side] for side in sides]))[0]
 
     def _plan_used(self) -> Plan:
         plan: Plan = vars(self)["plan_"]

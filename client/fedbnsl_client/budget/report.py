@@ -153,7 +153,7 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
         yield (
             "it tells the median distance of every number's values from their median, and how many of them lie "
             f"{2.0 ** (FIRST_BIN / BINS_AN_OCTAVE):.2g} times the standard deviation that this suggests or more from "
-            "it, by how far"
+            "it, on which side and by how far"
         )
     if plan.completes:
         yield (

@@ -71,9 +71,9 @@ class Middle(NamedTuple):
         return cls(centre, NORMAL * _medians(np.abs(some - centre)))
 
     def distances(self, block: Matrix) -> Matrix:
-        """(rows, d) of values from their median, in spreads; 0 where the spread is."""
+        """(rows, d) of values above their median, in spreads, negative below; 0 where the spread is."""
         spreads = np.where(self.spreads > 0.0, self.spreads, np.inf)
-        return np.asarray(np.abs(block - self.medians) / spreads)
+        return np.asarray((block - self.medians) / spreads)
 
 
 def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
@@ -96,9 +96,10 @@ def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
 
     def far(block: Matrix) -> NDArray[np.object_]:
         distances = middle.distances(block)
-        row, column = np.nonzero(distances >= 2.0 ** (FIRST_BIN / BINS_AN_OCTAVE))
-        bins = np.floor(BINS_AN_OCTAVE * np.log2(distances[row, column])).astype(np.int64)
-        bins = np.clip(bins, FIRST_BIN, LAST_BIN)
+        row, column = np.nonzero(np.abs(distances) >= 2.0 ** (FIRST_BIN / BINS_AN_OCTAVE))
+        away = distances[row, column]
+        bins = np.floor(BINS_AN_OCTAVE * np.log2(np.abs(away))).astype(np.int64)
+        bins = np.where(away > 0.0, 1, -1) * np.clip(bins, FIRST_BIN, LAST_BIN)
         return np.array([_Counts.of([np.column_stack([column, bins, np.ones_like(bins)])])])
 
     found: NDArray[np.object_] = sum_over_rows(X, far)
@@ -106,7 +107,7 @@ def tails(X: Matrix | RowsElsewhere, numbers: Mask) -> tuple[Matrix, Index]:
 
 
 def without_outlying(X: Matrix | RowsElsewhere, limits: Matrix) -> Matrix:
-    """The (n, d) table, NaN where a value is at least one of these (d,) limits away from its median, in spreads."""
+    """The (n, d) table, NaN where a value is as far above or below its median as these (2, d) limits, in spreads."""
     gaps = partial(_with_gaps, middle=Middle.of(X), limits=limits)
     if isinstance(X, RowsElsewhere):
         return cast(Matrix, X.after(gaps))
@@ -115,7 +116,9 @@ def without_outlying(X: Matrix | RowsElsewhere, limits: Matrix) -> Matrix:
 
 def _with_gaps(block: Matrix, *, middle: Middle, limits: Matrix) -> Matrix:
     with_gaps = block.copy()
-    with_gaps[middle.distances(block) >= limits] = np.nan
+    above, below = limits
+    distances = middle.distances(block)
+    with_gaps[(distances >= above) | (distances <= -below)] = np.nan
     return with_gaps
 
 

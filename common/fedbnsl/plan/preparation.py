@@ -14,7 +14,9 @@ NORMAL = 1.4826
 """A spread is so many median distances from the median: the standard deviation of normal values."""
 
 BINS_AN_OCTAVE, FIRST_BIN, LAST_BIN = 4, 2, 400
-"""Distances from the median, in spreads, are counted in bins: bin n from 2^(n / 4) on, the last one of all beyond."""
+"""Distances from the median, in spreads, are counted in bins: bin n from 2^(n / 4) on, the last one of all beyond.
+
+Of values below the median, it is bin -n."""
 
 
 class Preparation(BaseModel):

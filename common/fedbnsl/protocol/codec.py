@@ -238,7 +238,7 @@ def _encode_units(units: Units | None) -> federation.Units | None:
     return federation.Units(
         centre=units.centres.tolist(),
         scale=units.scales.tolist(),
-        limit=np.nan_to_num(units.limits, posinf=0.0).tolist(),
+        limit=np.nan_to_num(units.limits, posinf=0.0).ravel().tolist(),
     )
 
 
@@ -246,13 +246,14 @@ def _decode_units(wire: federation.Task | federation.JoinReply, n_variables: int
     if not wire.HasField("units"):
         return None
     centres, scales, limits = finite(wire.units.centre), finite(wire.units.scale), finite(wire.units.limit)
-    sizes = centres.size in (0, n_variables) and scales.size == n_variables and limits.size in (0, n_variables)
+    sizes = centres.size in (0, n_variables) and scales.size == n_variables and limits.size in (0, 2 * n_variables)
     if not sizes or (scales <= 0).any() or (limits < 0).any():
         raise MalformedMessageError(
             f"units of {centres.size} centres, {scales.size} scales and {limits.size} limits, a scale not "
-            f"above 0, or a limit below 0; expected {n_variables}"
+            f"above 0, or a limit below 0; expected {n_variables}, and twice as many limits"
         )
-    return Units(centres, scales, np.where(limits > 0.0, limits, np.inf))
+    limits = np.where(limits > 0.0, limits, np.inf)
+    return Units(centres, scales, limits.reshape(2, -1) if limits.size else limits)
 
 
 def _kind(wire: federation.Task | federation.Update, what: str) -> Kind:

@@ -15,7 +15,7 @@ from fedbnsl.console.shown import steers_terminal
 from fedbnsl.graphs.directed_by import DirectedBy
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 
 KEY_BYTES = 32
 """Of an X25519 public key."""
@@ -138,8 +138,8 @@ class Units:
 
     centres: Matrix  # (d,) one mean over all records; empty: every site uses its own, or none, as the plan says
     scales: Matrix  # (d,) above 0, in units of the variables
-    # (d,) in spreads of a site: values as far from its median count as missing; infinite: none of the column does;
-    # empty: none at all
+    # (2, d) in spreads of a site: values as far above its median, or as far below, count as missing; infinite: none of
+    # the column does; empty: none at all
     limits: Matrix = field(default_factory=lambda: np.empty(0))
 
     def weights_of_tables(self, W: Matrix) -> Matrix:

@@ -46,8 +46,8 @@ class Answer(Content):
     """(d,) the site's spreads (`preparation.NORMAL`), 0 in columns of levels; empty where nobody asks for outlying
     values."""
     far: Index = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
-    """(k, 3) columns, bins (`preparation.FIRST_BIN`) and counts of values far from the site's median, each place once
-    and in order."""
+    """(k, 3) columns, bins (`preparation.FIRST_BIN`; negative below the median) and counts of values far from the
+    site's median, each place once and in order."""
 
     def entries(self, *, dense: bool) -> tuple[int, bool]:
         """See `Content.entries`."""
@@ -116,8 +116,8 @@ def _far(told: federation.Statistics, n_variables: int) -> Index:
         raise MalformedMessageError("far values whose columns, distances and counts do not fit together")
     far = np.array(parts, dtype=np.int64).T.reshape(-1, 3)
     columns, bins, counts = far.T
-    places = columns * (LAST_BIN + 1) + bins
-    usable = (columns < n_variables) & (bins >= FIRST_BIN) & (bins <= LAST_BIN) & (counts > 0)
+    places = columns * (2 * LAST_BIN + 1) + bins
+    usable = (columns < n_variables) & (abs(bins) >= FIRST_BIN) & (abs(bins) <= LAST_BIN) & (counts > 0)
     if not usable.all() or (np.diff(places) <= 0).any():
         raise MalformedMessageError("far values of columns or distances that there are not, or not in their order")
     return far

@@ -198,7 +198,7 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
     places: list[int] = kept.tolist()
     outlying = {site: [counts[k] for k in places] for site, counts in state.outlying.items()}
     shown = replace(shown, outlying=outlying)
-    return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales), of(units.limits)))
+    return in_units(shown, None if units is None else Units(of(units.centres), of(units.scales), of(units.limits.T).T))
 
 
 def of_result(state: AdmmState, columns: Columns) -> tuple[AdmmState, tuple[str, ...]]:

@@ -11,6 +11,7 @@ few values
     Nothing lies in a gap of a factor f, and b values behind it. In a tail that falls as slowly as this column does
     between 1.4 and 5.7 spreads (tails of smooth laws fall off faster farther out) this has the chance f^(-alpha b).
 
+Both sides of the median are looked at together, and each by itself: a long tail on one side hides no gap on the other.
 More than `_MOST` of the values are no errors but a population of their own, and stay.
 """
 
@@ -32,16 +33,23 @@ _OCTAVES = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)  # widths of gaps, as powers of two
 _WIDEST_OF_MANY = 1.0
 
 
-def limit(bins: Index, counts: Index, n_values: float) -> float:
-    """The distance in spreads from which on values of a column lie apart; infinite if none does.
+def limits(bins: Index, counts: Index, n_values: float) -> tuple[float, float]:
+    """How far above its median, and how far below, values of a column lie apart, in spreads; infinite where none does.
 
     Parameters
     ----------
     bins, counts
-        (k,) bins of distances (`fedbnsl.plan.preparation.FIRST_BIN`), and the values in each.
+        (k,) bins of distances (`fedbnsl.plan.preparation.FIRST_BIN`), negative below the median; the values in each.
     n_values
         Of the whole column.
     """
+    of_both = _limit(abs(bins), counts, n_values)
+    above, below = (_limit(abs(bins[side]), counts[side], n_values) for side in (bins > 0, bins < 0))
+    return min(above, of_both), min(below, of_both)
+
+
+def _limit(bins: Index, counts: Index, n_values: float) -> float:
+    """From which distance on values lie apart, whatever their side."""
     if not bins.size:
         return math.inf
     within = np.concatenate([[0], np.cumsum(np.bincount(bins - FIRST_BIN, weights=counts))])

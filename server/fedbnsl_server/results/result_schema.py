@@ -434,7 +434,8 @@ class Curves(_Part):
 class Outlying(_Part):
     """Values of a column that lie far apart from all others, and count as missing."""
 
-    limit: float
+    above: float | None = None
+    below: float | None = None
     values: dict[str, Count]
 
 

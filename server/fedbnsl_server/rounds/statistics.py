@@ -22,7 +22,8 @@ from fedbnsl.rounds.statistics import Answer, Task, as_one
 from fedbnsl_server.algorithm.admm import AdmmState, in_units
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.algorithm.influence import Compared, counted_rows, sampling_variance, variance_of_squares
-from fedbnsl_server.algorithm.outlying import limit, weighted_median
+from fedbnsl_server.algorithm.outlying import limits as limits_of
+from fedbnsl_server.algorithm.outlying import weighted_median
 from fedbnsl_server.inference.degenerate_columns import FEW_ROWS, Unused
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.private.pooled_moments import mean_square_noise
@@ -134,7 +135,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     pooled = np.where(constant, 1.0, pooled)
     state = replace(state, unused=Unused(tuple(np.flatnonzero(constant).tolist())))
     if limits.size:  # their standard deviations are those of the outlying values
-        pooled = np.where(np.isfinite(limits) & (spreads**2 > 1 / LARGEST), spreads**2, pooled)
+        pooled = np.where(np.isfinite(limits).any(axis=0) & (spreads**2 > 1 / LARGEST), spreads**2, pooled)
     scales = np.sqrt(pooled) if preparation.scale == "pooled" else np.ones_like(pooled)
     return in_units(state, Units(centres, scales, limits))
 
@@ -142,7 +143,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 def _without_outlying(
     state: AdmmState, answers: Mapping[str, Answer], values: Matrix | None, run: Run
 ) -> tuple[AdmmState, Matrix, Matrix]:
-    """The state with the numbers of outlying values; (d,) pooled spreads and limits, empty if no value lies apart."""
+    """The state with the numbers of outlying values; (d,) pooled spreads, (2, d) limits; empty if none lies apart."""
     none = np.empty(0)
     if not run.plan.leaves_out_outlying:
         return state, none, none
@@ -150,10 +151,10 @@ def _without_outlying(
     rows = np.repeat(np.array(run.rows(answers), dtype=np.float64)[:, None], d, axis=1) if values is None else values
     far = np.concatenate([answer.far for answer in answers.values()])
     n_values = (rows * (of_sites > 0.0)).sum(axis=0)
-    limits = np.full(d, np.inf)
+    limits = np.full((2, d), np.inf)
     for k in np.unique(far[:, 0]).tolist():
         _, bins, counts = far[far[:, 0] == k].T
-        limits[k] = limit(bins, counts, float(n_values[k]))
+        limits[:, k] = limits_of(bins, counts, float(n_values[k]))
     if not np.isfinite(limits).any():
         return state, none, none
     outlying = {site: _beyond(answer.far, limits).tolist() for site, answer in answers.items()}
@@ -162,10 +163,11 @@ def _without_outlying(
 
 
 def _beyond(far: Index, limits: Matrix) -> Index:
-    """(d,) values of a site that lie beyond the (d,) limits, which are at edges of bins."""
+    """(d,) values of a site that lie beyond the (2, d) limits, which are at edges of bins."""
     columns, bins, counts = far.T
-    beyond = bins >= np.round(BINS_AN_OCTAVE * np.log2(limits))[columns]
-    return np.bincount(columns[beyond], weights=counts[beyond], minlength=len(limits)).astype(np.int64)
+    above, below = np.round(BINS_AN_OCTAVE * np.log2(limits))[:, columns]
+    beyond = (bins >= above) | (bins <= -below)
+    return np.bincount(columns[beyond], weights=counts[beyond], minlength=limits.shape[1]).astype(np.int64)
 
 
 def _require_variation(run: Run, variances: Matrix, constant: Mask) -> None:
@@ -285,7 +287,10 @@ def variances_without_tails(variances: Matrix, answers: Mapping[str, Answer], ru
         most = most + np.sqrt(_SQUARED_SPREAD / rows)
         limited = np.exp(centre + np.clip(logs - centre, -most, most))
     far = np.stack(
-        [_beyond(answer.far, np.full(len(one), _FAR)) for answer, one in zip(answers.values(), spreads, strict=True)]
+        [
+            _beyond(answer.far, np.full((2, len(one)), _FAR))
+            for answer, one in zip(answers.values(), spreads, strict=True)
+        ]
     )
     expected = np.median(far / rows, axis=0) * rows
     is_tail = np.isfinite(limited) & (far <= expected + _MORE_FAR * np.sqrt(expected + 1.0))

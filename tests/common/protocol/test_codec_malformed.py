@@ -272,9 +272,12 @@ def test_a_task_digest_tells_contents_and_units_apart() -> None:
         ([3], [4], [1]),
         ([0], [4], [0]),
         ([0], [401], [1]),
+        ([0], [-401], [1]),
         ([0], [1], [1]),
+        ([0], [-1], [1]),
         ([0], [4], [2**63]),
         ([0, 0], [2, 2], [1, 1]),
+        ([0, 0], [2, -2], [1, 1]),
         ([1, 0], [2, 3], [1, 1]),
     ],
 )
@@ -286,7 +289,7 @@ def test_impossible_counts_of_far_values_are_refused(far: tuple[list[int], list[
         codec.decode_update(parsed(federation.Update, wire), n_variables=3)
 
 
-@pytest.mark.parametrize("limits", [[1.0], [1.0, -1.0, 1.0], [math.nan, 1.0, 1.0]])
+@pytest.mark.parametrize("limits", [[1.0] * 3, [1.0, -1.0, 1.0] * 2, [math.nan] + [1.0] * 5])
 def test_impossible_limits_of_values_are_refused(limits: list[float]) -> None:
     units = federation.Units(scale=[1.0] * 3, limit=limits)
     wire = federation.Task(round=1, scales=federation.ScalesTask(), units=units)

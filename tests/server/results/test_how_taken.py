@@ -48,7 +48,7 @@ def test_every_variable_has_a_form_and_a_reason() -> None:
     taken = told(
         curves={"variables": ["a", "bent"], "effects": effects},
         regressions=[{"child": "s", "kind": "odds ratio", "estimates": [{}]}],
-        outlying={"n": {"limit": 8.0, "values": {"north": 2, "south": 1}}},
+        outlying={"n": {"above": 8.0, "below": None, "values": {"north": 2, "south": 1}}},
         unused=[{"variable": "straight", "level": None, "why": "constant"}],
         verdict={"assumed": [note("not_counted", names=["a"], one=True)], "not_tested": []},
         families={"n": "curved", "s": "regression"},

@@ -132,7 +132,7 @@ def test_memberships_survive_the_disk_also_under_the_name_that_earlier_versions_
 
 def test_limits_of_values_and_how_many_lie_beyond_survive_the_disk(tmp_path: Path, state: AdmmState) -> None:
     d = state.global_weights.n_variables
-    units = Units(np.empty(0), np.full(d, 0.1), np.array([math.inf] * (d - 1) + [1 / 3]))
+    units = Units(np.empty(0), np.full(d, 0.1), np.array([[math.inf] * (d - 1) + [1 / 3], [math.inf] * d]))
     sites = {site: replace(one, units=units) for site, one in state.sites.items()}
     given = replace(state, sites=sites, outlying={"a": [0] * (d - 1) + [4]})
     checkpoint.save(tmp_path / "state", given, plan_digest=DIGEST)

@@ -116,12 +116,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("fedbnsl-site", {"data", "participant", "plan", "privacy"}),
         (
             "fedbnsl",
-            {"participant", "plan", "privacy", "coordinator", "data", "demo", "effect", "evaluate", "report"}
+            {"participant", "plan", "privacy", "coordinator", "data", "demo", "effect", "evaluate", "network", "report"}
             | {"simulate"},
         ),
         (
             "fedbnsl-research",
-            {"participant", "plan", "privacy", "coordinator", "data", "demo", "effect", "evaluate", "report"}
+            {"participant", "plan", "privacy", "coordinator", "data", "demo", "effect", "evaluate", "network", "report"}
             | {"simulate", "bench", "reproduce", "tune"},
         ),
     ],

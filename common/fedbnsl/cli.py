@@ -23,7 +23,7 @@ _GROUP = "fedbnsl.commands"
 # Commands that a site's distribution does not have.
 _ELSEWHERE = {
     "fedbnsl": (
-        *("coordinator", "demo", "effect", "evaluate", "report", "simulate"),
+        *("coordinator", "demo", "effect", "evaluate", "network", "report", "simulate"),
         *("data hospital", "data split", "data synth"),
     ),
     "fedbnsl-research": ("bench", "reproduce", "tune"),

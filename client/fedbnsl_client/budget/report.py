@@ -182,7 +182,7 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
             + ", within a row and between two rows of a group"
             * plan.sends_between_rows
             + "; in the last of these rounds also, of the same pairs, mean products of squared residuals under weights "
-            "that the coordinator names"
+            "that the coordinator names" + ", and the exact means of all columns" * plan.tells_means
         )
     if plan.counted:
         yield (

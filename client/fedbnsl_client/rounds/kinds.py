@@ -33,7 +33,7 @@ from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
 from fedbnsl_client.data.person_rows import PersonRows, Table
-from fedbnsl_client.data.preparation import NoisyColumns, Prepared, prepared, prepared_rows
+from fedbnsl_client.data.preparation import NoisyColumns, Prepared, column_means, prepared, prepared_rows
 from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
 from fedbnsl_client.losses.completed import Completed, Patterns
 from fedbnsl_client.losses.squared import SecondMoments
@@ -190,6 +190,18 @@ class LocalProblem:
         """The completed sums of the rows; None: no row has a gap."""
         by = self.completed_by
         return None if by is None else self.patterns.completed(by, own_means=self.has_own_means)
+
+    @property
+    def means(self) -> Matrix:
+        """(d,) exact means of the columns, in their units: for plans without privacy that prepare columns only."""
+        if self.plan.preparation is None:
+            raise LocalProtocolError("only plans with [preparation] tell means")
+        means, told = column_means(self.X), self.completed
+        if told is None:
+            return means
+        by = prepared(self.X, self.plan.preparation, self.units)
+        expected = told.means + (told.mean_residual if told.mean_residual.size else 0.0)
+        return np.asarray(by.centre + by.scale * expected)
 
     @cached_property
     def between_rows(self) -> BetweenRows:

@@ -35,6 +35,8 @@ class Rounds(LocalRounds):
         told = Answer(as_sent(problem.loss.S[asked], value_type))
         if content.residuals is not None:
             told = replace(told, squares=as_sent(self._squares(content.residuals)[asked], value_type))
+            if problem.plan.tells_means:
+                told = replace(told, means=problem.means)
         if not problem.plan.sends_between_rows:
             return told
         between = problem.between_rows

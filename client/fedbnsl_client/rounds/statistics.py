@@ -1,6 +1,6 @@
 """A statistics round at a site: what its columns are like, before anything is done to them.
 
-In a private run the answer follows from the one release that the setup paid for.
+In a private run the answer follows from the one release that the setup paid for, as if it had published all of it.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ class Rounds(LocalRounds):
             spreads, far = tails(X, plan.numbers(self.problem.mask.columns))
             return replace(answer, spreads=spreads, far=far)
         noisy = self.problem.noisy_columns
-        if self.problem.member is not None:
-            low, high = self.problem.bounds
-            return self.problem.masked(task, summands(noisy.n_values, noisy.variances, (high - low) / 2.0))
-        return Answer(np.empty(0), noisy.variances, 0.0, noisy.n_values)
+        answer = Answer(noisy.means if plan.tells_means else np.empty(0), noisy.variances, 0.0, noisy.n_values)
+        if self.problem.member is None:
+            return answer
+        return self.problem.masked(task, summands(answer, *self.problem.bounds))

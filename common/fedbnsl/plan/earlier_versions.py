@@ -24,7 +24,15 @@ GONE: dict[str, tuple[Any, str]] = {
 _RENAMED = {"secure_sum": "secure_aggregation", "secure_sum_retries": "secure_aggregation_retries"}
 
 # Settings that older digests lack: false, 0 or empty, they do what versions without them did.
-_LATER = ("absent", "counts_rounds", "interventions", "look_at_noise", "look_for_curves", "regressions_rounds")
+_LATER = (
+    "absent",
+    "counts_rounds",
+    "interventions",
+    "look_at_noise",
+    "look_for_curves",
+    "regressions_rounds",
+    "tell_means",
+)
 
 
 def in_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -168,6 +168,13 @@ class Settings(BaseModel):
         "independent of them in one direction alone",
     )
 
+    tell_means: bool = Field(
+        default=False,
+        description="with [preparation] and moments_rounds: whether sites tell the means of their columns, so that the "
+        "network can predict and draw values as tables have them; without, it knows of differences from the means of a "
+        "site alone. No round is added. With [privacy] they are those that the statistics have paid for",
+    )
+
     # What the graph says
     graph_class: GraphClass = Field(
         default="dag-equal-variance",
@@ -437,6 +444,11 @@ class Settings(BaseModel):
         Also means over the rows of groups have noise that differs, with how many rows these are.
         """
         return "groups" if self.dictionary.rows else self.no_curves_because
+
+    @property
+    def tells_means(self) -> bool:
+        """Whether sites tell the means of their columns."""
+        return self.tell_means and self.preparation is not None and self.moments_rounds > 0
 
     @property
     def sends_changes(self) -> bool:

@@ -6,7 +6,8 @@ Where rows of a group stay rows, they depend on each other, and moments vary mor
 site also sends the mean products between two different rows of a group, of the same pairs of variables.
 
 In the last such round the coordinator names weights W between columns, and sites send how the squares of the residuals
-x - W'x go together: by that, sites of heavy tails are told from sites that differ.
+x - W'x go together: by that, sites of heavy tails are told from sites that differ. With it they send the means of their
+columns, where the plan tells means.
 """
 
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ class Answer(Content):
     """Over how many."""
     squares: Matrix = field(default_factory=lambda: np.empty(0))
     """Of the same pairs of residuals e, E e_i^2 e_j^2 / (E e_i^2 E e_j^2) over rows with both; empty: not asked."""
+    means: Matrix = field(default_factory=lambda: np.empty(0))
+    """(d,) of the columns, in their units; with EM of the completed rows; empty: not asked."""
 
 
 def n_rounds(plan: Plan) -> int:
@@ -83,9 +86,12 @@ def encode_answer(answer: Answer, wire: federation.Update, encoding: Encoding) -
     wire.moments.n_row_pairs = answer.n_row_pairs
     if answer.squares.size:
         wire.moments.squares.CopyFrom(encode_numbers(answer.squares, value_type=encoding.value_type))
+    if answer.means.size:  # in full precision: they may be large beside what varies
+        wire.moments.means.CopyFrom(encode_numbers(answer.means, value_type="float64"))
 
 
 def decode_answer(wire: federation.Update, n_variables: int, encoding: Encoding) -> Answer:
     most, told = n_variables * (n_variables + 1) // 2, wire.moments
     between, squares = (decode_numbers(numbers, most=most) for numbers in (told.between, told.squares))
-    return Answer(decode_numbers(told, most=most), between, told.n_row_pairs, squares)
+    means = decode_numbers(told.means, most=n_variables)
+    return Answer(decode_numbers(told, most=most), between, told.n_row_pairs, squares, means)

@@ -34,7 +34,7 @@ class Answer(Content):
     """The columns of one site; with privacy, what follows from one noisy release."""
 
     means: Matrix
-    """(d,) where `intercept` is common; otherwise empty, since they stay at the site."""
+    """(d,) where `intercept` is common, or a private run tells means; otherwise empty: they stay at the site."""
     variances: Matrix
     """(d,) mean squares about the site's means, in squared units of the columns; about 0 where `intercept` is none;
     empty where the plan does not need them. Noise may make them negative."""
@@ -55,17 +55,25 @@ class Answer(Content):
         return self.means.size + self.variances.size + self.n_values.size + own + 1, False
 
 
-def summands(n_values: Matrix, variances: Matrix, half_ranges: Matrix) -> list[int]:
-    """A site's part of secure aggregation: by column, its values, then these times the variance, on the grid."""
-    of_columns = n_values * variances / half_ranges**2
-    return [round(LATTICE * number) for number in (*n_values.tolist(), *of_columns.tolist())]
+def summands(answer: Answer, low: Matrix, high: Matrix) -> list[int]:
+    """A site's part of secure aggregation: by column its values, these times the variance, and times the mean if told.
+
+    On the grid, in half ranges; means are counted from the middle of the range.
+    """
+    half = (high - low) / 2.0
+    numbers = [answer.n_values, answer.n_values * answer.variances / half**2]
+    if answer.means.size:
+        numbers.append(answer.n_values * (answer.means - (low + high) / 2.0) / half)
+    return [round(LATTICE * number) for number in np.concatenate(numbers).tolist()]
 
 
-def as_one(sums: Sequence[int], half_ranges: Matrix) -> Answer:
+def as_one(sums: Sequence[int], low: Matrix, high: Matrix) -> Answer:
     """What `summands` of all sites add up to, as of one site."""
-    n_values, of_columns = np.array(sums, dtype=np.float64).reshape(2, -1) / LATTICE
-    n_values = np.maximum(n_values, 1.0)
-    return Answer(np.empty(0), half_ranges**2 * of_columns / n_values, 0.0, n_values)
+    half = (high - low) / 2.0
+    n_values, *of_columns = np.array(sums, dtype=np.float64).reshape(-1, len(half)) / LATTICE
+    variances, *means = (one / np.maximum(n_values, 1.0) for one in of_columns)
+    told = (low + high) / 2.0 + half * means[0] if means else np.empty(0)
+    return Answer(told, half**2 * variances, 0.0, np.maximum(n_values, 1.0))
 
 
 def n_rounds(plan: Plan) -> int:

@@ -112,6 +112,7 @@ class Numbers(_message.Message):
     BETWEEN_FIELD_NUMBER: _builtins.int
     N_ROW_PAIRS_FIELD_NUMBER: _builtins.int
     SQUARES_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
     n_row_pairs: _builtins.int
     """Over so many ordered pairs of rows."""
     @_builtins.property
@@ -130,6 +131,10 @@ class Numbers(_message.Message):
         residuals, divided by their mean squares.
         """
 
+    @_builtins.property
+    def means(self) -> Global___Numbers:
+        """Of second moments, in the last round that asks for them, where the plan tells means: those of the columns."""
+
     def __init__(
         self,
         *,
@@ -138,10 +143,11 @@ class Numbers(_message.Message):
         between: Global___Numbers | None = ...,
         n_row_pairs: _builtins.int = ...,
         squares: Global___Numbers | None = ...,
+        means: Global___Numbers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "squares", b"squares"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "means", b"means", "squares", b"squares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "n_row_pairs", b"n_row_pairs", "squares", b"squares", "value", b"value", "value32", b"value32"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between", b"between", "means", b"means", "n_row_pairs", b"n_row_pairs", "squares", b"squares", "value", b"value", "value32", b"value32"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

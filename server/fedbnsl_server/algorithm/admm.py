@@ -64,6 +64,7 @@ class AdmmState:
     neighbours: SparseMatrix | None = None
     # rows without a missing value, by site, once the sites have told them; never in a private run
     complete_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    means: Matrix = field(default_factory=lambda: np.empty(0))  # (d,) of the columns, in their units; empty: not told
     # (d,) in a private run, the share of all records that have a value, as far as noise lets it be told; empty: all
     value_shares: Matrix = field(default_factory=lambda: np.empty(0))
     releases: tuple[Release, ...] = ()  # what every private moments round so far has released, of all records
@@ -188,6 +189,7 @@ def over_columns(state: AdmmState, kept: Index) -> AdmmState:
         scales=of(state.scales),
         spreads=of(state.spreads),
         value_shares=of(state.value_shares),
+        means=of(state.means),
         mean_squares=of(state.mean_squares),
         unused=NO_UNUSED,
         completion=None if state.completion is None else state.completion.over(kept),

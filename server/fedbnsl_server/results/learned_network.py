@@ -316,6 +316,11 @@ def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:
     return found
 
 
+def weights_and_variances(run: Path, columns: Columns) -> tuple[Matrix, Matrix]:
+    """(d, d) weights and (d,) residual variances of the lgbn.json of a run folder that `read_network` has read."""
+    return _network(json.loads((run / LGBN).read_text(encoding="utf-8")), columns)
+
+
 def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:
     """(d, d) weights and (d,) residual variances of the content of lgbn.json."""
     position = {name: k for k, name in enumerate(columns.names)}

@@ -9,7 +9,7 @@ from fedbnsl_server.algorithm.admm import AdmmState
 
 
 def preparation_of(state: AdmmState | None, plan: Plan, variables: Sequence[str]) -> dict[str, Any] | None:
-    """The plan's settings, and centres and scales by variable; None: columns were taken as they are."""
+    """The plan's settings, and centres, scales and means by column; None: columns were taken as they are."""
     if plan.preparation is None:
         return None
     units = None if state is None else state.units
@@ -17,6 +17,7 @@ def preparation_of(state: AdmmState | None, plan: Plan, variables: Sequence[str]
         **plan.preparation.model_dump(),
         "centres": None if units is None else _by_name(units.centres, variables),
         "scales": None if units is None else _by_name(units.scales, variables),
+        "means": None if state is None else _by_name(state.means, variables),
     }
 
 

@@ -447,6 +447,7 @@ class Preparation(_Part):
     missing: str
     centres: dict[str, Number] | None
     scales: dict[str, Number] | None
+    means: dict[str, Number] | None = None
 
 
 class Amount(_Part):

@@ -90,6 +90,10 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has {answer.squares.size} products of squares where {needed.sum()} or none were asked for"
     if not ((answer.squares >= 0.0) & (answer.squares <= _ROUNDED_UP * run.plan.max_rows)).all():
         return "has products of squares that no rows have"
+    if answer.means.size != len(run.mask.allowed) * (run.plan.tells_means and task.residuals is not None):
+        return f"has {answer.means.size} means where one of each column or none were asked for"
+    if (np.abs(answer.means) > LARGEST).any():
+        return f"has a mean beyond {LARGEST:g}"
     if not run.plan.sends_between_rows:
         return "has products between rows; none were asked for" if answer.between.size or answer.n_row_pairs else ""
     if answer.between.size != needed.sum():
@@ -108,6 +112,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     """
     last = stage(run.plan, state.round + 1, state.iterations).step == run.plan.moments_rounds
     counts_follow = state.counts_follow(run.plan)
+    if last and run.plan.tells_means:
+        state = replace(state, means=_means(state, answers, run))
     after = _advanced(state, answers, task, run, gives_the_result=last and not counts_follow)
     if not (counts_follow or (last and run.plan.looks_at_noise)):
         return after
@@ -118,6 +124,19 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     every = np.arange(len(run.mask.allowed))
     squares = _squares(answers, needed, every, task) if last else {}
     return replace(after, moments=told, neighbours=task.neighbours, squares=squares)
+
+
+def _means(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> Matrix:
+    """(d,) means over the records of all sites that have a value; NaN where none has."""
+    told = np.stack([answer.means for answer in answers.values()])
+    known: Mapping[str, Matrix] = {} if state.completion is None else state.completion.n_pairs
+    every = np.ones(told.shape[1])
+    rows = np.stack([known[site].diagonal() if site in known else run.n_samples[site] * every for site in answers])
+    weights = rows if run.plan.weighs_rows else (rows > 0.0).astype(np.float64)
+    total = weights.sum(axis=0)
+    found = np.divide((weights * told).sum(axis=0), total, out=np.full(len(total), np.nan), where=total > 0.0)
+    rule = run.rule(answers)
+    return found if rule is None else rule(np.where(weights > 0.0, told, found))
 
 
 def found_by_moments(state: AdmmState, run: Run) -> AdmmState:

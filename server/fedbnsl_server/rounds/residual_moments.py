@@ -71,6 +71,7 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
             scales=np.append(state.scales, ones),
             mean_squares=np.append(state.mean_squares, ones),
             value_shares=np.append(state.value_shares, state.value_shares[base]),
+            means=np.append(state.means, np.full(len(base), np.nan)) if state.means.size else state.means,
         )
     asked, run = _between(state, run, len(state.scales))
     used = asked.unused.kept(run.mask.columns)  # those of ADMM rounds may have others

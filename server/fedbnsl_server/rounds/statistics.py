@@ -36,12 +36,12 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 def n_summands(task: Task, run: Run) -> int:
     """Numbers of secure aggregation."""
-    return 2 * len(run.mask.allowed)
+    return (2 + run.plan.tells_means) * len(run.mask.allowed)
 
 
 def of_sums(sums: Sequence[int], task: Task, run: Run) -> Answer:
     """What the columns of all sites are like, each about its own site's means."""
-    return as_one(sums, run.half_ranges)
+    return as_one(sums, *run.plan.bounds(run.mask.columns.names))
 
 
 # The least scale of a column in a private run, squared, as a share of the square of half its range.
@@ -64,7 +64,7 @@ _ROUNDING = 1e-6
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report means that should have stayed at the site, and numbers that are missing or impossible."""
     preparation, private = _preparation(run), run.plan.privacy is not None
-    if bool(answer.means.size) != (preparation.intercept == "common"):
+    if bool(answer.means.size) != (run.plan.tells_means if private else preparation.intercept == "common"):
         return "has means where the plan has none, or none where it has them"
     if bool(answer.variances.size) != preparation.needs_variances:
         return "has variances where the plan has none, or none where it has them"
@@ -76,6 +76,10 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has a mean beyond {LARGEST:g}"
     # A column may be constant at one site, such as a level that does not occur there: `advance` looks at all sites.
     if private:
+        low, high = run.plan.bounds(run.mask.columns.names)
+        slack = _ROUNDING * (high - low)
+        if answer.means.size and ((answer.means < low - slack) | (answer.means > high + slack)).any():
+            return "has a mean outside the range of its column"
         possible = answer.n_values.size == len(run.mask.allowed) and (answer.n_values >= 1.0).all()
         return "" if possible and answer.complete_rows == 0.0 else "has impossible numbers of values"
     if bool(answer.spreads.size) != run.plan.leaves_out_outlying or (answer.spreads > LARGEST).any():
@@ -201,6 +205,10 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     shares = _value_shares(n_values, answers, run)
     noise_std = noise_of_variances(run, answers) / shares
     scales = half * np.sqrt(np.clip(variances / half**2, np.maximum(_LEAST_SHARE, noise_std), 1.0))
+    if run.plan.tells_means:
+        weights = n_values if run.plan.weighs_rows else None
+        means = np.average([answer.means for answer in answers.values()], axis=0, weights=weights)
+        state = replace(state, means=means if rule is None else rule(np.stack([a.means for a in answers.values()])))
     told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, value_shares=shares)
     if run.plan.moments_rounds:
         faint = variances / half**2 < np.maximum(_HIDING * noise_std, _ROUNDING)

@@ -89,6 +89,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
             mean_squares=state.mean_squares,
             spreads=state.spreads,
             value_shares=state.value_shares,
+            means=state.means,
             unit_centres=units.centres,
             unit_scales=units.scales,
             unit_limits=units.limits,
@@ -154,6 +155,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         mean_squares=arrays.get("mean_squares", np.empty(0)),  # checkpoints of earlier versions have none
         spreads=arrays.get("spreads", np.empty(0)),  # as above
         value_shares=arrays.get("value_shares", np.empty(0)),  # as above
+        means=arrays.get("means", np.empty(0)),  # as above
         neighbours=neighbours,
         acyclicity_dual=float(scalars[0]),
         acyclicity=float(scalars[1]),

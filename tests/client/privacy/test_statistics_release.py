@@ -150,9 +150,9 @@ PLAN = Plan.load("private", ["privacy.secure_aggregation=false", "privacy.delta=
 )
 
 
-def answers(X: np.ndarray, *, seed: str = "same") -> list[np.ndarray]:
+def answers(X: np.ndarray, *, seed: str = "same", plan: Plan = PLAN) -> list[np.ndarray]:
     """What a site sends in a statistics round and a moments round."""
-    site = Participant("site", Dataset(("a", "b"), X), PLAN, randbelow=randomness.seeded(seed))
+    site = Participant("site", Dataset(("a", "b"), X), plan, randbelow=randomness.seeded(seed))
     told = site.handle(RoundTask(1, statistics.Task(), False)).content
     units = Units(np.empty(0), np.array([1.0, 0.5]))
     task = residual_moments.Task(SparseMatrix.zeros(2), np.ones(2), np.ones(2))
@@ -162,10 +162,14 @@ def answers(X: np.ndarray, *, seed: str = "same") -> list[np.ndarray]:
     return [told.means, told.variances, sent.moments]
 
 
-def test_a_site_sends_no_mean_and_its_answers_follow_from_noisy_releases():
+def test_a_site_sends_noisy_means_or_none_and_its_answers_follow_from_noisy_releases():
     X = np.random.default_rng(1).uniform(0, 1, (200, 2))
     means, variances, moments = answers(X)
-    assert means.size == 0
+    assert (np.abs(means - X.mean(axis=0)) > 1e-6).all(), "those that the statistics released, with their noise"
+    silent = answers(X, plan=PLAN.with_settings(tell_means=False))
+    assert silent[0].size == 0
+    np.testing.assert_array_equal(silent[1], variances)
+    np.testing.assert_array_equal(silent[2], moments)
     assert variances.size == 2
     assert moments.size == 6, "three residuals: two columns and the constant"
 

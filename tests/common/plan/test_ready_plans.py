@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "regressions_rounds": 0,
     "look_for_curves": False,
     "look_at_noise": False,
+    "tell_means": False,
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -153,6 +154,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "regressions_rounds": 12,
             "look_for_curves": True,
             "look_at_noise": True,
+            "tell_means": True,
             "graph_class": "cpdag",
             "threshold": 0.0,
         }
@@ -162,7 +164,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
         "private",
         None,
         {**PRIVATE_MOMENTS, "graph_class": "cpdag", "threshold": 0.0, "preparation": Preparation().model_dump()}
-        | {"look_for_curves": True}
+        | {"look_for_curves": True, "tell_means": True}
         | {
             "privacy": {
                 "epsilon": 1.0,

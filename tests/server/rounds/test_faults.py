@@ -50,6 +50,17 @@ def test_products_between_rows_count_as_those_of_rows_that_are_all_alike_at_most
     assert found["a"].between == pytest.approx(np.eye(D) / 3)
 
 
+def test_means_are_refused_where_none_were_asked_for_or_no_column_can_have_them() -> None:
+    plain, asked = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1])), moments.Task(GRAPH, GRAPH)
+    squared = replace(plain, squares=np.ones(6))
+    tells = replace(RUN, plan=RUN.plan.with_settings(preparation={}, tell_means=True))
+    assert moments_round.fault(replace(squared, means=np.zeros(3)), asked, tells) == ""
+    assert "has 0 means" in moments_round.fault(squared, asked, tells)
+    assert "has 3 means" in moments_round.fault(replace(squared, means=np.zeros(3)), asked, RUN)
+    assert "has 3 means" in moments_round.fault(replace(plain, means=np.zeros(3)), moments.Task(GRAPH), tells)
+    assert "a mean beyond" in moments_round.fault(replace(squared, means=np.full(3, 1e300)), asked, tells)
+
+
 def test_products_of_squares_are_refused_where_none_were_asked_for_or_no_rows_can_have_them() -> None:
     asked, plain = moments.Task(GRAPH, SparseMatrix.zeros(D)), answer_of(np.eye(D))
     told = replace(plain, squares=np.ones(6))

@@ -21,7 +21,7 @@ DICTIONARY: dict[str, Any] = {
     "y": {"range": [-5.0, 5.0]},
     "kind": {"kind": "nominal", "levels": ["one", "two", "three"]},
 }
-PLAN = Plan.load("private", epsilon=60.0).with_settings(dictionary=DICTIONARY, n_participants=3)
+PLAN = Plan.load("private", ["tell_means=false"], epsilon=60.0).with_settings(dictionary=DICTIONARY, n_participants=3)
 COLUMNS = PLAN.columns([column.name for column in PLAN.require_ranges(4)])
 RUN = Run(PLAN, EdgeMask(PLAN.knowledge, COLUMNS), ROWS)
 VARIANCES = np.array([1.0, 2.0, 0.2, 0.2])

@@ -1,0 +1,59 @@
+"""A network of families: draws of all columns, weighted draws where some values are known, and predictions.
+
+What is known is kept at its value, and draws count by how likely it is there (likelihood weighting; Fung and Chang
+1990). What is set by an intervention loses its family: its draws all count alike (Pearl 2009).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbnsl.errors import SetupError
+from fedbnsl.network.families import Family
+from fedbnsl.protocol.sparse import Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class BayesianNetwork:
+    """Families by variable, each after those of its parents."""
+
+    n_columns: int
+    families: Mapping[str, Family]
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """(n, d) draws of all columns."""
+        return self.draws(n, rng)[0]
+
+    def draws(
+        self,
+        n: int,
+        rng: np.random.Generator,
+        known: Mapping[str, Sequence[float]] | None = None,
+        set_to: Mapping[str, Sequence[float]] | None = None,
+    ) -> tuple[Matrix, Matrix]:
+        """(n, d) draws and their (n,) weights, which add up to 1, given values of the columns of some variables.
+
+        Raises
+        ------
+        SetupError
+            If none of the draws could have the known values.
+        """
+        known, set_to = known or {}, set_to or {}
+        X, log_weights = np.zeros((n, self.n_columns)), np.zeros(n)
+        for name, family in self.families.items():
+            if name in set_to:
+                X[:, family.columns] = set_to[name]
+            elif name in known:
+                X[:, family.columns] = known[name]
+                log_weights += family.log_density(X)
+            else:
+                X[:, family.columns] = family.sample(X, rng)
+        highest = log_weights.max()
+        if not np.isfinite(highest):
+            raise SetupError(
+                f"what is said to be known never occurs in the network: {', '.join(map(repr, known))}",
+                remedy="Leave one of the values out, or take one that is possible together with the others.",
+            )
+        weights = np.exp(log_weights - highest)
+        return X, weights / weights.sum()

@@ -1,0 +1,244 @@
+"""A run's network in use: synthetic tables, and questions about values, against closed forms and the tables."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedbnsl.errors import FedbnslError, SetupError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_workbench.cli import simulate as simulate_command
+from fedbnsl_workbench.networks.cli import network
+from fedbnsl_workbench.networks.fitted import fitted_network
+from fedbnsl_workbench.networks.questions import answer
+from fedbnsl_workbench.networks.synthetic import drawn, privacy_of
+from fedbnsl_workbench.simulate import simulate
+
+LINES = Plan.load("standard", ["bootstrap=20", "n_participants=2", "look_for_curves=false", "look_at_noise=false"])
+MIXED: dict[str, Any] = {
+    "age": {"range": [18, 100], "unit": "years", "tier": 1},
+    "stage = now": {"kind": "nominal", "levels": ["I", "II", "III"]},
+    "märker": {"transform": "log", "range": [0.01, 1000]},
+    "visits": {"kind": "count", "range": [0, 60]},
+    "grade": {"kind": "ordinal", "levels": ["low", "middle", "high"]},
+    "dead": {"kind": "binary", "levels": ["no", "yes"]},
+}
+
+
+def straight_tables() -> dict[str, Dataset]:
+    """x -> y -> z, whose means differ between sites."""
+    rng, found = np.random.default_rng(1), dict[str, Dataset]()
+    for k in range(2):
+        x = rng.normal(50.0 + k, 2.0, 2000)
+        y = 0.5 * x + rng.normal(0.0, 1.0, 2000)
+        found[f"site-{k}"] = Dataset(("x", "y", "z"), np.column_stack([x, y, 3.0 - y + rng.normal(0.0, 0.5, 2000)]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("networks") / "straight"
+    simulate(LINES, straight_tables(), run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("networks")
+    rng = np.random.default_rng(2)
+    for k in range(2):
+        n = 3000
+        age = np.clip(rng.normal(60, 12, n), 18, 100)
+        stage = np.clip(np.floor(rng.normal(0.8, 0.8, n) + 0.03 * (age - 60)), 0, 2).astype(int)
+        marker = np.exp(1.0 + 0.6 * stage + rng.normal(0, 0.5, n))
+        visits = rng.poisson(np.exp(0.5 + 0.3 * stage))
+        grade = np.clip(np.rint(1.0 + 0.5 * (np.log(marker) - 1.5) + rng.normal(0, 0.6, n)), 0, 2).astype(int)
+        dead = rng.random(n) < 1.0 / (1.0 + np.exp(2.5 - 1.0 * stage))
+        columns = [
+            age.round(1), np.array(["I", "II", "III"])[stage], marker.round(3), visits,
+            np.array(["low", "middle", "high"])[grade], np.where(dead, "yes", "no"),
+        ]  # fmt: skip
+        with open(folder / f"site-{k + 1}.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(MIXED)
+            writer.writerows(zip(*columns, strict=True))
+    words = {
+        name: "\n".join(f"{key} = {json.dumps(value)}" for key, value in entry.items()) for name, entry in MIXED.items()
+    }
+    text = "\n".join(f"[{json.dumps(name, ensure_ascii=False)}]\n{entry}" for name, entry in words.items())
+    (folder / "dictionary.toml").write_text(text, encoding="utf-8")
+    arguments = ["standard", "--data", str(folder), "--out", str(folder / "run"), "--set", "bootstrap=20"]
+    result = CliRunner().invoke(simulate_command, arguments)
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        first = file.readline()
+        if not first.startswith("#"):
+            file.seek(0)
+        return list(csv.DictReader(file))
+
+
+def told(*arguments: str | Path) -> dict[str, Any]:
+    result = CliRunner().invoke(network, [*map(str, arguments), "--json"])
+    if result.exception is not None:
+        raise result.exception
+    return dict(json.loads(result.stdout))
+
+
+def test_a_network_of_lines_answers_by_formulas_what_its_draws_say(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    exact = answer(fitted, "x", {"z": "-20"}, {})
+    assert exact["exact"]
+    X, weights = fitted.network.draws(400_000, np.random.default_rng(1), {"z": [-20.0]})
+    assert weights @ X[:, 0] == pytest.approx(exact["mean"], abs=0.05)
+    rows = np.vstack([one.X for one in straight_tables().values()])
+    within = np.vstack([one.X - one.X.mean(axis=0) for one in straight_tables().values()])
+    slope = within[:, 0] @ within[:, 2] / (within[:, 2] @ within[:, 2])
+    assert exact["mean"] == pytest.approx(rows[:, 0].mean() + slope * (-20.0 - rows[:, 2].mean()), abs=0.15)
+    assert answer(fitted, "x", {}, {})["mean"] == pytest.approx(rows[:, 0].mean(), rel=1e-9)
+
+
+def test_intervals_hold_95_percent_of_new_rows(mixed: Path, straight: Path) -> None:
+    fitted = fitted_network(straight)
+    rng = np.random.default_rng(7)
+    x = rng.normal(50.5, 2.0, 4000)
+    new = 0.5 * x + rng.normal(0.0, 1.0, 4000)
+    inside = []
+    for value, y in zip(x[:300], new[:300], strict=True):
+        low, high = answer(fitted, "y", {"x": str(value)}, {})["interval"]
+        inside.append(low <= y <= high)
+    assert 0.92 <= np.mean(inside) <= 0.98
+
+
+def test_a_synthetic_table_has_the_kinds_levels_and_ranges_of_the_dictionary(mixed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    answered = told("sample", mixed, "--rows", "4000", "--out", out)
+    rows = rows_of(out)
+    assert list(rows[0]) == list(MIXED)
+    assert len(rows) == answered["rows"] == 4000
+    for name, entry in MIXED.items():
+        values = [row[name] for row in rows]
+        if "levels" in entry:
+            assert set(values) <= set(entry["levels"])
+        else:
+            low, high = entry["range"]
+            assert all(low <= float(value) <= high for value in values)
+    assert all(row["visits"].isdigit() for row in rows)
+    real = rows_of(mixed.parent / "site-1.csv") + rows_of(mixed.parent / "site-2.csv")
+    for name in ("stage = now", "dead"):
+        for level in MIXED[name]["levels"]:
+            share, drawn_share = (np.mean([row[name] == level for row in one]) for one in (real, rows))
+            assert drawn_share == pytest.approx(share, abs=0.04), (name, level)
+    for level in MIXED["stage = now"]["levels"]:
+        of_real, of_drawn = (
+            np.mean([row["dead"] == "yes" for row in one if row["stage = now"] == level]) for one in (real, rows)
+        )
+        assert of_drawn == pytest.approx(of_real, abs=0.08), level
+    ages, drawn_ages = (np.mean([float(row["age"]) for row in one]) for one in (real, rows))
+    assert drawn_ages == pytest.approx(ages, abs=1.0)
+
+
+def test_a_seed_gives_the_same_bytes_and_another_one_others(mixed: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
+        told("sample", mixed, "--rows", "50", "--seed", seed, "--plain", "--out", tmp_path / name)
+    first, again, other = ((tmp_path / name).read_bytes() for name in "abc")
+    assert first == again
+    assert first != other
+    assert first.startswith(b"age,")
+
+
+def test_more_rows_begin_with_the_same_blocks(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    blocks = list(drawn(fitted, 100_010, 1))
+    assert [len(one) for one in blocks] == [100_000, 10]
+    np.testing.assert_array_equal(blocks[0], next(drawn(fitted, 100_000, 1)))
+
+
+def test_probabilities_of_levels_follow_what_is_known(mixed: Path) -> None:
+    low, high = (told("ask", mixed, "--target", "dead", "--given", f"stage = now={k}") for k in ("I", "III"))
+    assert low["probabilities"]["yes"] < high["probabilities"]["yes"] - 0.2
+    assert sum(low["probabilities"].values()) == pytest.approx(1.0)
+    marker = told("ask", mixed, "--target", "märker", "--given", "stage = now=III")
+    # exp(2.2) times the mean of a lognormal value with spread .5
+    assert marker["mean"] == pytest.approx(np.exp(2.2 + 0.125), rel=0.15)
+    assert 0.0 < marker["interval"][0] < marker["mean"] < marker["interval"][1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "foo"], "'foo' is not a variable of the network"),
+        (["--target", "dead", "--given", "foo=1"], "'foo' is not a variable"),
+        (["--target", "dead", "--given", "grade=huge"], "'huge' is no level of 'grade', which has 'low', 'middle'"),
+        (["--target", "dead", "--given", "age=130"], "age = 130: the data dictionary has values from 18 to 100"),
+        (["--target", "dead", "--given", "age=old"], "age = 'old': expected a number in years"),
+        (["--target", "dead", "--given", "age"], "expected NAME=VALUE"),
+        (["--target", "dead", "--given", "age=50", "--given", "age=51"], "'age' has two values"),
+        (["--target", "dead", "--given", "dead=yes"], "'dead' is asked for, and its value is given"),
+        (["--target", "dead", "--given", "age=50", "--do", "age=51"], "'age' is both known and set"),
+        (["--target", "dead", "--do", "stage = now=II"], "rests on there being no hidden common cause"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_reason(mixed: Path, arguments: list[str], words: str) -> None:
+    with pytest.raises(SetupError, match=words):
+        told("ask", mixed, *arguments)
+
+
+def test_an_intervention_is_answered_under_the_assumption_alone_and_where_the_class_tells_it(straight: Path) -> None:
+    """Lines of a chain have no direction: then nothing tells what setting one does."""
+    with pytest.raises(SetupError, match="the effect of 'x' on 'y' is not identified"):
+        told("ask", straight, "--target", "y", "--do", "x=52", "--no-hidden-causes")
+
+
+def test_an_intervention_moves_what_is_below_and_nothing_above(mixed: Path) -> None:
+    """Nothing acts on age, so that marks and class direct its edges."""
+    options = ("--no-hidden-causes", "--target")
+    below = told("ask", mixed, "--do", "age=80", *options, "stage = now")
+    assert below["probabilities"]["III"] > told("ask", mixed, "--target", "stage = now")["probabilities"]["III"] + 0.1
+
+
+def test_a_value_far_from_all_rows_is_said_to_be(straight: Path) -> None:
+    (note,) = told("ask", straight, "--target", "y", "--given", "x=90")["notes"]
+    assert note.startswith("x = 90 lies ")
+    assert told("ask", straight, "--target", "y", "--given", "x=52")["notes"] == []
+
+
+def test_a_table_that_is_there_is_not_overwritten(mixed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    out.write_text("mine")
+    with pytest.raises(SetupError, match="is not overwritten"):
+        told("sample", mixed, "--out", out)
+    assert out.read_text() == "mine"
+
+
+def test_a_run_that_tells_no_means_draws_no_rows(tmp_path: Path) -> None:
+    simulate(LINES.with_settings(tell_means=False), straight_tables(), tmp_path / "run")
+    with pytest.raises(SetupError, match="does not tell the means") as error:
+        fitted_network(tmp_path / "run")
+    assert "tell_means=true" in error.value.remedy
+
+
+def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
+    ranges = {"x": {"range": [30, 70]}, "y": {"range": [10, 40]}, "z": {"range": [-40, 0]}}
+    plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=50.0)
+    simulate(plan.with_settings(dictionary=ranges, n_participants=2), straight_tables(), tmp_path / "run", noise_seed=1)
+    fitted = fitted_network(tmp_path / "run")
+    assert privacy_of(fitted).startswith("no privacy is promised: a simulation keeps no ledger")
+    X = next(drawn(fitted, 2000, 1))
+    assert np.isfinite(X).all()
+    result = {**fitted.result, "privacy": {**fitted.result["privacy"], "guarantee": "Epsilon 5 for each record."}}
+    object.__setattr__(fitted, "result", result)
+    assert privacy_of(fitted) == "Epsilon 5 for each record; drawing rows costs nothing more"
+
+
+def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(FedbnslError):
+        fitted_network(tmp_path)

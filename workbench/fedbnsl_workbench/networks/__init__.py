@@ -1,0 +1,1 @@
+"""What a learned network is used for: synthetic tables, and questions about values."""

@@ -1,0 +1,164 @@
+"""`fedbnsl network`: use the network of a run folder."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedbnsl.cli import Group
+from fedbnsl.errors import SetupError
+
+_RUN = click.argument("run", type=click.Path(path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+
+
+@click.group(cls=Group)
+def network() -> None:
+    """Use the network of a run folder: draw rows from it, and ask it about values.
+
+    Nothing is sent, and nothing is charged to any budget: all follows from the run's result.
+    """
+
+
+@network.command()
+@_RUN
+@click.option("--rows", type=click.IntRange(1, 100_000_000), default=1000, show_default=True, help="Rows to draw.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The same seed, the same rows.")
+@click.option("--plain", is_flag=True, help="Without the first line, which begins with # and says what the rows are.")
+@_JSON
+def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: bool) -> None:
+    """Draw a synthetic table from the network of the run folder RUN: to write an analysis on, or to try a program.
+
+    Columns, units, levels and ranges are those of the data dictionary. Rows are as those of one site whose means are
+    those of all sites. Beyond what the network says, they tell nothing: noise is normal, effects are those of the
+    result, and no value is missing. How near the rows come to the means, spreads and correlations of the network stands
+    below; no row is that of a person. From a private run they cost nothing beyond what the run has spent.
+    """
+    from fedbnsl_workbench.networks.fitted import fitted_network
+    from fedbnsl_workbench.networks.synthetic import privacy_of, write_table
+
+    if out.exists():
+        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    begun, fitted = time.monotonic(), fitted_network(run)
+    told = write_table(fitted, rows, seed, out, plain=plain)
+    told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": privacy_of(fitted)} | told
+    told |= {"left_out": dict(fitted.left_out), "doubts": list(fitted.learned.doubts)}
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        _show_sample(told, time.monotonic() - begun)
+
+
+def _show_sample(told: dict[str, Any], seconds: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    _show_doubts(console, told["doubts"])
+    table = Table(title=Text("drawn rows beside the network", style="table.title"), title_justify="left")
+    for name in ("column", "mean", "drawn", "spread", "drawn"):
+        table.add_column(name, justify="left" if name == "column" else "right", overflow="fold")
+    for name, one in told["columns"].items():
+        keys = ("mean", "drawn_mean", "spread", "drawn_spread")
+        table.add_row(Text(name), *(f"{one[key]:.4g}" for key in keys))
+    console.print(table)
+    pair = told["furthest_correlation"]
+    lines = [
+        f"means and spreads are of columns, after the data dictionary's transforms; of all correlations, that of "
+        f"{pair['one']} and {pair['other']} is furthest off: {pair['drawn']:.2f}, and {pair['of_network']:.2f} by "
+        "straight lines",
+        *(f"left out: {name}: {why}" for name, why in told["left_out"].items()),
+        f"privacy: {told['privacy']}",
+        f"wrote {told['out']}: {told['rows']:,} rows in {seconds:.1f} s",
+    ]
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def _show_doubts(console: Any, doubts: list[str]) -> None:
+    from rich.text import Text
+
+    for doubt in doubts:
+        console.print(Text(f"be careful: {doubt}", style="bold red"), soft_wrap=True)
+
+
+@network.command()
+@_RUN
+@click.option("--target", metavar="NAME", required=True, help="Variable to tell.")
+@click.option(
+    "--given", metavar="NAME=VALUE", multiple=True, help="A value that is known, in the dictionary's unit, or a level."
+)
+@click.option("--do", "set_to", metavar="NAME=VALUE", multiple=True, help="A value that an intervention sets.")
+@click.option(
+    "--no-hidden-causes",
+    is_flag=True,
+    help="With --do: assume that no common cause is missing from the tables.",
+)
+@_JSON
+def ask(
+    run: Path, target: str, given: tuple[str, ...], set_to: tuple[str, ...], no_hidden_causes: bool, as_json: bool
+) -> None:
+    """Ask the network of the run folder RUN what a variable is like where others are known, or are set.
+
+    Of a number, the mean, the standard deviation and the interval that holds 95 % of values; of a variable with levels,
+    how likely each is. Intervals count the noise of the variable, and not that the network is an estimate. In a network
+    of straight lines alone they follow from formulas; else from 200,000 draws, which count by how likely what is known
+    is in them.
+
+    --given asks what is seen together, --do what an intervention does: only where every graph that fits the data as
+    well says the same, and where no common cause is hidden.
+    """
+    from fedbnsl_workbench.networks.fitted import fitted_network
+    from fedbnsl_workbench.networks.questions import answer
+
+    fitted = fitted_network(run)
+    told = answer(fitted, target, _values(given, "--given"), _values(set_to, "--do"), none_hidden=no_hidden_causes)
+    told |= {"doubts": list(fitted.learned.doubts)}
+    if as_json:
+        click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
+    else:
+        _show_answer(told)
+
+
+def _values(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """By variable; a name may hold an equals sign, a value may not."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise SetupError(f"{option} {text!r}: expected NAME=VALUE")
+        if name in found:
+            raise SetupError(f"{option}: {name!r} has two values")
+        found[name] = value.strip()
+    return found
+
+
+def _show_answer(told: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    _show_doubts(console, [*told["doubts"], *told["notes"]])
+    unit = f" {told['unit']}" if told["unit"] else ""
+    about = [f"{name} = {value}" for name, value in told["given"].items()]
+    about += [f"{name} set to {value}" for name, value in told["do"].items()]
+    where = f", where {' and '.join(about)}" if about else ""
+    if "probabilities" in told:
+        lines = [f"{level}: {100 * p:.1f} %" for level, p in told["probabilities"].items()]
+        console.print(Text(f"{told['target']}{where}:"), soft_wrap=True)
+    else:
+        low, high = told["interval"]
+        lines = [
+            f"{told['target']}{where}: mean {told['mean']:.4g}{unit}, standard deviation {told['spread']:.3g}; 95 % of "
+            f"values from {low:.4g} to {high:.4g}"
+        ]
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+    how = "by formulas" if told["exact"] else f"from draws, of which about {told['draws']:,} count"
+    console.print(Text(f"{how}; of rows with the means of all sites"), soft_wrap=True)

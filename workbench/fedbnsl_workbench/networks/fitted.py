@@ -1,0 +1,296 @@
+"""The network of a run folder as a distribution: families with numbers, whose means are those that the sites told.
+
+Effects are those of the result: lines, curves, odds ratios, or tables of counts. What the result does not tell follows
+from draws: an intercept is the one that gives a column the mean that was told.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from fedbnsl.console.wording import first_few
+from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.graphs.graph import topological_order
+from fedbnsl.network.bayesian_network import BayesianNetwork
+from fedbnsl.network.families import Bend, Family, Grade, Levels, Number, Table, coded
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_server.results.learned_network import LearnedNetwork, read_network, weights_and_variances
+from fedbnsl_server.store.result_file import read_result
+
+_DRAWS, _SEED = 20_000, 20_240_229  # of the intercepts: fixed, so that a run has one network
+_LEAST_SHARE = 1e-4  # of a level: noise of privacy may make shares negative
+_LEAST_LEFT = 0.02  # of a number's variance about a curve
+_SETTLED, _MOST_STEPS = 1e-7, 200
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """A run's network, and what its columns mean.
+
+    Attributes
+    ----------
+    levels
+        By variable with levels, in the order of their positions.
+    left_out
+        Variables of the run that the network says nothing about, and why.
+    """
+
+    result: Mapping[str, Any]
+    learned: LearnedNetwork
+    dictionary: Dictionary
+    network: BayesianNetwork
+    means: Matrix
+    levels: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def columns(self) -> Columns:
+        """Of the network."""
+        return self.learned.columns
+
+    def entry(self, name: str) -> Entry:
+        """What the dictionary says of a variable; a plain number where it says nothing."""
+        return self.dictionary[name] if name in self.dictionary else Entry()
+
+    def members(self, name: str) -> Index:
+        """The columns of a variable."""
+        return self.columns.members()[self.columns.variables.index(name)]
+
+    def require(self, name: str) -> None:
+        """Raise SetupError for a name of no variable of the network."""
+        if name in self.network.families:
+            return
+        if name in self.left_out:
+            raise SetupError(f"nothing is known of {name!r}: {self.left_out[name]}")
+        raise SetupError(f"{name!r} is not a variable of the network, which has {first_few(map(repr, self.variables))}")
+
+    def coded(self, name: str, text: str) -> list[float]:
+        """The values of a variable's columns, from a level or a number in the dictionary's unit.
+
+        Raises
+        ------
+        SetupError
+            If the network has no such variable, or the variable no such value.
+        """
+        self.require(name)
+        entry, own = self.entry(name), self.members(name)
+        if name in self.levels:
+            if text not in self.levels[name]:
+                has = first_few(map(repr, self.levels[name]))
+                raise SetupError(f"{text!r} is no level of {name!r}, which has {has}")
+            at = np.array([self.levels[name].index(text)])
+            return list(map(float, coded(at, len(own), len(self.levels[name]))[0]))
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        unit = f" in {entry.unit}" if entry.unit else ""
+        if not math.isfinite(number):
+            raise SetupError(f"{name} = {text!r}: expected a number{unit}")
+        low, high = entry.range or (-math.inf, math.inf)
+        if not low <= number <= high:
+            raise SetupError(f"{name} = {text}: the data dictionary has values from {low:g} to {high:g}")
+        if not number > entry.formula.least:
+            raise SetupError(f"{name} = {text}: values must be {entry.formula.rule}")
+        return [float(entry.formula.forth(np.array([number]))[0])]
+
+    @property
+    def variables(self) -> list[str]:
+        """Those that have families, in the order of the run."""
+        return [name for name in self.columns.variables if name in self.network.families]
+
+
+def fitted_network(run: Path) -> FittedNetwork:
+    """The network of a run folder.
+
+    Raises
+    ------
+    ResultError
+        If a file is missing or damaged, or tells no numbers of the network.
+    SetupError
+        If the run does not tell the means of its columns, or its rows are those of a series.
+    """
+    result, learned = read_result(run), read_network(run)
+    if not (run / "plan.toml").exists():
+        raise ResultError(f"{run} has no plan.toml, which says what the variables are", remedy="Copy the whole folder.")
+    plan = Plan.load(run / "plan.toml")
+    if learned.before:
+        raise SetupError("the rows of this run are those of a series (lags), of which no single row is drawn")
+    W, variance = weights_and_variances(run, learned.columns)
+    means = _means(result, plan, learned.columns)
+    fitting = _Fitting(result, learned, plan, W, variance, means)
+    network = fitting.network()
+    return FittedNetwork(result, learned, plan.dictionary, network, means, fitting.levels, fitting.left_out)
+
+
+def _means(result: Mapping[str, Any], plan: Plan, columns: Columns) -> Matrix:
+    if plan.preparation is None:  # such plans take it that means are zero
+        return np.zeros(len(columns.names))
+    told = result["preparation"]["means"] or result["preparation"]["centres"]
+    if told is None:
+        raise SetupError(
+            "the run does not tell the means of its columns: its network knows of differences from them alone",
+            remedy="Run it again with --set tell_means=true, as the ready plans standard and private have it.",
+        )
+    return np.array([told[name] for name in columns.names], dtype=np.float64)
+
+
+class _Fitting:
+    """Families one after another, each calibrated on draws of those before it."""
+
+    def __init__(
+        self,
+        result: Mapping[str, Any],
+        learned: LearnedNetwork,
+        plan: Plan,
+        W: Matrix,
+        variance: Matrix,
+        means: Matrix,
+    ) -> None:
+        self._result, self._learned, self._plan = result, learned, plan
+        self._W, self._variance, self._means = W, variance, means
+        self._columns, self._names = learned.columns, learned.columns.names
+        self._members = dict(zip(learned.columns.variables, learned.columns.members(), strict=True))
+        self._X, self._rng = np.zeros((_DRAWS, len(W))), np.random.default_rng(_SEED)
+
+    def network(self) -> BayesianNetwork:
+        """Families of all variables that numbers are known of."""
+        tables, order = self._learned.tables, topological_order(self._columns.joined(self._W != 0.0))
+        if tables:  # of the same DAG; a column of zeros and ones may have weight 0 there
+            position = self._columns.variables.index
+            dag = np.zeros((len(self._members),) * 2, dtype=bool)
+            for name, one in tables.items():
+                dag[[position(parent) for parent in one.parents], position(name)] = True
+            order = topological_order(dag)
+        families: dict[str, Family] = {}
+        for name in (self._columns.variables[k] for k in order):
+            if name in self.left_out:
+                continue
+            family = self._family(name)
+            self._X[:, family.columns] = family.sample(self._X, self._rng)
+            families[name] = family
+        return BayesianNetwork(len(self._W), families)
+
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """Variables without numbers, and why."""
+        unknown = {
+            name
+            for name, own in self._members.items()
+            if not (np.isfinite(self._means[own]).all() and np.isfinite(self._variance[own]).all())
+        }
+        return dict.fromkeys(sorted(unknown), "no site has a value of it") | dict(self._learned.untold)
+
+    @cached_property
+    def levels(self) -> dict[str, list[str]]:
+        """By variable with levels, in the order of their positions in the network."""
+        found: dict[str, list[str]] = {}
+        for name, own in self._members.items():
+            entry = self._entry(name)
+            if entry.kind == "nominal":
+                first = self._result["references"].get(name, entry.levels[0])
+                places: list[int] = own.tolist()
+                found[name] = [first, *(self._names[k].removeprefix(f"{name}=") for k in places)]
+            elif entry.has_levels:
+                found[name] = list(entry.levels)
+        return found
+
+    def _entry(self, name: str) -> Entry:
+        return self._plan.dictionary[name] if name in self._plan.dictionary else Entry()
+
+    def _family(self, name: str) -> Family:
+        own, entry = self._members[name], self._entry(name)
+        if name in self._learned.tables:
+            return self._table(name, own)
+        if entry.kind in ("binary", "nominal"):
+            return self._of_levels(name, own)
+        number = self._number(name, int(own[0]), entry)
+        return Grade(number, len(entry.levels)) if entry.has_levels else number
+
+    def _table(self, name: str, own: Index) -> Table:
+        told, of_parents = self._learned.tables[name], list[tuple[Index, int]]()
+        for parent in told.parents:
+            of_parents.append((self._members[parent], len(self.levels[parent])))
+        rows = told.counts.sum(axis=-1, keepdims=True)
+        whole = told.counts.reshape(-1, told.counts.shape[-1]).sum(axis=0)
+        # Combinations of levels that no record has: what the variable is like elsewhere.
+        shares = np.where(rows > 0.0, told.counts / np.where(rows > 0.0, rows, 1.0), whole / whole.sum())
+        return Table(own, len(self.levels[name]), tuple(of_parents), shares)
+
+    def _of_levels(self, name: str, own: Index) -> Levels:
+        shares = np.clip(self._means[own], _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+        shares = shares * min(1.0, (1.0 - _LEAST_SHARE) / shares.sum())
+        odds = {
+            (one["source"], one["target"]): one["log_ratio"]
+            for told in self._result["regressions"]
+            if told["child"] == name and told["kind"] == "odds ratio"
+            for one in told["estimates"]
+        }
+        parents = np.flatnonzero((self._W[:, own] != 0.0).any(axis=1))
+        by_odds = bool(odds) and None not in odds.values()
+        if by_odds:
+            weights = np.array(
+                [[odds.get((self._names[p], self._target(name, c)), 0.0) for c in own.tolist()] for p in parents]
+            ).reshape(len(parents), len(own))
+        else:
+            weights = self._W[np.ix_(parents, own)]
+        found = Levels(own, parents, weights, np.zeros(len(own)), by_odds)
+        return self._calibrated(found, shares)
+
+    def _target(self, name: str, column: int) -> str:
+        """How regressions name a level: that of a binary variable by the variable."""
+        return name if len(self._members[name]) == 1 else self._names[column]
+
+    def _calibrated(self, family: Levels, shares: Matrix) -> Levels:
+        """With the intercepts that give its levels their shares, over the draws of its parents."""
+        eta = self._X[:, family.parents] @ family.weights
+        if not family.by_odds:
+            return Levels(family.columns, family.parents, family.weights, shares - eta.mean(axis=0), by_odds=False)
+        if len(shares) == 1:
+
+            def excess(alpha: float) -> float:
+                return float((1.0 / (1.0 + np.exp(-np.clip(eta[:, 0] + alpha, -500, 500)))).mean() - shares[0])
+
+            far = 40.0 + float(np.abs(eta).max(initial=0.0))
+            alpha = np.array([float(brentq(excess, -far, far))])  # pyright: ignore[reportArgumentType]
+            return Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+        alpha, goal = np.zeros(len(shares)), np.array([1.0 - shares.sum(), *shares])
+        for _ in range(_MOST_STEPS):
+            told = Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+            gap = np.log(goal) - np.log(np.maximum(told.probabilities(self._X).mean(axis=0), 1e-300))
+            alpha = alpha + gap[1:] - gap[0]
+            if np.abs(gap).max() < _SETTLED:
+                break
+        return Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+
+    def _number(self, name: str, column: int, entry: Entry) -> Number:
+        bends = tuple(self._bends(name))
+        bent = [bend.parent for bend in bends]
+        lines = np.array([p for p in np.flatnonzero(self._W[:, column]).tolist() if p not in bent], dtype=np.int64)
+        weights, mean = self._W[lines, column], float(self._means[column])
+        (described,) = entry.columns(name)
+        low, high = (-np.inf, np.inf) if entry.has_levels else (described.low, described.high)
+        variance = float(self._variance[column])
+        found = Number(column, lines, weights, 0.0, np.sqrt(variance), bends, low, high)
+        at = found.location(self._X)
+        if bends:
+            whole = float(self._learned.covariance[column, column])
+            variance = max(min(variance, whole - float(at.var())), _LEAST_LEFT * whole)
+        return Number(column, lines, weights, mean - float(at.mean()), float(np.sqrt(variance)), bends, low, high)
+
+    def _bends(self, name: str) -> list[Bend]:
+        found: list[Bend] = []
+        for one in self._result["curves"]["effects"] if self._result["curves"] else ():
+            if one["target"] == name:
+                parent = self._names.index(one["source"])
+                found.append(Bend(parent, np.array(one["at"]) + self._means[parent], np.array(one["change"])))
+        return found

@@ -1,0 +1,145 @@
+"""What a learned network says of a variable where others are known or set: a distribution of values or of levels."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedbnsl.errors import SetupError
+from fedbnsl.network.families import Number, positions
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.results.effect_report import effect_of
+from fedbnsl_workbench.networks.fitted import FittedNetwork
+
+_DRAWS = 200_000
+_FEW_DRAWS = 400  # that count: fewer tell no tails
+_ENDS = (0.025, 0.975)
+_FAR = 4.0  # standard deviations: of normal values, 1 in 16,000 lies further out
+_NORMAL_95 = 1.959963984540054
+
+
+def answer(
+    fitted: FittedNetwork,
+    target: str,
+    given: Mapping[str, str],
+    do: Mapping[str, str],
+    *,
+    seed: int = 0,
+    none_hidden: bool = False,
+) -> dict[str, Any]:
+    """JSON-ready: mean, spread and 95 % interval of a number, or probabilities of levels.
+
+    `notes`: what to know of the question; `exact`: whether they follow from formulas (a network of lines and normal
+    noise without ranges), and not from draws; then `draws` is null, else how many draws count.
+
+    Parameters
+    ----------
+    given, do
+        By variable, values that are known, and values that an intervention sets.
+    none_hidden
+        Whether to take it that no common cause is missing.
+
+    Raises
+    ------
+    SetupError
+        If there is no such variable or value, nothing has the known values, or the effect of an intervention is not
+        identified.
+    """
+    fitted.require(target)
+    if twice := sorted({*given} & {*do}):
+        raise SetupError(f"{twice[0]!r} is both known and set: expected one of them")
+    if target in given or target in do:
+        raise SetupError(f"{target!r} is asked for, and its value is given")
+    known = {name: fitted.coded(name, text) for name, text in given.items()}
+    set_to = {name: fitted.coded(name, text) for name, text in do.items()}
+    if do:
+        _require_identified(fitted, target, list(do), none_hidden=none_hidden)
+    asked: dict[str, Any] = {"target": target, "unit": fitted.entry(target).unit, "given": dict(given), "do": dict(do)}
+    asked["notes"] = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
+    if (told := _by_formula(fitted, target, known)) is not None and not do:
+        mean, spread = told
+        half = _NORMAL_95 * spread
+        interval = [mean - half, mean + half]
+        return asked | {"exact": True, "draws": None, "mean": mean, "spread": spread, "interval": interval}
+    rng = np.random.default_rng(seed)
+    X, weights = fitted.network.draws(_DRAWS, rng, known, set_to)
+    n = float(1.0 / np.square(weights).sum())
+    if n < _FEW_DRAWS:
+        raise SetupError(
+            f"of {_DRAWS:,} draws, only about {n:.0f} are like what is said to be known: this tells nothing",
+            remedy="Leave out a value that hardly ever goes together with the others.",
+        )
+    own = fitted.members(target)
+    if target in fitted.levels:
+        levels = fitted.levels[target]
+        p = np.bincount(positions(X, own, len(levels)), weights=weights, minlength=len(levels))
+        return asked | {"exact": False, "draws": round(n), "probabilities": dict(zip(levels, p.tolist(), strict=True))}
+    values = fitted.entry(target).formula.back(X[:, own[0]])
+    mean = float(weights @ values)
+    spread = float(np.sqrt(weights @ np.square(values - mean)))
+    return asked | {
+        "exact": False,
+        "draws": round(n),
+        "mean": mean,
+        "spread": spread,
+        "interval": _quantiles(values, weights),
+    }
+
+
+def _far(fitted: FittedNetwork, values: Mapping[str, str]) -> list[str]:
+    """Numbers that hardly any row has, in words."""
+    found: list[str] = []
+    for name, text in values.items():
+        if name not in fitted.levels:
+            k = int(fitted.members(name)[0])
+            widths = abs(fitted.coded(name, text)[0] - float(fitted.means[k])) / float(fitted.learned.spread[k])
+            if widths > _FAR:
+                found.append(f"{name} = {text} lies {widths:.1f} standard deviations from the mean")
+    return found
+
+
+def _quantiles(values: Matrix, weights: Matrix) -> list[float]:
+    order = np.argsort(values, kind="stable")
+    at = np.searchsorted(np.cumsum(weights[order]), _ENDS)
+    found: list[float] = values[order][np.minimum(at, len(values) - 1)].tolist()
+    return found
+
+
+def _by_formula(fitted: FittedNetwork, target: str, known: Mapping[str, list[float]]) -> tuple[float, float] | None:
+    """Mean and standard deviation given values, in a network of lines and normal noise; None: it has other families."""
+    families = fitted.network.families
+    plain = all(
+        isinstance(one, Number) and not one.bends and np.isneginf(one.low) and np.isposinf(one.high)
+        for one in families.values()
+    )
+    if not plain or fitted.entry(target).applied != "none":
+        return None
+    (t,), S = fitted.members(target).tolist(), fitted.learned.covariance
+    at = np.array([int(fitted.members(name)[0]) for name in known], dtype=np.int64)
+    if not at.size:
+        return float(fitted.means[t]), float(np.sqrt(S[t, t]))
+    gap = np.array([values[0] for values in known.values()]) - fitted.means[at]
+    weights = np.linalg.solve(S[np.ix_(at, at)], S[at, t])
+    return float(fitted.means[t] + weights @ gap), float(np.sqrt(S[t, t] - weights @ S[at, t]))
+
+
+def _require_identified(fitted: FittedNetwork, target: str, sources: list[str], *, none_hidden: bool) -> None:
+    """Raise SetupError where the class of graphs does not tell what setting the sources does to the target.
+
+    If common causes may be hidden, one DAG says nothing of an intervention: `fedbnsl effect` tells what is identified.
+    """
+    learned, names = fitted.learned, " and ".join(map(repr, sources))
+    if learned.pag is not None and not none_hidden:
+        raise SetupError(
+            f"what happens to {target!r} if {names} is set rests on there being no hidden common cause",
+            remedy="`fedbnsl effect` tells which effects hold whatever is hidden; --no-hidden-causes answers under the "
+            "assumption that none is.",
+        )
+    told = effect_of(replace(learned, pag=None, none_hidden=True), sources, target)
+    if told["verdict"] not in ("identified", "no path"):
+        raise SetupError(
+            f"the effect of {names} on {target!r} is {told['verdict']}: {'; '.join(told['in_words'][:2])}",
+            remedy="`fedbnsl effect` shows all values that the graphs give; --given in place of --do asks what is seen "
+            "together, and says nothing of an intervention.",
+        )

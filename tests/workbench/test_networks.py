@@ -13,6 +13,7 @@ from fedbnsl.errors import FedbnslError, SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.cli import simulate as simulate_command
+from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.networks.cli import network
 from fedbnsl_workbench.networks.fitted import fitted_network
 from fedbnsl_workbench.networks.questions import answer
@@ -237,6 +238,16 @@ def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
     result = {**fitted.result, "privacy": {**fitted.result["privacy"], "guarantee": "Epsilon 5 for each record."}}
     object.__setattr__(fitted, "result", result)
     assert privacy_of(fitted) == "Epsilon 5 for each record; drawing rows costs nothing more"
+
+
+def test_programs_get_the_rows_that_the_command_writes(mixed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    frame = Network.read(mixed).sample(40, seed=3)
+    told("sample", mixed, "--rows", "40", "--seed", "3", "--out", tmp_path / "rows.csv")
+    assert frame.astype(str).to_dict("records") == rows_of(tmp_path / "rows.csv")
+    assert frame.attrs["privacy"].startswith("no privacy is promised")
+    asked = Network.read(mixed).ask("dead", given={"age": 60, "grade": "low"})
+    assert asked == answer(fitted_network(mixed), "dead", {"age": "60", "grade": "low"}, {})
 
 
 def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:

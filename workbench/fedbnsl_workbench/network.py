@@ -92,10 +92,7 @@ class Network:
         """
         if self.result["hidden_causes"] is None:
             return None
-        try:
-            import pandas as pd  # here: no extra of fedbnsl brings it along
-        except ImportError:
-            raise SetupError("a data frame needs pandas, which is not installed", remedy="pip install pandas") from None
+        pd = _pandas('``result["hidden_causes"]`` has the same')
         links = HiddenCauses.model_validate(self.result["hidden_causes"]).links
         rows: dict[str, list[Any]] = {
             name: [getattr(one, name) for one in links]
@@ -150,6 +147,54 @@ class Network:
         sources = [source] if isinstance(source, str) else list(source)
         return effect_of(read_network(self.folder), sources, target, change)
 
+    def sample(self, rows: int, seed: int = 1) -> "pd.DataFrame":
+        """Synthetic rows, as `fedbnsl network sample` writes them: `attrs["privacy"]` says what they promise.
+
+        Raises
+        ------
+        SetupError
+            If the run does not tell means of its columns, or pandas is not installed.
+        ResultError
+            If the run has no residual variances, or a file is damaged.
+        """
+        from fedbnsl_workbench.networks.fitted import fitted_network
+        from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
+
+        pandas, fitted = _pandas("`fedbnsl network sample` writes CSV without it"), fitted_network(self.folder)
+        blocks = list(drawn(fitted, rows, seed))
+        columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}
+        frame = pandas.DataFrame(columns)
+        frame.attrs["privacy"] = privacy_of(fitted)
+        return frame
+
+    def ask(
+        self,
+        target: str,
+        given: Mapping[str, object] | None = None,
+        do: Mapping[str, object] | None = None,
+        *,
+        none_hidden: bool = False,
+    ) -> dict[str, Any]:
+        """What a variable is like where others are known, or are set: what `fedbnsl network ask` says.
+
+        Parameters
+        ----------
+        given, do
+            By variable, numbers in the dictionary's unit, or levels.
+        none_hidden
+            With `do`: take it that no common cause is missing.
+
+        Raises
+        ------
+        SetupError
+            As `sample`; or if there is no such variable or value, or an effect is not identified.
+        """
+        from fedbnsl_workbench.networks.fitted import fitted_network
+        from fedbnsl_workbench.networks.questions import answer
+
+        known, set_to = ({name: str(value) for name, value in (one or {}).items()} for one in (given, do))
+        return answer(fitted_network(self.folder), target, known, set_to, none_hidden=none_hidden)
+
     def report(self, out: Path | str | None = None) -> Path:
         """Write the page of the run and return where it is; by default in the run folder.
 
@@ -187,6 +232,16 @@ class Network:
             assumed = "Assume that no common cause is missing from the tables"
             drawn = f"{marked}<details><summary>{assumed}</summary>{drawn}</details>"
         return red + drawn + (f"<ul>{warned}</ul>" if warned else "")
+
+
+def _pandas(otherwise: str) -> Any:
+    try:
+        import pandas as pd  # here: no extra of fedbnsl brings it along
+    except ImportError:
+        raise SetupError(
+            "a data frame needs pandas, which is not installed", remedy=f"pip install pandas; {otherwise}."
+        ) from None
+    return pd
 
 
 def simulate(

@@ -92,7 +92,7 @@ class Network:
         """
         if self.result["hidden_causes"] is None:
             return None
-        pd = _pandas('``result["hidden_causes"]`` has the same')
+        pandas = _pandas('``result["hidden_causes"]`` has the same')
         links = HiddenCauses.model_validate(self.result["hidden_causes"]).links
         rows: dict[str, list[Any]] = {
             name: [getattr(one, name) for one in links]
@@ -101,7 +101,8 @@ class Network:
         shares = {"linked": "adjacent", "same_source": "mark_source", "same_target": "mark_target"}
         for name, key in {**shares, "hidden_cause": "hidden_cause"}.items():
             rows[name] = [math.nan if one.bootstrap is None else getattr(one.bootstrap, key) for one in links]
-        return pd.DataFrame(rows)
+        frame: pd.DataFrame = pandas.DataFrame(rows)
+        return frame
 
     @property
     def warnings(self) -> list[str]:
@@ -163,7 +164,7 @@ class Network:
         pandas, fitted = _pandas("`fedbnsl network sample` writes CSV without it"), fitted_network(self.folder)
         blocks = list(drawn(fitted, rows, seed))
         columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}
-        frame = pandas.DataFrame(columns)
+        frame: pd.DataFrame = pandas.DataFrame(columns)
         frame.attrs["privacy"] = privacy_of(fitted)
         return frame
 
@@ -236,12 +237,12 @@ class Network:
 
 def _pandas(otherwise: str) -> Any:
     try:
-        import pandas as pd  # here: no extra of fedbnsl brings it along
+        import pandas  # here: no extra of fedbnsl brings it along
     except ImportError:
         raise SetupError(
             "a data frame needs pandas, which is not installed", remedy=f"pip install pandas; {otherwise}."
         ) from None
-    return pd
+    return pandas
 
 
 def simulate(

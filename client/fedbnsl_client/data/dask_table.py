@@ -274,6 +274,9 @@ class DaskRows(RowsElsewhere):
         return type(self)(self._cluster, self._parts, recipe, shape)
 
 
+_WITHOUT = "Or leave --engine out: the table is then read on this machine."
+
+
 @contextmanager
 def connected(engine: str) -> Generator[Cluster]:
     """The cluster at dask://host:port, on this machine, or dask+tls://host:port, where TLS comes from Dask's settings.
@@ -285,14 +288,15 @@ def connected(engine: str) -> Generator[Cluster]:
         distributed: Any = import_module("distributed")
         import_module("pyarrow")
     except ImportError:
-        raise DataError("--engine needs Dask and pyarrow: pip install 'fedbnsl-site[dask]'") from None
+        raise DataError("--engine needs Dask and pyarrow: pip install 'fedbnsl-site[dask]'", remedy=_WITHOUT) from None
     with ExitStack() as stack:
         try:
             client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             why = "nobody answers" if isinstance(error, OSError) else "its TLS settings cannot be used"
             raise DataError(
-                f"no connection to the Dask scheduler at {engine}: {why}; start one with `dask scheduler`"
+                f"no connection to the Dask scheduler at {engine}: {why}",
+                remedy=f"Start one with `dask scheduler`, and workers for it, or correct --engine. {_WITHOUT}",
             ) from None
         stack.callback(client.close)
         cluster = Cluster(client)

@@ -1,10 +1,12 @@
 """The figure of growth, with few of everything: exponents that are known, and costs that are those of real runs."""
 
 import json
+import time
 
 import pytest
 
 from fedbnsl.plan.plan import Plan
+from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_research.bench import growth as bench_growth
 from fedbnsl_research.trials.harness import exponent, megabytes_sent, run_plan
 from fedbnsl_workbench.tables.synthetic import synthesise
@@ -48,6 +50,18 @@ def test_the_costs_of_a_table_are_those_of_one_with_so_many_rows(tmp_path):
     cost = bench_growth._table(tmp_path, 300)
     assert len((tmp_path / "300.csv").read_text(encoding="utf-8").splitlines()) == 301
     assert min(cost.values()) > 0
+
+
+def test_seconds_of_a_table_do_not_count_what_the_machine_does_for_others(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    read = Dataset.read
+
+    def waits(path):
+        time.sleep(2)
+        return read(path)
+
+    monkeypatch.setattr(Dataset, "read", waits)
+    assert bench_growth._table(tmp_path, 300)["s reading"] < 1.5
 
 
 def test_the_sizes_are_those_that_the_project_states(monkeypatch):

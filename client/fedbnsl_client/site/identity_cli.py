@@ -65,6 +65,11 @@ def request(
     durable.write_text(out, asked.decode())
     click.echo(f"send {out} to the coordinator's operator, and tell by another way the fingerprint of its key:")
     click.echo(f"  {identity.key_of(asked)}")
+    if renew:
+        click.echo(
+            "the key is new: tell its fingerprint to the other sites, too, which confirm it before the next run with "
+            f"secure aggregation: fedbnsl participant peers FOLDER --confirm {site} FINGERPRINT"
+        )
     click.echo(f"what comes back goes into: fedbnsl participant enrol {folder} BUNDLE")
 
 

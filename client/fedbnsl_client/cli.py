@@ -117,7 +117,12 @@ _data_option = click.option(
         show_default=True,
         help="What all releases of this table together may cost, over all runs.",
     ),
-    click.option("--max-delta", type=_DELTA, help="The delta of that epsilon.  [default: 1 / rows^2]"),
+    click.option(
+        "--max-delta",
+        type=_DELTA,
+        help="The delta of that epsilon; with that of the plans to come, 1e-8 for 'private', all commands tell the "
+        "same epsilons.  [default: 1 / rows^2]",
+    ),
     click.option("--max-epsilon-per-run", type=_EPSILON, help="What one run may cost.  [default: all of that]"),
     click.option(
         "--max-epsilon-against-all",

@@ -236,9 +236,9 @@ def _cost_lines(
         else f" for somebody with a record at {k} sites, as many as the plan says (privacy.sites_per_person); a record "
         f"here alone loses epsilon {cost.epsilon(delta):.4g} at the same delta"
     )
-    room, then = (_room(price, dataset, ledger, blocks, runs=runs) for runs in (0, 1))
+    (room, _), (then, n_more) = (_room(price, dataset, ledger, blocks, runs=runs) for runs in (0, 1))
     rest = (
-        f"room for one more such run of epsilon {then.epsilon(delta):.4g} is left"
+        f"room for one more such run of epsilon {then.epsilon(delta):.4g}, or for {n_more:,} like this one, is left"
         if room.units >= price.person_units
         else f"policy and ledger have room for such a run of epsilon {room.epsilon(delta):.4g} at most"
     )
@@ -290,10 +290,13 @@ def _cost_lines(
     return [*lines, *(details[:1] if not summary["guarantee"] else [])]
 
 
-def _room(price: Price, dataset: DatasetPolicy, ledger: Ledger, blocks: Sequence[int], *, runs: int = 0) -> Spending:
+def _room(
+    price: Price, dataset: DatasetPolicy, ledger: Ledger, blocks: Sequence[int], *, runs: int = 0
+) -> tuple[Spending, int]:
     """The largest run like that of a price which all rules of the policy leave room for, after so many such runs.
 
-    It is what somebody at as many sites as the plan says would lose, like the epsilon that a plan asks for.
+    It is what somebody at as many sites as the plan says would lose, like the epsilon that a plan asks for. Also how
+    many runs of this very price there is room for.
     """
     of = partial(ledger.payments.spending, dataset.id, blocks=blocks)
     k = max(price.sites_per_person, ledger.payments.sites_per_person(dataset.id))
@@ -304,9 +307,10 @@ def _room(price: Price, dataset: DatasetPolicy, ledger: Ledger, blocks: Sequence
         (cap.left(spent + Spending(runs * cost, price.gaussian), gaussian=price.gaussian), cost)
         for cap, cost, spent in rules
     ]
-    left.append((dataset.run_cap.left(Spending(), gaussian=price.gaussian), price.units))
     share = min(Fraction(one.units, cost) for one, cost in left)
-    return Spending(int(share * price.person_units), all(one.gaussian for one, _ in left))
+    of_run = Fraction(dataset.run_cap.left(Spending(), gaussian=price.gaussian).units, price.units)
+    largest = Spending(int(min(share, of_run) * price.person_units), all(one.gaussian for one, _ in left))
+    return largest, int(share)
 
 
 def _settings(plan: Plan, *, every: bool) -> list[str]:

@@ -250,7 +250,8 @@ def test_the_room_that_is_told_is_what_the_tightest_rule_leaves(rule: str, ledge
         rules[rule] = tight[rule]
     rules["max_epsilon_per_run"] = min(rules["max_epsilon"], rules["max_epsilon_per_run"])
     dataset = DatasetPolicy.model_validate(rules)
-    told = re.search(r"room for one more such run of epsilon (\S+) is left", approval_lines(plan, dataset, ledger)[0])
+    said = r"room for one more such run of epsilon (\S+), or for (\d+) like this one, is left"
+    told = re.search(said, approval_lines(plan, dataset, ledger)[0])
     assert told is not None
     play(journal(ledger, dataset, run=1, plan=plan))
     room = float(told[1])
@@ -258,12 +259,23 @@ def test_the_room_that_is_told_is_what_the_tightest_rule_leaves(rule: str, ledge
     def asking(epsilon: float) -> Plan:
         return PLAN.with_settings(privacy={**settings, "epsilon": epsilon})
 
-    journal(ledger, dataset, run=2, plan=asking(room * 0.999)).check()
     dear = asking(room * 1.001 + 0.001)
     with pytest.raises((BudgetExhaustedError, PolicyRefusal)):
-        journal(ledger, dataset, run=3, plan=dear).check()
+        journal(ledger, dataset, run=2, plan=dear).check()
     least = f"policy and ledger have room for such a run of epsilon {room:.4g} at most"
     assert least in approval_lines(dear, dataset, ledger)[0]
+    journal(ledger, dataset, run=3, plan=asking(room * 0.999)).check()
+
+
+def test_so_many_runs_as_are_told_are_allowed_and_no_more(ledger: Ledger) -> None:
+    plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": 2})
+    dataset = DatasetPolicy.model_validate({**policy(against_all=900.0).model_dump(), "max_epsilon_per_person": 3.7})
+    assert ", or for 2 like this one, is left" in approval_lines(plan, dataset, ledger)[0]
+    for run in (1, 2, 3):
+        journal(ledger, dataset, run=run, plan=plan).check()
+        play(journal(ledger, dataset, run=run, plan=plan))
+    with pytest.raises(BudgetExhaustedError):
+        journal(ledger, dataset, run=4, plan=plan).check()
 
 
 def test_an_epsilon_at_another_delta_than_the_plans_is_named_with_it(ledger: Ledger) -> None:

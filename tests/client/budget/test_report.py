@@ -81,7 +81,7 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
     left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-9)
     assert first == (
         "This run costs epsilon 5 at delta 1e-09 against the coordinator and all other sites; room for one more such "
-        f"run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g} is left."
+        f"run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g}, or for 4 like this one, is left."
     )
     assert second == (
         f"Dataset a, for a record at this delta: budget epsilon {cap:.4g}; the policy has epsilon 10 at delta 1e-06; "
@@ -92,7 +92,7 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
 def test_an_approval_says_how_a_run_is_counted_and_what_that_does_to_the_rest(ledger: Ledger) -> None:
     said = "\n".join(approval_lines(GAUSSIAN, DATA, ledger, every=True))
     assert "This run costs epsilon 5 at delta 1e-06 against" in said
-    assert "one more such run of epsilon 8.058 is left" in said
+    assert "one more such run of epsilon 8.058, or for 2 like this one, is left" in said
     assert "accounting    Gaussian differential privacy" in said
     said = "\n".join(approval_lines(STEPS, DATA, ledger, every=True))
     assert "accounting    Gaussian differential privacy" in said

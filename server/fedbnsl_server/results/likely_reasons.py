@@ -19,6 +19,7 @@ _OF_SITES = {"mechanisms_differ", "sites_differ", "sites_differ_apart", "ratios_
 _OF_CURVES = {"curved", "curved_or_open"}
 # Coefficients differ widely between sites where at least half of them do by a test of 5 %, of at least so many.
 _LEVEL, _WIDELY, _FEWEST = 0.05, 0.5, 6
+_CLEARLY = 0.01  # a coefficient differs by itself: dependent rows make all of them differ a little
 _SURE = 0.9  # share of the draws
 
 
@@ -45,8 +46,10 @@ def likely_reasons(
         (shown if odd else unseen).append(note("reason_sites", site=odd))
     if not plan.dictionary.rows.group:
         widely = bool(codes & _OF_SITES) and _widely(confidence)
-        alike = not codes & _OF_SITES and _by_chance(confidence)
-        (unlikely if alike else shown if widely else unseen).insert(0, note("reason_rows", widely=widely, alike=alike))
+        alike = not widely and _by_chance(confidence)
+        others = bool(codes & _OF_SITES)
+        told = note("reason_rows", widely=widely, alike=alike, others=others)
+        (unlikely if alike else shown if widely else unseen).insert(0, told)
     if plan.privacy is None and plan.preparation is not None and plan.preparation.outlying == "keep":
         unseen.append(note("reason_far"))
     if codes & _OF_CURVES:
@@ -72,10 +75,12 @@ def _widely(confidence: Confidence) -> bool:
 
 
 def _by_chance(confidence: Confidence) -> bool:
-    """Whether the coefficients of sites scatter by no more than chance, as those of dependent rows do not."""
+    """Whether coefficients of sites, but for single ones, scatter by chance, as those of dependent rows do not."""
     tested = confidence.degrees > 0
-    q, degrees = confidence.q[tested].sum(keepdims=True), confidence.degrees[tested].sum(keepdims=True)
-    return bool(tested.sum() >= _FEWEST and chi_square_tails(q, degrees)[0] >= _LEVEL)
+    q, degrees = confidence.q[tested], confidence.degrees[tested]
+    rest = chi_square_tails(q, degrees) >= _CLEARLY
+    q, degrees = q[rest].sum(keepdims=True), degrees[rest].sum(keepdims=True)
+    return bool(rest.sum() >= _FEWEST and chi_square_tails(q, degrees)[0] >= _LEVEL)
 
 
 def _headed(columns: Columns, confidence: Confidence) -> list[str]:

@@ -363,7 +363,7 @@ _CHECKS: Mapping[str, str] = {
     "coefficients are in the result}",
     "reason_rows": "rows depend on each other, such as several of one person{widely:?: most coefficients seem to "
     "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are"
-    "{alike:? (but coefficients of sites scatter by no more than chance, which speaks against it)|}",
+    "{alike:? (but {others:?most |}coefficients of sites scatter by no more than chance, which speaks against it)|}",
     "reason_far": 'values far from all others, such as codes of missing values; `outlying = "missing"` leaves them out',
     "reason_curves": "effects that are no straight lines{seen:?, as the test of lines says|; `look_for_curves` would "
     "tell}",

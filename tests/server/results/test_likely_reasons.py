@@ -11,6 +11,7 @@ from fedbnsl.plan.knowledge import Knowledge
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.results.likely_reasons import likely_reasons
+from fedbnsl_server.results.sentences import sentence
 
 COLUMNS = Columns.of(["a", "b", "c"])
 STANDARD = Plan.load("standard")
@@ -56,7 +57,17 @@ def test_rows_come_last_where_the_coefficients_of_sites_scatter_by_chance_alone(
 
     assert told(4.0) == ["hidden", "edge", "rows"]
     assert told(7.0)[0] == "rows", "each of them is within chance, and all of them are not"
-    assert told(4.0, "sites_differ_apart")[0] == "rows", "sites differ beside the edges"
+    assert told(4.0, "sites_differ_apart")[-1] == "rows", "sites differ beside the edges"
+
+
+def test_rows_come_last_where_single_coefficients_differ_clearly_and_the_others_by_chance_alone() -> None:
+    def told(others: float) -> Any:
+        sites = replace(CONFIDENCE, q=np.array([200.0, 90.0, *[others] * 8]), degrees=np.full(10, 4))
+        return likely_reasons(STANDARD, COLUMNS, sites, ["sites_differ"], lines_tested=True)
+
+    assert [one.code for one in told(4.0)] == ["reason_sites", "reason_hidden", "reason_rows"]
+    assert "(but most coefficients of sites scatter" in sentence(told(4.0)[-1])
+    assert told(7.0)[0].code == "reason_rows", "rows that depend on each other make all of them differ a little"
 
 
 def test_a_plan_that_says_whose_rows_they_are_leaves_rows_out() -> None:

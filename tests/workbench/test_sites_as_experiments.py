@@ -86,9 +86,22 @@ def test_what_was_set_at_a_site_directs_by_interventions(tmp_path: Path) -> None
     told = [{"site": "site-2", "variables": ["X1"]}]
     result = run(tmp_path / "run", tables(), interventions=told)
     assert [one["directed_by"] for one in result["edges"]] == ["interventions", "interventions"]
+    assert "the plan is right about what was set by design: 'X1' at site-2" in result["verdict"]["assumed"]
     page = unescape(write_report(tmp_path / "run").read_text(encoding="utf-8"))
     assert '[{"site": "site-2", "variables": ["X1"]}]' in page
     with pytest.raises(PlanError, match="no site of the run is called 'site-9'"):
         run(tmp_path / "other", tables(), interventions=[{"site": "site-9", "variables": ["X1"]}])
     with pytest.raises(PlanError, match="no variable 'dose'"):
         run(tmp_path / "third", tables(), interventions=[{"site": "site-2", "variables": ["dose"]}])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_difference_where_a_variable_was_set_is_said_to_be_no_surprise(tmp_path: Path, known: bool) -> None:
+    X = tables(spread=1.0)
+    X[1][:, 1:] += (np.random.default_rng(6).standard_normal(ROWS) - 0.8 * X[1][:, 0])[:, None] * [1.0, -0.7]
+    told = [{"site": "site-2", "variables": ["X2"]}] * known
+    verdict = run(tmp_path / "run", X, interventions=told)["verdict"]
+    assert any("as it must where the plan says" in one for one in verdict["contradicted"]) == known
+    assert any(one.startswith("site-2 alone differs") for one in verdict["reasons"])
+    assert any("as the plan says ('X2' at site-2)" in one for one in verdict["reasons"]) == known
+    assert any("look at its table" in one for one in verdict["reasons"]) != known

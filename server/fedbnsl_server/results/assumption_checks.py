@@ -24,7 +24,7 @@ from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.results.confidence import inconsistency
 from fedbnsl_server.results.curves import clearly_bent
 from fedbnsl_server.results.learned_graph import directions
-from fedbnsl_server.results.likely_reasons import likely_reasons
+from fedbnsl_server.results.likely_reasons import likely_reasons, set_at_sites
 from fedbnsl_server.results.noise import noise_contradictions, noise_tests
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
@@ -130,7 +130,7 @@ def assumption_checks(
         mechanisms: list[Mapping[str, Any]] = experiments["mechanisms"] if experiments else []
         contradicted += [note("mechanisms_differ", mechanisms=[one["says"] for one in mechanisms])] * bool(mechanisms)
         contradicted += _sites_that_differ(
-            columns, confidence, edges, by_ratios, {one["variable"] for one in mechanisms}
+            plan, columns, confidence, edges, by_ratios, {one["variable"] for one in mechanisms}
         )
         contradicted += _unexplained(columns, confidence)
         contradicted += _dear_knowledge(columns, confidence, bent=bool(curvature and curvature.curves))
@@ -231,6 +231,8 @@ def _assumed(
     of_time += [f"that nothing causes {rows.time!r}"] * (rows.time in plan.dictionary)
     if known := [*(counted(n, what) for what, n in given.items() if n), *of_time]:
         yield note("knowledge", given=known)
+    if plan.interventions:
+        yield note("set_at_sites", told=list(set_at_sites(plan)))
 
 
 def _agreed(confidence: Confidence) -> Mask:
@@ -491,6 +493,7 @@ def _into(columns: Columns, confidence: Confidence, children: Iterable[str]) -> 
 
 
 def _sites_that_differ(
+    plan: Plan,
     columns: Columns,
     confidence: Confidence,
     edges: Sequence[Mapping[str, Any]],
@@ -509,6 +512,7 @@ def _sites_that_differ(
     undirected = {(edge["source"], edge["target"]) for edge in edges if not edge["directed"]}
     order = np.argsort(-q / degrees, kind="stable")
     found: dict[str, float] = {}
+    differing: set[str] = set()
     for k in order[p[order] < _LEVEL].tolist():
         i, j = confidence.edges[tested[k]].tolist()
         ends = _variable(columns, i), _variable(columns, j)
@@ -516,9 +520,11 @@ def _sites_that_differ(
         if mark == "->" and ends[1] in named:
             continue
         found.setdefault(f"{ends[0]} {mark} {ends[1]}", inconsistency(float(q[k]), int(degrees[k])))
+        differing |= {*(ends if mark == "--" else ends[1:])}
     if found:
         named = [f"{edge} (I^2 {i2:.2f})" for edge, i2 in found.items()]
-        yield note("sites_differ", noisy=confidence.noise_std, edges=named)
+        told = list(set_at_sites(plan, variables=differing))
+        yield note("sites_differ", noisy=confidence.noise_std, edges=named, told=told)
     pairs = confidence.differ_apart[~_arbitrary(confidence, confidence.differ_apart)]
     of_ratios = [columns.variables.index(child) for child in by_ratios]
     pairs = pairs[~np.isin(columns.variable_of[pairs], of_ratios).any(axis=1)]

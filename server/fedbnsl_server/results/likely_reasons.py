@@ -4,7 +4,7 @@ First what the run itself shows, then what it cannot see, in the order in which 
 tested and not found is no reason.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -43,7 +43,9 @@ def likely_reasons(
     unlikely: list[Note] = []
     if codes & _OF_SITES:
         odd = confidence.odd_site
-        (shown if odd else unseen).append(note("reason_sites", site=odd))
+        (shown if odd else unseen).append(
+            note("reason_sites", site=odd, told=next(set_at_sites(plan, sites=[odd]), ""))
+        )
     if not plan.dictionary.rows.group:
         widely = bool(codes & _OF_SITES) and _widely(confidence)
         alike = not widely and _by_chance(confidence)
@@ -65,6 +67,16 @@ def likely_reasons(
         told = note("reason_edge", allowed=allowed, hidden=noisy)
         shown.insert(0, told) if noisy or not allowed else unseen.append(told)
     return [*shown, *unseen, *unlikely]
+
+
+def set_at_sites(
+    plan: Plan, *, sites: Collection[str] | None = None, variables: Collection[str] | None = None
+) -> Iterator[Note]:
+    """What the plan says was set, site by site; of these sites, and of these variables, None: of all."""
+    for one in plan.interventions:
+        names = [name for name in one.variables if variables is None or name in variables]
+        if names and (sites is None or one.site in sites):
+            yield note("set_at_site", variables=names, site=one.site)
 
 
 def _widely(confidence: Confidence) -> bool:

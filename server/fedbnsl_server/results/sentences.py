@@ -233,6 +233,8 @@ _CHECKS: Mapping[str, str] = {
     "no_variances": "nothing about noise variances: an edge is directed where the data or knowledge tell the direction",
     "no_cancelling": "effects along several paths between two variables do not cancel",
     "knowledge": "the plan's knowledge is true: {given:few}",
+    "set_at_sites": "the plan is right about what was set by design: {told:few 4}",
+    "set_at_site": "{variables:quoted 4} at {site}",
     "rows_alike": "any two rows of one {group!r} depend on each other alike, however far apart they are",
     "nothing_lasts": "{group:?those whom {group!r} tells apart differ|the series of different sites differ} by nothing "
     "that lasts and is not in the table: a lasting trait acts like a common cause that no table has",
@@ -326,7 +328,7 @@ _CHECKS: Mapping[str, str] = {
     "variances_differ": f"residual variances differ {_BEYOND_CHANCE}, by a factor of up to {{ratio:.3g}} ({{low}}, "
     f"{{high}}{{units:?; {{units:units}}}}; {{chance}}): {_LEFT_OPEN}their being equal",
     "sites_differ": f"sites differ {_BEYOND_CHANCE} in the coefficients of {{edges:few 4}}: there the graph tells a "
-    "mean of what differs",
+    "mean of what differs{told:?, as it must where the plan says that something was set ({told:few 4})|}",
     "mechanisms_differ": "sites differ more than chance gives in how variables follow from their parents: "
     "{mechanisms:few 4}; there the graph tells a mean of what differs",
     "mechanism_differs": "{site}: the mechanism of {variable} differs ({changes:few 4})",
@@ -358,9 +360,9 @@ _CHECKS: Mapping[str, str] = {
     "unexplained": f"residuals of {{one}} and {{other}}, which have no edge, are correlated by {{r:.2g}}, "
     f"{_BEYOND_CHANCE}{{many:?; so are {{others}} more such pairs}}{{single:?; so is one more such pair}}",
     "reason_sites": "{site:?{site} alone differs: another practice or other patients there (each site's own "
-    "coefficients say how, and belong beside the common ones), or another code, unit or device: look at its table, and "
-    "correct it or run again without it|practice, devices or patients differ between sites: each site's own "
-    "coefficients are in the result}",
+    "coefficients say how, and belong beside the common ones){told:?, as the plan says ({told})|, or another code, "
+    "unit or device: look at its table, and correct it or run again without it}|practice, devices or patients differ "
+    "between sites: each site's own coefficients are in the result}",
     "reason_rows": "rows depend on each other, such as several of one person{widely:?: most coefficients seem to "
     "differ a little between sites|}; a column of kind 'group' in the data dictionary says whose they are"
     "{alike:? (but {others:?most |}coefficients of sites scatter by no more than chance, which speaks against it)|}",

@@ -39,6 +39,24 @@ class BayesianNetwork:
         SetupError
             If none of the draws could have the known values.
         """
+        X, log_weights = self.log_weighted_draws(n, rng, known, set_to)
+        highest = log_weights.max()
+        if not np.isfinite(highest):
+            raise SetupError(
+                f"what is said to be known never occurs in the network: {', '.join(map(repr, known or {}))}",
+                remedy="Leave one of the values out, or take one that is possible together with the others.",
+            )
+        weights = np.exp(log_weights - highest)
+        return X, weights / weights.sum()
+
+    def log_weighted_draws(
+        self,
+        n: int,
+        rng: np.random.Generator,
+        known: Mapping[str, Sequence[float] | Matrix] | None = None,
+        set_to: Mapping[str, Sequence[float] | Matrix] | None = None,
+    ) -> tuple[Matrix, Matrix]:
+        """(n, d) draws and the (n,) logarithms of their weights; what is known may be another value in each draw."""
         known, set_to = known or {}, set_to or {}
         X, log_weights = np.zeros((n, self.n_columns)), np.zeros(n)
         for name, family in self.families.items():
@@ -49,11 +67,4 @@ class BayesianNetwork:
                 log_weights += family.log_density(X)
             else:
                 X[:, family.columns] = family.sample(X, rng)
-        highest = log_weights.max()
-        if not np.isfinite(highest):
-            raise SetupError(
-                f"what is said to be known never occurs in the network: {', '.join(map(repr, known))}",
-                remedy="Leave one of the values out, or take one that is possible together with the others.",
-            )
-        weights = np.exp(log_weights - highest)
-        return X, weights / weights.sum()
+        return X, log_weights

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fedbnsl.cli import Group
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import DataError, SetupError
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -16,7 +16,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on stan
 
 @click.group(cls=Group)
 def network() -> None:
-    """Use the network of a run folder: draw rows from it, and ask it about values.
+    """Use the network of a run folder: draw rows from it, ask it about values, predict rows.
 
     Nothing is sent, and nothing is charged to any budget: all follows from the run's result.
     """
@@ -124,6 +124,85 @@ def ask(
         click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
     else:
         _show_answer(told)
+
+
+@network.command()
+@_RUN
+@click.argument("table", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--target", metavar="NAME", required=True, help="Variable to predict.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
+)
+@_JSON
+def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> None:
+    """Predict a variable in each row of the CSV file TABLE by the network of the run folder RUN.
+
+    Of a number, its mean and the interval that holds 95 % of values; of a variable with levels, how likely each is. The
+    other columns of a row count as far as it has values; what the row has of the target itself does not, but how near
+    predictions come to it is told. Cells are in the data dictionary's units and levels; an empty one, or one that
+    it does not have, is a missing value. Nothing of the table is sent. Rows are predicted with the means of all sites.
+    """
+    import csv
+
+    from fedbnsl_workbench.networks.fitted import fitted_network
+    from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored, write_predictions
+
+    if out.exists():
+        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    fitted = fitted_network(run)
+    fitted.require(target)
+    try:
+        with open(table, newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table} cannot be read as CSV: {error}") from None
+    X, unread = rows_of_table(fitted, rows)
+    found = predicted(fitted, X, target)
+    write_predictions(found, X, fitted, target, out)
+    told: dict[str, Any] = {
+        "run": str(run),
+        "out": str(out),
+        "target": target,
+        "rows": len(X),
+        "by_draws": int(found.by_draws.sum()),
+        "few_draws": int(found.few.sum()),
+        "impossible": int(found.is_unknown.sum()),
+        "unread": unread,
+        "scores": scored(fitted, found, X, target),
+        "doubts": list(fitted.learned.doubts),
+    }
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        _show_predictions(told)
+
+
+def _show_predictions(told: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    _show_doubts(console, told["doubts"])
+    unread = told["unread"].items()
+    lines = [f"{n:,} cells of {name} are no value of the data dictionary: missing" for name, n in unread]
+    if told["by_draws"]:
+        few = f"; of {told['few_draws']:,} of them too few count, and they are rough" * bool(told["few_draws"])
+        lines.append(f"{told['by_draws']:,} rows lack a value that counts: predicted from draws of it{few}")
+    if told["impossible"]:
+        lines.append(f"{told['impossible']:,} rows have values that never occur together in the network: no prediction")
+    if (scores := told["scores"]) is not None:
+        words = {
+            "r2": "share of the variance that is told (R^2)",
+            "within": "values within their 95 % interval",
+            "auc": "area under the ROC curve",
+            "log_probability": "mean logarithm of the true level's probability",
+            "log_probability_of_shares": "the same by shares of levels alone",
+        }
+        lines.append(f"of {scores['rows']:,} rows that have {told['target']}:")
+        lines += [f"  {text}: {scores[key]:.3f}" for key, text in words.items() if key in scores]
+    lines.append(f"wrote {told['out']}: {told['rows']:,} rows")
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
 
 
 def _values(texts: tuple[str, ...], option: str) -> dict[str, str]:

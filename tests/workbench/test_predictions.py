@@ -1,0 +1,156 @@
+"""Rows predicted by a network, against conditional distributions in closed form."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
+
+from fedbnsl.errors import SetupError
+from fedbnsl.network.bayesian_network import BayesianNetwork
+from fedbnsl.network.families import Levels, Number
+from fedbnsl.plan.columns import Columns
+from fedbnsl.plan.dictionary import Dictionary
+from fedbnsl.protocol.sparse import Matrix
+from fedbnsl_server.results.learned_network import LearnedNetwork
+from fedbnsl_workbench.networks.fitted import FittedNetwork
+from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored, write_predictions
+
+NONE = np.array([], dtype=np.int64)
+# x -> y -> z, and d (yes or no) below x and z.
+FAMILIES = {
+    "x": Number(0, NONE, np.array([]), 1.0, 2.0),
+    "y": Number(1, np.array([0]), np.array([0.5]), 0.0, 1.0),
+    "z": Number(2, np.array([1]), np.array([-1.0]), 3.0, 0.5),
+    "d": Levels(np.array([3]), np.array([0, 2]), np.array([[0.8], [-0.5]]), np.array([0.2]), by_odds=True),
+}
+DICTIONARY = {"x": {}, "y": {}, "z": {"unit": "mg"}, "d": {"kind": "binary", "levels": ["no", "yes"]}}
+# Of x, y and z.
+S = np.array([[4.0, 2.0, -2.0], [2.0, 2.0, -2.0], [-2.0, -2.0, 2.25]])
+MEANS = np.array([1.0, 0.5, 2.5])
+
+
+def fitted_by_hand() -> FittedNetwork:
+    covariance = np.zeros((4, 4))
+    covariance[:3, :3], covariance[3, 3] = S, 0.25
+    columns = Columns.of(["x", "y", "z", "d"])
+    learned = LearnedNetwork(columns, np.zeros((4, 4), bool), np.zeros((4, 4), bool), covariance, None, 0, {})
+    dictionary = Dictionary.model_validate(DICTIONARY)
+    means = np.append(MEANS, 0.5)
+    return FittedNetwork({}, learned, dictionary, BayesianNetwork(4, FAMILIES), means, {"d": ["no", "yes"]})
+
+
+FITTED = fitted_by_hand()
+
+
+def drawn(n: int, seed: int = 1) -> Matrix:
+    return FITTED.network.sample(n, np.random.default_rng(seed))
+
+
+def conditional(target: int, known: list[int], values: Matrix) -> tuple[Matrix, float]:
+    """Means, and the standard deviation, of a number given others alone."""
+    weights = np.linalg.solve(S[np.ix_(known, known)], S[known, target])
+    means = MEANS[target] + (values[:, known] - MEANS[known]) @ weights
+    return means, float(np.sqrt(S[target, target] - weights @ S[known, target]))
+
+
+def test_a_number_between_its_parent_and_its_child_follows_from_both() -> None:
+    X = drawn(200)
+    found = predicted(FITTED, X, "y")
+    means, spread = conditional(1, [0, 2], X)
+    assert not found.by_draws.any()
+    np.testing.assert_allclose(found.mean, means, atol=1e-3)
+    np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * spread, rtol=0.05)
+
+
+def test_a_row_without_a_parent_is_predicted_from_draws_of_it() -> None:
+    X = drawn(100)
+    X[:, [0, 3]] = np.nan
+    found = predicted(FITTED, X, "y")
+    means, _ = conditional(1, [2], X)
+    assert found.by_draws.all()
+    np.testing.assert_allclose(found.mean, means, atol=0.12)
+    assert not found.few.any()
+
+
+def test_what_is_known_below_says_something_of_levels_and_of_numbers() -> None:
+    X = drawn(300)
+    found = predicted(FITTED, X, "d")
+    np.testing.assert_allclose(found.probabilities[:, 1], expit(0.2 + 0.8 * X[:, 0] - 0.5 * X[:, 2]), atol=1e-9)
+    yes, no = drawn(1), drawn(1)
+    yes[:, 3], no[:, 3] = 1.0, 0.0
+    assert predicted(FITTED, yes, "x").mean[0] > predicted(FITTED, no, "x").mean[0] + 0.1
+
+
+@pytest.mark.parametrize("target", ["x", "y", "z"])
+def test_intervals_hold_95_percent_of_values(target: str) -> None:
+    X = drawn(3000, seed=5)
+    found = predicted(FITTED, X, target)
+    told = scored(FITTED, found, X, target)
+    assert told is not None
+    assert 0.93 <= told["within"] <= 0.97
+    k = "xyz".index(target)
+    assert told["r2"] == pytest.approx(1.0 - np.mean((X[:, k] - found.mean) ** 2) / X[:, k].var())
+
+
+def test_the_area_under_the_curve_is_that_of_others_who_compute_it() -> None:
+    X = drawn(1000)
+    found = predicted(FITTED, X, "d")
+    told = scored(FITTED, found, X, "d")
+    assert told is not None
+    assert told["auc"] == pytest.approx(roc_auc_score(X[:, 3], found.probabilities[:, 1]))
+    assert told["log_probability"] > told["log_probability_of_shares"]
+
+
+def test_what_the_row_has_of_the_target_does_not_count() -> None:
+    X = drawn(20)
+    other = X.copy()
+    other[:, 1] += 7.0
+    np.testing.assert_array_equal(predicted(FITTED, X, "y").mean, predicted(FITTED, other, "y").mean)
+
+
+def test_cells_are_read_in_the_words_of_the_dictionary_and_others_are_counted_as_missing() -> None:
+    table: list[dict[str, str]] = [
+        {"x": "1.5", "d": "yes", "ward": "A"},
+        {"x": "", "d": "perhaps", "ward": "B"},
+        {"x": "1e", "d": "no", "ward": ""},
+    ]
+    X, unread = rows_of_table(FITTED, table)
+    assert unread == {"x": 1, "d": 1}
+    np.testing.assert_array_equal(X[:, 0], [1.5, np.nan, np.nan])
+    np.testing.assert_array_equal(X[:, 3], [1.0, np.nan, 0.0])
+    assert np.isnan(X[:, 1:3]).all()
+    with pytest.raises(SetupError, match="no column of the network"):
+        rows_of_table(FITTED, [{"ward": "A"}])
+    with pytest.raises(SetupError, match="'ward' is not a variable"):
+        predicted(FITTED, X, "ward")
+
+
+def test_the_file_has_a_row_for_each_of_the_table(tmp_path: Path) -> None:
+    X = drawn(3)
+    X[1, 3] = np.nan
+    write_predictions(predicted(FITTED, X, "d"), X, FITTED, "d", tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "row,d,probability of no,probability of yes"
+    assert [line.split(",")[1] for line in lines[1:]] == ["yes" if X[0, 3] else "no", "", "yes" if X[2, 3] else "no"]
+
+
+def test_rows_that_cannot_be_have_no_prediction() -> None:
+    child = Levels(np.array([1]), np.array([0]), np.array([[2000.0]]), np.array([-1000.0]), by_odds=True)
+    parent = Levels(np.array([0]), NONE, np.empty((0, 1)), np.array([0.0]), by_odds=True)
+    grand = Levels(np.array([2]), np.array([1]), np.array([[2000.0]]), np.array([-1000.0]), by_odds=True)
+    network: dict[str, Any] = {"a": parent, "b": child, "c": grand}
+    words: dict[str, Any] = {name: {"kind": "binary", "levels": ["no", "yes"]} for name in "abc"}
+    learned = LearnedNetwork(
+        Columns.of(list("abc")), np.zeros((3, 3), bool), np.zeros((3, 3), bool), 0.25 * np.eye(3), None, 0, {}
+    )
+    fitted = FittedNetwork(
+        {}, learned, Dictionary.model_validate(words), BayesianNetwork(3, network), np.full(3, 0.5),
+        {name: ["no", "yes"] for name in "abc"},
+    )  # fmt: skip
+    X = np.array([[0.0, np.nan, 1.0], [1.0, np.nan, 1.0]])
+    found = predicted(fitted, X, "b")
+    assert found.is_unknown.tolist() == [True, False]
+    assert found.probabilities[1, 1] == pytest.approx(1.0)

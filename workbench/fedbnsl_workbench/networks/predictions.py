@@ -56,7 +56,7 @@ class Predictions:
     @property
     def is_unknown(self) -> Mask:
         """(n,) rows without a prediction."""
-        return np.isnan(self.probabilities).any(axis=1) if self.levels else np.isnan(self.mean)
+        return np.asarray(np.isnan(self.probabilities if self.levels else self.mean[:, None]).any(axis=1))
 
 
 def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[str, str]]) -> tuple[Matrix, dict[str, int]]:
@@ -97,9 +97,10 @@ def predicted(fitted: FittedNetwork, X: Matrix, target: str) -> Predictions:
     fitted.require(target)
     own, n = fitted.members(target), len(X)
     levels = fitted.levels.get(target, ())
-    whole = ~np.isnan(X[:, _blanket(fitted, target)]).any(axis=1)
-    unknown = [np.full(n, np.nan) for _ in range(3)]
-    found = Predictions(levels, *unknown, np.full((n, len(levels)), np.nan), ~whole, np.zeros(n, dtype=bool))
+    whole = np.asarray(~np.isnan(X[:, _blanket(fitted, target)]).any(axis=1))
+    mean, low, high = (np.full(n, np.nan) for _ in range(3))
+    few = np.zeros(n, dtype=bool)
+    found = Predictions(levels, mean, low, high, np.full((n, len(levels)), np.nan), ~whole, few)
     for rows in _blocks(np.flatnonzero(whole), _GRID * X.shape[1]):
         values, weights = _on_grid(fitted, X[rows], target, own, len(levels))
         _put(fitted, found, rows, target, values, weights)

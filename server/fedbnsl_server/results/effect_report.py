@@ -528,8 +528,11 @@ class _Question:
         yield from self._of_curves(source, goal)
         if network.no_curves and not self._by_tables and (self.change is not None or any(absent)):
             yield note("effect_of_lines_alone", why=network.no_curves)
-        if any(absent) and network.precision is not None and network.precision.noise_std:
-            yield note("faint_effects_hidden")
+        if network.precision is not None and network.precision.noise_std:
+            yield note("faint_effects_hidden", absent=any(absent))
+        through, _ = network.on_the_way(self.sources, self.target)
+        if not all(absent) and (clipped := [name for name in network.clipped if through[names.index(name)]]):
+            yield note("effect_clipped", variables=clipped)
         yield from (note("doubt", doubt=doubt) for doubt in network.doubts)
 
     def _of_curves(self, source: str, goal: str) -> Iterator[Note]:

@@ -24,6 +24,7 @@ from fedbnsl_server.inference.interventions import Family
 from fedbnsl_server.results.hidden_causes import marks_of
 from fedbnsl_server.results.sentences import sentence
 from fedbnsl_server.results.unused import unused_notes
+from fedbnsl_server.results.warnings import clipped_levels
 from fedbnsl_server.store.result_file import columns_of, learned_class, read_result, undecided_edges
 
 
@@ -86,6 +87,7 @@ class LearnedNetwork:
     pag: Marks | None = None
     pag_is_legal: bool = False
     none_hidden: bool = False  # the plan says that no common cause is
+    clipped: tuple[str, ...] = ()  # variables with levels of a private run: what acts on them is biased
     # In which share of the draws the same variables may be adjusted for, by source and target of the effects that it
     # identifies; None: not counted.
     adjustable: Mapping[tuple[int, int], float] | None = None
@@ -224,6 +226,7 @@ def read_network(run: Path) -> LearnedNetwork:
         curves=_curves(result),
         **_of_marks(result),
         none_hidden=plan is not None and plan.hidden_causes == "excluded",
+        clipped=() if plan is None else tuple(clipped_levels(plan)),
         tables=_tables(result),
         table_levels={name: one["levels"] for name, one in _categories(result).items()},
     )

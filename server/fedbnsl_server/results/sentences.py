@@ -540,8 +540,10 @@ _EFFECTS: Mapping[str, str] = {
     "variances alone; without it, the effect may be another",
     "withheld_coefficients": "the run withholds the coefficient of {edges:few}: effects and intervals that rest on it "
     "are not told, and numbers without units take the nearest possible value",
-    "faint_effects_hidden": "be careful: the noise of privacy hides faint edges, and an effect along one would be "
-    "missed",
+    "faint_effects_hidden": "be careful: the noise of privacy hides faint edges{absent:?, and an effect along one "
+    "would be missed|, and with one of them this effect may be another, or its arrows point the other way}",
+    "effect_clipped": "be careful: records are clipped before their moments are released, so that effects on or "
+    "through {variables:quoted 8} come out too large or too small; take the sign from them, not the size",
     "doubt": "be careful: {doubt}",
     "doubts_elsewhere": "be careful: the data also contradict what is assumed of {names:quoted 8}, which this effect "
     "does not pass through; its arrows may rest on them all the same. The summary of the run, its page and --json say "

@@ -180,11 +180,14 @@ def of_required_in_vain(
 
 def of_clipped_levels(plan: Plan, targets: Collection[str]) -> Iterator[Note]:
     """Weights of private moments rounds that are biased: those of edges into targets with levels."""
-    if plan.privacy is None or not plan.moments_rounds:
-        return
-    levels = [name for name, entry in plan.dictionary.items() if entry.has_levels and name in targets]
-    if levels:
+    if levels := [name for name in clipped_levels(plan) if name in targets]:
         yield note("clipped_levels", variables=levels)
+
+
+def clipped_levels(plan: Plan) -> list[str]:
+    """Variables with levels of private moments rounds: what acts on them is biased."""
+    private = plan.privacy is not None and plan.moments_rounds
+    return [name for name, entry in plan.dictionary.items() if entry.has_levels] if private else []
 
 
 def of_withheld_weights(graph: ConsensusGraph | None) -> Iterator[Note]:

@@ -306,7 +306,8 @@ def test_what_was_adjusted_for_is_said_in_words(sets, sources, words):
 def test_an_effect_against_the_arrows_is_none_but_for_what_noise_hides(noise_std, capsys, tmp_path):
     estimation = {"n_samples": 100, "noise_std": noise_std, "draws": 0}
     report = asked(capsys, written(tmp_path / "run", DIRECTED, estimation=estimation), "c", "a")
-    assert any("the noise of privacy hides faint edges" in line for line in report["in_words"]) == bool(noise_std)
+    missed = "the noise of privacy hides faint edges, and an effect along one would be missed"
+    assert any(missed in line for line in report["in_words"]) == bool(noise_std)
     assert report["verdict"] == "no path"
     assert "too faint" in report["in_words"][0]
     (told,) = report["effects"][0]["values"]

@@ -75,3 +75,14 @@ def test_an_effect_beyond_the_limit_of_its_columns_is_withheld(undirected: tuple
         largest[M, X], largest[X, M] = limit, LIMIT / 2
         known = replace(found, withheld=(), without_withheld=None, largest=largest)
         assert effect(known, [M], X)["verdict"] == verdict
+
+
+def test_an_effect_of_a_private_run_says_what_noise_and_clipping_do_to_it() -> None:
+    clipped = replace(network(), clipped=("x", "z"))
+    turned, sign = "its arrows point the other way", "effects on or through 'x' come out too large or too small"
+    for of, source, target, told in ((clipped, M, X, True), (clipped, M, Y, True), (clipped, X, Y, False)):
+        words = effect(of, [source], target)["in_words"]
+        assert any(turned in line for line in words)
+        assert any(sign in line for line in words) == told
+    exact = replace(clipped, precision=Precision(1000.0, 0.0))
+    assert not any(turned in line for line in effect(exact, [X], Y)["in_words"])

@@ -568,8 +568,7 @@ class TablePass:
         lagged = [k for k, name in enumerate(names) if name in lags]
         made, self.belonging = prepared_rows(X, self._rows, lagged, self._origin)
         if self._rows.averages:
-            rows = person_rows(X, self.belonging)
-            self.rows = rows.columns([names.index(name) for name in self.columns])
+            self.rows = person_rows(X, self.belonging)  # without lags: no other columns than the table's own
         del X
         place = {name: k for k, name in enumerate([*names, *(lags[names[k]] for k in lagged)])}
         order = [place[name] for name in self.columns]

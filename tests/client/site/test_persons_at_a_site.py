@@ -48,10 +48,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "north"
 
 
-def admit(folder: Path, *blocks: int) -> Dataset:
+def admit(folder: Path, *blocks: int, names: tuple[str, ...] = NAMES) -> Dataset:
     with site_folder.opened(folder) as (policy, ledger):
         ledger.approvals.approve(plan().digest(), "plan")
-        return GuardedTable(folder, policy, ledger, None, blocks=blocks).admit(plan(), 7, NAMES)[0]
+        return GuardedTable(folder, policy, ledger, None, blocks=blocks).admit(plan(), 7, names)[0]
 
 
 @pytest.mark.parametrize(("blocks", "of"), [((), range(60)), ((1,), range(40)), ((2,), range(40, 60))])
@@ -64,6 +64,14 @@ def test_a_run_reads_all_rows_of_the_persons_of_its_blocks(blocks: tuple[int, ..
     assert sorted(table.rows.X.tolist()) == sorted(ROWS[np.isin(WHO, of)].tolist())
     starts = np.cumsum(table.rows.sizes) - table.rows.sizes
     np.testing.assert_allclose(np.add.reduceat(table.rows.X, starts) / table.rows.sizes[:, None], table.X)
+
+
+def test_rows_of_persons_have_their_columns_in_the_order_of_the_run(folder: Path) -> None:
+    one, other = admit(folder), admit(folder, names=NAMES[::-1])
+    assert one.rows is not None
+    assert other.rows is not None
+    np.testing.assert_array_equal(other.X, one.X[:, ::-1])
+    np.testing.assert_array_equal(other.rows.X, one.rows.X[:, ::-1])
 
 
 def swapped(who: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -361,7 +361,7 @@ def unclipped_records(folder: Path) -> Iterator[None]:
 def clipped_before_they_are_scaled(folder: Path) -> Iterator[None]:
     """The records are clipped, and not their residuals."""
     early = (
-        "return np.asarray((rows - found) / scales)",
+        "return np.asarray((rows - rows_times(np.ascontiguousarray(rows), W)) / scales)",
         "return np.divide(rows, np.maximum(np.sqrt((rows * rows).sum(axis=1)), norm_bound)[:, None]) * norm_bound "
         "@ (np.eye(len(W)) - W) / scales",
     )

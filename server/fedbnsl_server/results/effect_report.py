@@ -290,7 +290,8 @@ class _Question:
             if bent := self.network.bent_between(self.sources, self.target):
                 why.append(sentence(note("effect_no_curve", names=bent)))
             elif self._not_described:
-                why.append(sentence(note("effect_change_not_described", pairs=self._not_described)))
+                told = note("effect_change_not_described", pairs=self._not_described, why=self.network.no_curves)
+                why.append(sentence(told))
         return why
 
     @cached_property

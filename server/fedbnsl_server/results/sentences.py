@@ -493,7 +493,9 @@ _EFFECTS: Mapping[str, str] = {
     "whether there is an effect rests on {one:?this pair|these pairs}",
     "effect_misses_edges": "not identified: {pairs:few} depend on each other more than the graph explains, which has "
     "no edge there. {one:?One|Edges} would open another way from {source} to {target}, or confound the two",
-    "effect_change_not_described": "straight lines do not describe how {pairs:few 4}, and the run has no curve there",
+    "effect_change_not_described": "straight lines do not describe how {pairs:few 4}, and the run has no curve there"
+    "{why:? ({why})|}; a run without the variables whose gaps stand in the way (--columns), or with a column of levels "
+    "in place of the number, may tell it",
     "effect_of_lines_alone": "straight lines alone: {why}; an effect along a curve (a U, say) would not be seen",
     "effect_of_functions": "not identified: the direction between {names:quoted} is open: they are functions of each "
     "other, and the tables cannot tell which of them moves which",

@@ -551,11 +551,14 @@ def test_each_of_several_sources_is_asked_for_its_own_path(capsys, tmp_path):
 
 
 def test_a_change_along_lines_that_the_data_contradict_is_not_known(capsys, tmp_path):
-    run = written(tmp_path / "run", DIRECTED, verdict={**VERDICT, "not_described": [["a", "b"]]})
+    taken = {"form": "line", "family": "linear", "how": "", "why": "no curves were looked for: too few rows"}
+    verdict = {**VERDICT, "not_described": [["a", "b"]]}
+    run = written(tmp_path / "run", DIRECTED, verdict=verdict, taken=dict.fromkeys("abc", taken))
     assert asked(capsys, run, "a", "b")["verdict"] == "identified"
     report = asked(capsys, run, "a", "b", "--change", 0, 1)
     assert (report["verdict"], report["effects"][0]["values"]) == ("not known", [])
     assert "straight lines do not describe how b depends on a" in report["in_words"][0]
+    assert "no curve there (no curves were looked for: too few rows); a run without" in report["in_words"][0]
 
 
 def test_where_no_curves_were_looked_for_a_change_and_no_path_say_so(capsys, tmp_path):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds",
     type=Seeds(),
-    help="Of `networks`, `missing`, `curved`, `hidden`, `directions` and `discrete`: seeds, such as 0..9.",
+    help="Of `networks`, `missing`, `curved`, `hidden`, `directions`, `network` and `discrete`: seeds, such as 0..9.",
 )
 @click.option(
     "--method",
@@ -49,9 +49,9 @@ def bench(
     FIGURE is one of accuracy, sachs, bytes, load, attacks, privacy, privacy-audit, private-steps, private-tables,
     d1000, lean, private-moments, unequal-noise, hubs, kernels, secure-aggregation, confidence, robust, honest-sites,
     growth, startup, tables, networks, groups, missing, private-missing, overlapping, robust-tails, curved, hidden,
-    directions, regressions, registration, discrete; without one, all of them (about an hour on two cores). The Sachs
-    figures, the end of groups, tables, missing and directions, a part of networks, secure-aggregation, confidence,
-    private-tables and discrete need FEDBNSL_DATA.
+    directions, regressions, registration, network, discrete; without one, all of them (about an hour on two cores). The
+    Sachs figures, the end of groups, tables, missing and directions, a part of networks, secure-aggregation,
+    confidence, private-tables and discrete need FEDBNSL_DATA.
     """
     from rich.console import Console
 
@@ -63,7 +63,7 @@ def bench(
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(FIGURES)}", param_hint="FIGURES")
     takers_of = {
         "--case": ("networks", "curved", "hidden", "discrete"),
-        "--seeds": ("networks", "missing", "curved", "hidden", "directions", "discrete"),
+        "--seeds": ("networks", "missing", "curved", "hidden", "directions", "network", "discrete"),
         "--method": ("networks", "discrete"),
     }
     for option, value in (("--case", cases), ("--seeds", seeds), ("--method", methods)):
@@ -78,7 +78,7 @@ def bench(
             with _watched(name, progress) as follow:
                 followed = {"cases": cases, "seeds": seeds, "methods": methods, "follow": follow}
                 chosen: dict[str, dict[str, Any]] = {"networks": followed, "discrete": followed}
-                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "directions")}
+                chosen |= {figure: {"seeds": seeds} for figure in ("missing", "directions", "network")}
                 chosen |= {figure: {"cases": cases, "seeds": seeds} for figure in ("curved", "hidden")}
                 for row in FIGURES[name](**chosen.get(name, {})):
                     _print_row(name, row, console, as_json=as_json)

@@ -235,6 +235,8 @@ def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
     assert privacy_of(fitted).startswith("no privacy is promised: a simulation keeps no ledger")
     X = next(drawn(fitted, 2000, 1))
     assert np.isfinite(X).all()
+    (said,) = told("ask", tmp_path / "run", "--target", "x")["doubts"][-1:]
+    assert said == "the noise of privacy is in all numbers, and no interval here counts it"
     result = {**fitted.result, "privacy": {**fitted.result["privacy"], "guarantee": "Epsilon 5 for each record."}}
     object.__setattr__(fitted, "result", result)
     assert privacy_of(fitted) == "Epsilon 5 for each record; drawing rows costs nothing more"

@@ -47,7 +47,7 @@ def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: boo
     begun, fitted = time.monotonic(), fitted_network(run)
     told = write_table(fitted, rows, seed, out, plain=plain)
     told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": privacy_of(fitted)} | told
-    told |= {"left_out": dict(fitted.left_out), "doubts": list(fitted.learned.doubts)}
+    told |= {"left_out": dict(fitted.left_out), "doubts": fitted.doubts}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
     else:
@@ -119,7 +119,7 @@ def ask(
 
     fitted = fitted_network(run)
     told = answer(fitted, target, _values(given, "--given"), _values(set_to, "--do"), none_hidden=no_hidden_causes)
-    told |= {"doubts": list(fitted.learned.doubts)}
+    told |= {"doubts": fitted.doubts}
     if as_json:
         click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
     else:
@@ -169,7 +169,7 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
         "impossible": int(found.is_unknown.sum()),
         "unread": unread,
         "scores": scored(fitted, found, X, target),
-        "doubts": list(fitted.learned.doubts),
+        "doubts": fitted.doubts,
     }
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))

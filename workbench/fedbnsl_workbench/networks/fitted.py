@@ -57,6 +57,14 @@ class FittedNetwork:
         """Of the network."""
         return self.learned.columns
 
+    @property
+    def doubts(self) -> list[str]:
+        """What says against the network, and what no interval of it counts."""
+        precision = self.learned.precision
+        noisy = precision is not None and precision.noise_std > 0.0
+        of_noise = "the noise of privacy is in all numbers, and no interval here counts it"
+        return [*self.learned.doubts, *[of_noise] * noisy]
+
     def entry(self, name: str) -> Entry:
         """What the dictionary says of a variable; a plain number where it says nothing."""
         return self.dictionary[name] if name in self.dictionary else Entry()

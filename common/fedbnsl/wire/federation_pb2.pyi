@@ -354,7 +354,9 @@ class Units(_message.Message):
     def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def limit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Values so many spreads from the median of their site count as missing, column by column; empty or 0: none does."""
+        """Values so many spreads above the median of their site count as missing, column by column, then below it; empty or 0:
+        none does.
+        """
 
     def __init__(
         self,
@@ -1478,7 +1480,9 @@ class Statistics(_message.Message):
 
     @_builtins.property
     def far_column(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Values far from the median: columns, in order; n for distances of 2^(n / 4) to 2^((n + 1) / 4) spreads; how many."""
+        """Values far from the median: columns, in order; n for distances of 2^(n / 4) to 2^((n + 1) / 4) spreads, -n below it;
+        how many.
+        """
 
     @_builtins.property
     def far_bin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...

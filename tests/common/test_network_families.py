@@ -105,6 +105,29 @@ def test_what_is_set_says_nothing_of_its_causes() -> None:
     assert weights.std() == 0.0
 
 
+def test_the_columns_that_are_asked_for_are_drawn_from_what_they_depend_on_alone() -> None:
+    class Unasked(Number):
+        def sample(self, X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            raise AssertionError("nothing that is asked for depends on it")
+
+    none, of = np.array([], dtype=np.int64), chain()
+    network = BayesianNetwork(4, {"w": Unasked(3, none, np.array([]), 0.0, 1.0), **of.families})
+    X, weights = network.draws(1000, np.random.default_rng(7), {"z": [1.0]}, columns=np.array([1, 0]))
+    whole, others = of.draws(1000, np.random.default_rng(7), {"z": [1.0]})
+    np.testing.assert_array_equal(X, whole[:, [1, 0]])
+    np.testing.assert_array_equal(weights, others)
+    above, _ = network.draws(10, np.random.default_rng(7), set_to={"y": [2.0]}, columns=np.array([2]))
+    assert above.shape == (10, 1)
+
+
+def test_draws_of_many_columns_are_made_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedbnsl.network.bayesian_network._MOST_NUMBERS", 3 * 1000)
+    X, weights = chain().draws(100_500, np.random.default_rng(8), known={"z": [1.0]})
+    assert len(X) == len(weights) == 100_500
+    assert weights @ X[:, 1] == pytest.approx(0.5 + 2.0 / 2.25 * 1.5, abs=0.02)
+    assert X[-1, 0] != X[499, 0] != 0.0
+
+
 def test_values_that_never_occur_are_refused() -> None:
     parent = Levels(np.array([0]), np.array([], dtype=np.int64), np.empty((0, 1)), np.array([0.0]), by_odds=True)
     network = BayesianNetwork(3, {"parent": parent, "child": TABLE})

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedbnsl.errors import FedbnslError, SetupError
+from fedbnsl.errors import FedbnslError, ResultError, SetupError
+from fedbnsl.network.bayesian_network import BayesianNetwork
+from fedbnsl.network.families import Number
+from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.cli import simulate as simulate_command
 from fedbnsl_workbench.network import Network
-from fedbnsl_workbench.networks.cli import network
+from fedbnsl_workbench.networks.cli import _values, network
 from fedbnsl_workbench.networks.fitted import fitted_network
 from fedbnsl_workbench.networks.questions import answer
-from fedbnsl_workbench.networks.synthetic import drawn, privacy_of
+from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
 from fedbnsl_workbench.simulate import simulate
 
 LINES = Plan.load("standard", ["bootstrap=20", "n_participants=2", "look_for_curves=false", "look_at_noise=false"])
@@ -195,7 +200,7 @@ def test_what_cannot_be_asked_is_refused_with_the_reason(mixed: Path, arguments:
 
 def test_an_intervention_is_answered_under_the_assumption_alone_and_where_the_class_tells_it(straight: Path) -> None:
     """Lines of a chain have no direction: then nothing tells what setting one does."""
-    with pytest.raises(SetupError, match="the effect of 'x' on 'y' is not identified"):
+    with pytest.raises(SetupError, match="the effect of 'x' on 'y': not identified"):
         told("ask", straight, "--target", "y", "--do", "x=52", "--no-hidden-causes")
 
 
@@ -250,6 +255,114 @@ def test_programs_get_the_rows_that_the_command_writes(mixed: Path, tmp_path: Pa
     assert frame.attrs["privacy"].startswith("no privacy is promised")
     asked = Network.read(mixed).ask("dead", given={"age": 60, "grade": "low"})
     assert asked == answer(fitted_network(mixed), "dead", {"age": "60", "grade": "low"}, {})
+
+
+def test_what_is_known_below_an_intervention_must_be_told_by_the_class_too(tmp_path: Path) -> None:
+    """x -- a -> t <- c -> g <- x: what a does to t is known, and not what it does to g, by which c follows from g."""
+    rng, told_by = np.random.default_rng(2), dict[str, Dataset]()
+    for site in ("north", "south"):
+        a, c = rng.normal(size=(2, 3000))
+        x = 0.8 * a + rng.normal(size=3000)
+        noise = rng.normal(size=(2, 3000))
+        told_by[site] = Dataset(
+            ("a", "c", "g", "t", "x"), np.column_stack([a, c, x + c + noise[0], a + c + noise[1], x])
+        )
+    simulate(LINES, told_by, tmp_path / "run")
+    fitted = fitted_network(tmp_path / "run")
+    assert answer(fitted, "t", {}, {"a": "2"}, none_hidden=True)["mean"] == pytest.approx(2.0, abs=0.1)
+    assert answer(fitted, "t", {"c": "1"}, {"a": "2"}, none_hidden=True)["mean"] == pytest.approx(3.0, abs=0.1)
+    with pytest.raises(SetupError, match="the effect of 'a' on 'g': not identified"):
+        answer(fitted, "t", {"g": "1"}, {"a": "2"}, none_hidden=True)
+
+
+def test_names_and_values_may_hold_equals_signs() -> None:
+    names = ["dose", "dose=now", "märker"]
+    assert _values(("dose==2", "dose=now=a=b"), "--given", names) == {"dose": "=2", "dose=now": "a=b"}
+    assert _values(("foo=a=b",), "--given", names) == {"foo=a": "b"}
+
+
+def test_values_are_rounded_alike_in_a_block_of_any_size(mixed: Path, straight: Path) -> None:
+    for run in (mixed, straight):
+        fitted = fitted_network(run)
+        X = next(drawn(fitted, 50, 1))
+        for name in fitted.variables:
+            assert cells(fitted, name, X[:1]) == cells(fitted, name, X)[:1], name
+
+
+def test_small_values_of_a_logarithm_keep_their_digits(mixed: Path) -> None:
+    fitted = fitted_network(mixed)
+    X = np.repeat(fitted.means[None, :], 2, axis=0)
+    X[:, fitted.members("märker")[0]] = np.log([0.012345, 123.45])
+    assert cells(fitted, "märker", X) == [0.01234, 123.5] or cells(fitted, "märker", X) == [0.01235, 123.5]
+
+
+def test_means_of_values_within_a_range_and_of_ordered_levels_are_those_that_the_sites_told(mixed: Path) -> None:
+    """Ranges cut off more on one side than on the other."""
+    fitted = fitted_network(mixed)
+    X = np.vstack(list(drawn(fitted, 400_000, 1)))
+    for name in ("visits", "grade", "age"):
+        (k,) = fitted.members(name)
+        assert X[:, k].mean() == pytest.approx(fitted.means[k], abs=0.01 * X[:, k].std()), name
+
+
+def test_a_promise_is_one_line_of_the_table(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    promise = "no\nprivacy\r\n1,2,3"
+    object.__setattr__(fitted, "result", {**fitted.result, "privacy": {"guarantee": promise}})
+    assert privacy_of(fitted) == "no privacy 1,2,3; drawing rows costs nothing more"
+
+
+def damaged(run: Path, out: Path, file: str, change: Callable[[Any], object]) -> Path:
+    shutil.copytree(run, out)
+    content = json.loads((out / file).read_text(encoding="utf-8"))
+    change(content)
+    (out / file).write_text(json.dumps(content), encoding="utf-8")
+    return out
+
+
+def with_a_cycle(content: Any) -> None:
+    content["cpds"]["age"] = {"parents": ["dead"], "coefficients": {"dead": [1.0]}, "variance": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("lgbn.json", with_a_cycle, "a graph with a cycle"),
+        ("lgbn.json", lambda told: told.update(cpds=[]), "cannot be read as a network"),
+        ("result.json", lambda told: told["preparation"]["means"].pop("age"), "tells no mean of 'age'"),
+        ("result.json", lambda told: told.update(preparation=None), "is not the plan of the result"),
+        ("result.json", lambda told: told["levels"].pop("dead"), "is not the plan of the result"),
+    ],
+)
+def test_a_damaged_run_is_an_error_that_says_what(
+    mixed: Path, tmp_path: Path, file: str, change: Callable[[Any], object], words: str
+) -> None:
+    with pytest.raises(ResultError, match=words):
+        fitted_network(damaged(mixed, tmp_path / "run", file, change))
+
+
+def test_a_plan_of_another_run_is_not_taken(mixed: Path, straight: Path, tmp_path: Path) -> None:
+    for run, other in ((mixed, straight), (straight, mixed)):
+        copy = tmp_path / run.name
+        shutil.copytree(run, copy)
+        shutil.copy(other / "plan.toml", copy)
+        with pytest.raises(ResultError, match="is not the plan of the result"):
+            fitted_network(copy)
+
+
+def test_deviations_within_groups_are_no_rows_of_a_table(tmp_path: Path) -> None:
+    shape = Dictionary.model_validate({"p": {"kind": "group", "within": "within"}, "x": {}, "y": {}, "z": {}})
+    simulate(LINES.with_settings(dictionary=shape.model_dump()), straight_tables(), tmp_path / "run")
+    with pytest.raises(SetupError, match="deviations from the means of their groups"):
+        fitted_network(tmp_path / "run")
+
+
+def test_of_many_columns_few_rows_are_drawn_at_a_time(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    none = np.array([], dtype=np.int64)
+    families = {f"v{k}": Number(k, none, np.array([]), 0.0, 1.0) for k in range(1000)}
+    object.__setattr__(fitted, "network", BayesianNetwork(1000, families))
+    assert [len(one) for one in drawn(fitted, 5000, 1)] == [2000, 2000, 1000]
 
 
 def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ def small_cell_lines(plan: Plan, policy: Policy) -> list[str]:
         * plan.searches_curves,
         *[f"rule `least_cell` = {policy.least_cell}: where rows have gaps, nothing is told of the shape of noise"]
         * plan.looks_at_noise,
+        *[
+            f"rule `least_cell` = {policy.least_cell}: means are those of the values that are there, and none is told "
+            "where a column has fewer values"
+        ]
+        * plan.tells_means,
     ]
 
 

@@ -1,7 +1,7 @@
 """A site's part of the plan's preparation: what its columns are like, and how they become comparable.
 
 A prepared record is (x - centre) / scale. Scales are released numbers, the same at every site. The centre is the site's
-own mean, one that all sites share, or zero, as the plan says; a site's own mean never leaves it.
+own mean, one that all sites share, or zero, as the plan says; a site tells its own mean only if the plan tells means.
 
 In a private run the mean is the noisy one that was paid for, so that a prepared record depends on no other record but
 through numbers that were released. An exact mean would void the guarantee: one outlier would move all other records.

@@ -33,7 +33,7 @@ from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl_client.data.mapped_array import sum_over_rows
 from fedbnsl_client.data.outlying import without_outlying
 from fedbnsl_client.data.person_rows import PersonRows, Table
-from fedbnsl_client.data.preparation import NoisyColumns, Prepared, column_means, prepared, prepared_rows
+from fedbnsl_client.data.preparation import NoisyColumns, Prepared, means_and_counts, prepared, prepared_rows
 from fedbnsl_client.losses.between_rows import BetweenRows, between_rows, conditional_means
 from fedbnsl_client.losses.completed import Completed, Patterns
 from fedbnsl_client.losses.squared import SecondMoments
@@ -193,10 +193,16 @@ class LocalProblem:
 
     @property
     def means(self) -> Matrix:
-        """(d,) exact means of the columns, in their units: for plans without privacy that prepare columns only."""
+        """(d,) exact means of the columns, in their units: for plans without privacy that prepare columns only.
+
+        With a `least_cell` those of the values that are there, for what is expected of gaps rests on combinations of
+        few rows; and empty, as withheld, where a column has fewer values, which their mean and variance would tell.
+        """
         if self.plan.preparation is None:
             raise LocalProtocolError("only plans with [preparation] tell means")
-        means, told = column_means(self.X), self.completed
+        (means, counts), told = means_and_counts(self.X), self.completed
+        if self.least_cell > 1:
+            return np.empty(0) if ((counts > 0.0) & (counts < self.least_cell)).any() else means
         if told is None:
             return means
         by = prepared(self.X, self.plan.preparation, self.units)

@@ -11,7 +11,9 @@ import numpy as np
 
 from fedbnsl.errors import SetupError
 from fedbnsl.network.families import Family
-from fedbnsl.protocol.sparse import Matrix
+from fedbnsl.protocol.sparse import Index, Matrix
+
+_MOST_NUMBERS = 10_000_000  # in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +33,22 @@ class BayesianNetwork:
         rng: np.random.Generator,
         known: Mapping[str, Sequence[float]] | None = None,
         set_to: Mapping[str, Sequence[float]] | None = None,
+        columns: Index | None = None,
     ) -> tuple[Matrix, Matrix]:
-        """(n, d) draws and their (n,) weights, which add up to 1, given values of the columns of some variables.
+        """(n, c) draws and their (n,) weights, which add up to 1, given values of the columns of some variables.
+
+        `columns`: (c,) those to draw; None: all.
 
         Raises
         ------
         SetupError
             If none of the draws could have the known values.
         """
-        X, log_weights = self.log_weighted_draws(n, rng, known, set_to)
+        kept = self.n_columns if columns is None else len(columns)
+        X, log_weights, step = np.empty((n, kept)), np.empty(n), max(_MOST_NUMBERS // self.n_columns, 1)
+        for first in range(0, n, step):
+            rows = slice(first, min(first + step, n))
+            X[rows], log_weights[rows] = self.log_weighted_draws(rows.stop - first, rng, known, set_to, columns)
         highest = log_weights.max()
         if not np.isfinite(highest):
             raise SetupError(
@@ -55,11 +64,13 @@ class BayesianNetwork:
         rng: np.random.Generator,
         known: Mapping[str, Sequence[float] | Matrix] | None = None,
         set_to: Mapping[str, Sequence[float] | Matrix] | None = None,
+        columns: Index | None = None,
     ) -> tuple[Matrix, Matrix]:
-        """(n, d) draws and the (n,) logarithms of their weights; what is known may be another value in each draw."""
+        """(n, c) draws and the (n,) logarithms of their weights; what is known may be another value in each draw."""
         known, set_to = known or {}, set_to or {}
         X, log_weights = np.zeros((n, self.n_columns)), np.zeros(n)
-        for name, family in self.families.items():
+        for name in self.families if columns is None else self._needed(columns, known, set_to):
+            family = self.families[name]
             if name in set_to:
                 X[:, family.columns] = set_to[name]
             elif name in known:
@@ -67,4 +78,13 @@ class BayesianNetwork:
                 log_weights += family.log_density(X)
             else:
                 X[:, family.columns] = family.sample(X, rng)
-        return X, log_weights
+        return X if columns is None else X[:, columns], log_weights
+
+    def _needed(self, asked: Index, known: Mapping[str, object], set_to: Mapping[str, object]) -> list[str]:
+        """Variables that the asked columns, or known values, depend on: all others add up to 1."""
+        columns, found = set(asked.tolist()), list[str]()
+        for name, family in reversed(list(self.families.items())):
+            if name in known or not columns.isdisjoint(family.columns.tolist()):
+                found.append(name)
+                columns.update(() if name in set_to else family.parents.tolist())
+        return found[::-1]

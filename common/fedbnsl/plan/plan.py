@@ -87,7 +87,9 @@ class Plan(Settings):
         """What is done to the tables first, in words; empty if nothing is."""
         lines: list[str] = []
         if self.preparation is not None:
-            told = self.preparation.in_words(private=self.privacy is not None, moments=self.completes_privately)
+            told = self.preparation.in_words(
+                private=self.privacy is not None, moments=self.completes_privately, tells_means=self.tells_means
+            )
             lines.append("prepared: " + "; ".join(told))
         if self.dictionary:
             kinds = [entry.kind for entry in self.dictionary.root.values() if entry.is_variable]

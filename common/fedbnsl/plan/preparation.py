@@ -26,8 +26,8 @@ class Preparation(BaseModel):
 
     intercept: Literal["site", "common", "none"] = Field(
         default="site",
-        description="what is taken off each column: every site's own mean, which never leaves it and removes shifts "
-        "between sites; one mean over all records; nothing",
+        description="what is taken off each column: every site's own mean, which removes shifts between sites and "
+        "stays there unless the plan tells means; one mean over all records; nothing",
     )
     scale: Literal["pooled", "none"] = Field(
         default="pooled",
@@ -55,11 +55,12 @@ class Preparation(BaseModel):
         default="rows", description="weight of a site in means over sites: its rows, or one each"
     )
 
-    def in_words(self, *, private: bool, moments: bool) -> Iterator[str]:
+    def in_words(self, *, private: bool, moments: bool, tells_means: bool) -> Iterator[str]:
         """What is done to the tables, a clause each; `moments`: whether a private run releases moments."""
         noisy = "noisy " if private else ""
         yield {
-            "site": f"every site takes its own {noisy}means off its columns (they stay there)",
+            "site": f"every site takes its own {noisy}means off its columns "
+            + ("(and tells them)" if tells_means else "(they stay there)"),
             "common": "all sites take off the same means, those over all records",
             "none": "no means are taken off",
         }[self.intercept]

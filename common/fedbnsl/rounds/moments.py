@@ -58,7 +58,7 @@ class Answer(Content):
     squares: Matrix = field(default_factory=lambda: np.empty(0))
     """Of the same pairs of residuals e, E e_i^2 e_j^2 / (E e_i^2 E e_j^2) over rows with both; empty: not asked."""
     means: Matrix = field(default_factory=lambda: np.empty(0))
-    """(d,) of the columns, in their units; with EM of the completed rows; empty: not asked."""
+    """(d,) of the columns, in their units; with EM of the completed rows; empty: not asked, or withheld."""
 
 
 def n_rounds(plan: Plan) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import descendants
 from fedbnsl.graphs.files import LGBN
+from fedbnsl.graphs.graph import topological_order
 from fedbnsl.graphs.pag import Marks
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes
@@ -178,7 +179,7 @@ def read_network(run: Path) -> LearnedNetwork:
         correlation, told = _correlation(result, columns), W.copy()
         for source, target in withheld:
             told[columns.names.index(source), columns.names.index(target)] = 0.0
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ResultError(
             f"{path} cannot be read as a network over the run's columns: {error!r}",
             remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
@@ -336,6 +337,7 @@ def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matr
         (variance[position[name]],) = of_node["variance"]
     if not (np.isfinite(W).all() and (variance > 0).all() and np.isfinite(variance).all()):
         raise ValueError("a variance is not positive, or a number not finite")
+    topological_order(columns.joined(W != 0.0))  # ValueError if there is a cycle
     return W, variance
 
 

@@ -90,7 +90,8 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
         return f"has {answer.squares.size} products of squares where {needed.sum()} or none were asked for"
     if not ((answer.squares >= 0.0) & (answer.squares <= _ROUNDED_UP * run.plan.max_rows)).all():
         return "has products of squares that no rows have"
-    if answer.means.size != len(run.mask.allowed) * (run.plan.tells_means and task.residuals is not None):
+    d = len(run.mask.allowed)
+    if answer.means.size not in (0, d * (run.plan.tells_means and task.residuals is not None)):
         return f"has {answer.means.size} means where one of each column or none were asked for"
     if (np.abs(answer.means) > LARGEST).any():
         return f"has a mean beyond {LARGEST:g}"
@@ -127,7 +128,13 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
 
 
 def _means(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> Matrix:
-    """(d,) means over the records of all sites that have a value; NaN where none has."""
+    """(d,) means over the records of the sites that tell them and have a value; NaN where none has.
+
+    Empty where no site tells them: it may withhold them, as the rule `least_cell` of its policy says.
+    """
+    answers = {site: answer for site, answer in answers.items() if answer.means.size}
+    if not answers:
+        return np.empty(0)
     told = np.stack([answer.means for answer in answers.values()])
     known: Mapping[str, Matrix] = {} if state.completion is None else state.completion.n_pairs
     every = np.ones(told.shape[1])

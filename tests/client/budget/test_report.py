@@ -15,7 +15,7 @@ from fedbnsl.rounds.kinds import KINDS, most_rounds
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
-from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
+from fedbnsl_client.budget.report import approval_lines, ledger_lines, small_cell_lines, spending
 from private_site import private_plan
 
 DATA = DatasetPolicy.model_validate(
@@ -187,3 +187,15 @@ def test_counts_of_far_values_are_said_where_they_are_sent_and_where_the_setting
         assert ((sent in said), (kept in said)) == (is_sent, is_vain)
     private = Plan.load("private", ["preparation.outlying='missing'"], epsilon=1.0)
     assert kept in " ".join(private.preparation_lines())
+
+
+@pytest.mark.parametrize("ready", ["standard", "private"])
+@pytest.mark.parametrize("tells", [True, False])
+def test_means_are_said_to_stay_only_where_the_plan_does_not_tell_them(ledger: Ledger, ready: str, tells: bool) -> None:
+    plan = Plan.load(ready, [f"tell_means={str(tells).lower()}"], epsilon=1.0 if ready == "private" else None)
+    said = " ".join(plan.preparation_lines())
+    assert ("means off its columns (and tells them)" in said, "(they stay there)" in said) == (tells, not tells)
+    if ready == "standard":
+        assert ("the exact means of all columns" in "\n".join(approval_lines(plan, DATA, ledger))) == tells
+        held_back = "\n".join(small_cell_lines(plan, Policy(site="north", least_cell=5)))
+        assert ("none is told where a column has fewer values" in held_back) == tells

@@ -55,10 +55,22 @@ def test_means_are_refused_where_none_were_asked_for_or_no_column_can_have_them(
     squared = replace(plain, squares=np.ones(6))
     tells = replace(RUN, plan=RUN.plan.with_settings(preparation={}, tell_means=True))
     assert moments_round.fault(replace(squared, means=np.zeros(3)), asked, tells) == ""
-    assert "has 0 means" in moments_round.fault(squared, asked, tells)
+    assert moments_round.fault(squared, asked, tells) == "", "a site may withhold them"
+    assert "has 2 means" in moments_round.fault(replace(squared, means=np.zeros(2)), asked, tells)
     assert "has 3 means" in moments_round.fault(replace(squared, means=np.zeros(3)), asked, RUN)
     assert "has 3 means" in moments_round.fault(replace(plain, means=np.zeros(3)), moments.Task(GRAPH), tells)
     assert "a mean beyond" in moments_round.fault(replace(squared, means=np.full(3, 1e300)), asked, tells)
+
+
+def test_means_are_those_of_the_sites_that_tell_them() -> None:
+    plain = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
+    run = replace(RUN, plan=RUN.plan.with_settings(preparation={}), n_samples={"a": 100, "b": 100, "c": 300})
+    state = initial_state(D, SITES)
+    answers = {site: replace(plain, means=np.full(D, float(k))) for k, site in enumerate(SITES)}
+    np.testing.assert_allclose(moments_round._means(state, answers, run), np.full(D, 0.2 + 0.6 * 2.0))
+    answers["b"] = plain
+    np.testing.assert_allclose(moments_round._means(state, answers, run), np.full(D, 0.75 * 2.0))
+    assert moments_round._means(state, dict.fromkeys(SITES, plain), run).size == 0
 
 
 def test_products_of_squares_are_refused_where_none_were_asked_for_or_no_rows_can_have_them() -> None:

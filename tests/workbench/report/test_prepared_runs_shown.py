@@ -163,7 +163,7 @@ def test_which_level_of_a_binary_variable_is_1_is_said_on_page_terminal_and_besi
 def test_the_page_says_what_was_taken_off_and_divided_by(pages: dict[str, Page]) -> None:
     standard, private, refitted, raw = (pages[name].text for name in ("standard", "private", "refitted", "raw"))
     assert all(("h2", "How the columns were prepared") in page.headings for page in pages.values())
-    assert "Each site took its own means off its columns." in standard
+    assert "Each site took its own means off its columns. Sites told them;" in standard
     assert "Each site took its own noisy means off its columns, as its paid release told them." in private
     assert "The mean of each column over all sites was taken off" in refitted
     assert "Nothing was taken off the columns" in raw

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: boo
     Columns, units, levels and ranges are those of the data dictionary. Rows are as those of one site whose means are
     those of all sites. Beyond what the network says, they tell nothing: noise is normal, effects are those of the
     result, and no value is missing. How near the rows come to the means, spreads and correlations of the network stands
-    below; no row is that of a person. From a private run they cost nothing beyond what the run has spent.
+    below; no row is copied from a table. From a private run they cost nothing beyond what the run has spent.
     """
     from fedbnsl_workbench.networks.fitted import fitted_network
     from fedbnsl_workbench.networks.synthetic import privacy_of, write_table
@@ -68,11 +69,14 @@ def _show_sample(told: dict[str, Any], seconds: float) -> None:
         keys = ("mean", "drawn_mean", "spread", "drawn_spread")
         table.add_row(Text(name), *(f"{one[key]:.4g}" for key in keys))
     console.print(table)
-    pair = told["furthest_correlation"]
+    about = "means and spreads are of columns, after the data dictionary's transforms"
+    if pair := told["furthest_correlation"]:
+        about += (
+            f"; of all correlations, that of {pair['one']} and {pair['other']} is furthest off: {pair['drawn']:.2f}, "
+            f"and {pair['of_network']:.2f} by straight lines"
+        )
     lines = [
-        f"means and spreads are of columns, after the data dictionary's transforms; of all correlations, that of "
-        f"{pair['one']} and {pair['other']} is furthest off: {pair['drawn']:.2f}, and {pair['of_network']:.2f} by "
-        "straight lines",
+        about,
         *(f"left out: {name}: {why}" for name, why in told["left_out"].items()),
         f"privacy: {told['privacy']}",
         f"wrote {told['out']}: {told['rows']:,} rows in {seconds:.1f} s",
@@ -112,13 +116,16 @@ def ask(
     is in them.
 
     --given asks what is seen together, --do what an intervention does: only where every graph that fits the data as
-    well says the same, and where no common cause is hidden.
+    well says the same of the target and of what is known, and where no common cause is hidden.
     """
     from fedbnsl_workbench.networks.fitted import fitted_network
     from fedbnsl_workbench.networks.questions import answer
 
     fitted = fitted_network(run)
-    told = answer(fitted, target, _values(given, "--given"), _values(set_to, "--do"), none_hidden=no_hidden_causes)
+    known, wanted = (
+        _values(texts, option, fitted.variables) for texts, option in ((given, "--given"), (set_to, "--do"))
+    )
+    told = answer(fitted, target, known, wanted, none_hidden=no_hidden_causes)
     told |= {"doubts": fitted.doubts}
     if as_json:
         click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
@@ -205,12 +212,13 @@ def _show_predictions(told: dict[str, Any]) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def _values(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """By variable; a name may hold an equals sign, a value may not."""
+def _values(texts: tuple[str, ...], option: str, variables: Sequence[str]) -> dict[str, str]:
+    """By variable; names and values may hold equals signs: the longest name that there is counts."""
     found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.rpartition("=")
-        if not equals or not name:
+        begins = [one for one in variables if text.startswith(f"{one}=")]
+        name, value = (one := max(begins, key=len), text[len(one) + 1 :]) if begins else text.rpartition("=")[::2]
+        if not name:
             raise SetupError(f"{option} {text!r}: expected NAME=VALUE")
         if name in found:
             raise SetupError(f"{option}: {name!r} has two values")

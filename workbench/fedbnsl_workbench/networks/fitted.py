@@ -5,8 +5,8 @@ from draws: an intercept is the one that gives a column the mean that was told.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _DRAWS, _SEED = 20_000, 20_240_229  # of the intercepts: fixed, so that a run ha
 _LEAST_SHARE = 1e-4  # of a level: noise of privacy may make shares negative
 _LEAST_LEFT = 0.02  # of a number's variance about a curve
 _SETTLED, _MOST_STEPS = 1e-7, 200
+_BEYOND = 6.0  # standard deviations of noise beyond a range: no mean of values within it lies further out
+_CLOSE = 1e-4  # the same: of an intercept
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,11 @@ class FittedNetwork:
 
     def members(self, name: str) -> Index:
         """The columns of a variable."""
-        return self.columns.members()[self.columns.variables.index(name)]
+        return self._members[name]
+
+    @cached_property
+    def _members(self) -> dict[str, Index]:
+        return dict(zip(self.columns.variables, self.columns.members(), strict=True))
 
     def require(self, name: str) -> None:
         """Raise SetupError for a name of no variable of the network."""
@@ -131,13 +137,36 @@ def fitted_network(run: Path) -> FittedNetwork:
     if not (run / "plan.toml").exists():
         raise ResultError(f"{run} has no plan.toml, which says what the variables are", remedy="Copy the whole folder.")
     plan = Plan.load(run / "plan.toml")
+    _require_its_plan(run, result, plan, learned)
+    if plan.dictionary.rows and plan.dictionary.rows.within == "within":
+        raise SetupError("the rows of this run are deviations from the means of their groups, not rows of a table")
     if learned.before:
         raise SetupError("the rows of this run are those of a series (lags), of which no single row is drawn")
     W, variance = weights_and_variances(run, learned.columns)
     means = _means(result, plan, learned.columns)
     fitting = _Fitting(result, learned, plan, W, variance, means)
     network = fitting.network()
+    if not network.families:
+        raise SetupError("the network of this run says nothing of any variable")
     return FittedNetwork(result, learned, plan.dictionary, network, means, fitting.levels, fitting.left_out)
+
+
+def _require_its_plan(run: Path, result: Mapping[str, Any], plan: Plan, learned: LearnedNetwork) -> None:
+    """Raise ResultError if plan.toml is not the one that the result is of."""
+    dictionary, columns = plan.dictionary, learned.columns
+    fits = (plan.preparation is None) == (result["preparation"] is None)
+    if not learned.before:
+        fits = fits and (not dictionary or all(name in dictionary for name in columns.variables))
+        fits = fits and dictionary.levels(columns.variables) == learned.levels
+        nominal = {name: dictionary[name].levels for name in dictionary.references(columns.variables)}
+        for name, own in zip(columns.variables, columns.members(), strict=True):
+            possible = {f"{name}={level}" for level in nominal[name]} if name in nominal else {name}
+            fits = fits and {columns.names[k] for k in own.tolist()} <= possible
+    if not fits:
+        raise ResultError(
+            f"{run / 'plan.toml'} is not the plan of the result beside it: it says other things of the columns",
+            remedy="Copy the whole folder again.",
+        )
 
 
 def _means(result: Mapping[str, Any], plan: Plan, columns: Columns) -> Matrix:
@@ -147,8 +176,11 @@ def _means(result: Mapping[str, Any], plan: Plan, columns: Columns) -> Matrix:
     if told is None:
         raise SetupError(
             "the run does not tell the means of its columns: its network knows of differences from them alone",
-            remedy="Run it again with --set tell_means=true, as the ready plans standard and private have it.",
+            remedy="Run it again with --set tell_means=true, as the ready plans standard and private have it; a site "
+            "whose policy has a least_cell may withhold its means.",
         )
+    if missing := [name for name in columns.names if name not in told]:
+        raise ResultError(f"result.json tells no mean of {missing[0]!r}", remedy="Copy the whole folder again.")
     return np.array([told[name] for name in columns.names], dtype=np.float64)
 
 
@@ -222,7 +254,30 @@ class _Fitting:
         if entry.kind in ("binary", "nominal"):
             return self._of_levels(name, own)
         number = self._number(name, int(own[0]), entry)
-        return Grade(number, len(entry.levels)) if entry.has_levels else number
+        if entry.has_levels:
+            n_levels = len(entry.levels)
+            return self._with_mean(
+                lambda at: Grade(replace(number, intercept=at), n_levels), number, -0.5, n_levels - 0.5
+            )
+        if not math.isfinite(number.low):
+            return number
+        return self._with_mean(lambda at: replace(number, intercept=at), number, number.low, number.high)
+
+    def _with_mean(self, of: Callable[[float], Family], number: Number, low: float, high: float) -> Family:
+        """With the intercept that gives its column its mean, over the draws of its parents; else the nearest."""
+        at = number.location(self._X) - number.intercept
+        first = low - _BEYOND * number.noise_std - float(at.max())
+        last = high + _BEYOND * number.noise_std - float(at.min())
+
+        def excess(intercept: float) -> float:
+            return float(of(intercept).mean(self._X).mean() - self._means[number.column])
+
+        if abs(excess(number.intercept)) <= _CLOSE * number.noise_std:
+            return of(number.intercept)
+        if excess(first) >= 0.0 or excess(last) <= 0.0:
+            return of(first if excess(first) >= 0.0 else last)
+        found = brentq(excess, first, last, xtol=_CLOSE * number.noise_std)
+        return of(float(found))  # pyright: ignore[reportArgumentType]
 
     def _table(self, name: str, own: Index) -> Table:
         told, of_parents = self._learned.tables[name], list[tuple[Index, int]]()

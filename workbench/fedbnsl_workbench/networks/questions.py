@@ -1,6 +1,7 @@
 """What a learned network says of a variable where others are known or set: a distribution of values or of levels."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def answer(
     known = {name: fitted.coded(name, text) for name, text in given.items()}
     set_to = {name: fitted.coded(name, text) for name, text in do.items()}
     if do:
-        _require_identified(fitted, target, list(do), none_hidden=none_hidden)
+        _require_identified(fitted, target, given, list(do), none_hidden=none_hidden)
     asked: dict[str, Any] = {"target": target, "unit": fitted.entry(target).unit, "given": dict(given), "do": dict(do)}
     asked["notes"] = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
     if (told := _by_formula(fitted, target, known)) is not None and not do:
@@ -63,19 +64,19 @@ def answer(
         interval = [mean - half, mean + half]
         return asked | {"exact": True, "draws": None, "mean": mean, "spread": spread, "interval": interval}
     rng = np.random.default_rng(seed)
-    X, weights = fitted.network.draws(_DRAWS, rng, known, set_to)
+    X, weights = fitted.network.draws(_DRAWS, rng, known, set_to, fitted.members(target))
     n = float(1.0 / np.square(weights).sum())
     if n < _FEW_DRAWS:
         raise SetupError(
             f"of {_DRAWS:,} draws, only about {n:.0f} are like what is said to be known: this tells nothing",
             remedy="Leave out a value that hardly ever goes together with the others.",
         )
-    own = fitted.members(target)
     if target in fitted.levels:
         levels = fitted.levels[target]
-        p = np.bincount(positions(X, own, len(levels)), weights=weights, minlength=len(levels))
+        at = positions(X, np.arange(len(fitted.members(target))), len(levels))
+        p = np.bincount(at, weights=weights, minlength=len(levels))
         return asked | {"exact": False, "draws": round(n), "probabilities": dict(zip(levels, p.tolist(), strict=True))}
-    values = fitted.entry(target).formula.back(X[:, own[0]])
+    values = fitted.entry(target).formula.back(X[:, 0])
     mean = float(weights @ values)
     spread = float(np.sqrt(weights @ np.square(values - mean)))
     return asked | {
@@ -121,13 +122,16 @@ def _by_formula(fitted: FittedNetwork, target: str, known: Mapping[str, list[flo
         return float(fitted.means[t]), float(np.sqrt(S[t, t]))
     gap = np.array([values[0] for values in known.values()]) - fitted.means[at]
     weights = np.linalg.solve(S[np.ix_(at, at)], S[at, t])
-    return float(fitted.means[t] + weights @ gap), float(np.sqrt(S[t, t] - weights @ S[at, t]))
+    return float(fitted.means[t] + weights @ gap), math.sqrt(max(float(S[t, t] - weights @ S[at, t]), 0.0))
 
 
-def _require_identified(fitted: FittedNetwork, target: str, sources: list[str], *, none_hidden: bool) -> None:
+def _require_identified(
+    fitted: FittedNetwork, target: str, given: Iterable[str], sources: list[str], *, none_hidden: bool
+) -> None:
     """Raise SetupError where the class of graphs does not tell what setting the sources does to the target.
 
-    If common causes may be hidden, one DAG says nothing of an intervention: `fedbnsl effect` tells what is identified.
+    Nor to what is given: below the sources, it says of the target what graphs disagree about. If common causes may be
+    hidden, one DAG says nothing of an intervention: `fedbnsl effect` tells what is identified.
     """
     learned, names = fitted.learned, " and ".join(map(repr, sources))
     if learned.pag is not None and not none_hidden:
@@ -136,10 +140,11 @@ def _require_identified(fitted: FittedNetwork, target: str, sources: list[str], 
             remedy="`fedbnsl effect` tells which effects hold whatever is hidden; --no-hidden-causes answers under the "
             "assumption that none is.",
         )
-    told = effect_of(replace(learned, pag=None, none_hidden=True), sources, target)
-    if told["verdict"] not in ("identified", "no path"):
-        raise SetupError(
-            f"the effect of {names} on {target!r} is {told['verdict']}: {'; '.join(told['in_words'][:2])}",
-            remedy="`fedbnsl effect` shows all values that the graphs give; --given in place of --do asks what is seen "
-            "together, and says nothing of an intervention.",
-        )
+    for name in (target, *given):
+        told = effect_of(replace(learned, pag=None, none_hidden=True), sources, name)
+        if not {row["verdict"] for row in told["effects"]} <= {"identified", "no path"}:
+            raise SetupError(
+                f"the effect of {names} on {name!r}: {'; '.join(told['in_words'][:2])}",
+                remedy="`fedbnsl effect` shows all values that the graphs give; --given in place of --do asks what is "
+                "seen together, and says nothing of an intervention.",
+            )

@@ -18,14 +18,17 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.networks.fitted import FittedNetwork
 
 _DIGITS = 3  # of a standard deviation
-_BLOCK = 100_000  # rows that are drawn at a time: what a seed gives does not hang on the memory
+# Rows and numbers that are drawn at a time: what a seed gives does not hang on the memory.
+_MOST_ROWS, _MOST_NUMBERS = 100_000, 2_000_000
+_LARGEST_COUNT = 2.0**53
 
 
 def drawn(fitted: FittedNetwork, n: int, seed: int) -> Iterator[Matrix]:
     """Blocks of (k, d) values of all columns, n rows in all; a seed gives the same rows."""
     rng = np.random.default_rng(seed)
-    for first in range(0, n, _BLOCK):
-        yield fitted.network.sample(min(_BLOCK, n - first), rng)
+    block = max(min(_MOST_ROWS, _MOST_NUMBERS // fitted.network.n_columns), 1)
+    for first in range(0, n, block):
+        yield fitted.network.sample(min(block, n - first), rng)
 
 
 def cells(fitted: FittedNetwork, name: str, X: Matrix) -> list[Any]:
@@ -37,15 +40,25 @@ def cells(fitted: FittedNetwork, name: str, X: Matrix) -> list[Any]:
     values = entry.formula.back(X[:, own[0]])
     low, high = (-math.inf, math.inf) if entry.range is None else entry.range
     if entry.kind == "count":
-        whole: list[int] = np.clip(np.rint(values), max(low, 0.0), high).astype(np.int64).tolist()
+        whole: list[int] = np.clip(np.rint(values), max(low, 0.0), min(high, _LARGEST_COUNT)).astype(np.int64).tolist()
         return whole
-    spread = float(np.std(values[np.isfinite(values)])) or 1.0
-    rounded: list[float] = np.clip(np.round(values, _DIGITS - 1 - math.floor(math.log10(spread))), low, high).tolist()
+    mean, spread = float(fitted.means[own[0]]), float(fitted.learned.spread[own[0]])
+    if entry.applied == "log":  # all are above 0, and differ by factors
+        digits = max(_DIGITS - math.floor(math.log10(spread)), _DIGITS)
+        values = np.array([float(f"{one:.{digits}g}") for one in values.tolist()])
+    else:
+        first, last = entry.formula.back(np.array([mean - spread, mean + spread])).tolist()
+        values = np.round(values, _DIGITS - 1 - math.floor(math.log10(abs(last - first) / 2.0 or spread)))
+    rounded: list[float] = np.clip(values, low, high).tolist()
     return rounded
 
 
 def privacy_of(fitted: FittedNetwork) -> str:
-    """What synthetic rows of this run promise the people in its tables, a clause."""
+    """What synthetic rows of this run promise the people in its tables, a clause in one line."""
+    return " ".join(_promised(fitted).split())
+
+
+def _promised(fitted: FittedNetwork) -> str:
     if (told := fitted.result["privacy"]) is None:
         return "no privacy is promised: the run had no private plan"
     if told["guarantee"]:
@@ -64,7 +77,7 @@ def write_table(fitted: FittedNetwork, n: int, seed: int, out: Path, *, plain: b
         nonlocal sums, squares, rows
         file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         if not plain:
-            file.write(f"# synthetic rows, of no person; seed {seed}; {privacy_of(fitted)}\n")
+            file.write(f"# synthetic rows, copied from no table; seed {seed}; {privacy_of(fitted)}\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(fitted.variables)
         for X in drawn(fitted, n, seed):
@@ -102,6 +115,8 @@ def compared(fitted: FittedNetwork, shift: Matrix, moments: Matrix) -> dict[str,
             strict=True,
         )
     }
+    if len(own) == 1:
+        return {"columns": by_column, "furthest_correlation": None}
     furthest = {"one": names[j], "other": names[i], "of_network": float(_correlations(told)[i, j])}
     return {"columns": by_column, "furthest_correlation": furthest | {"drawn": float(_correlations(found)[i, j])}}
 

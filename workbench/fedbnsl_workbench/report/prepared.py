@@ -127,7 +127,9 @@ def _steps(run: ReportedRun) -> list[str]:
     own = "own noisy means off its columns, as its paid release told them" if private else "own means off its columns"
     steps.append(
         {
-            "site": f"Each site took its {own}. They stayed at the site; shifts between sites do not count.",
+            "site": f"Each site took its {own}. "
+            + ("Sites told them" if run.plan.tells_means else "They stayed at the site")
+            + "; shifts between sites do not count.",
             "common": "The mean of each column over all sites was taken off, the same number at every site.",
             "none": "Nothing was taken off the columns: their means count as part of what parents explain.",
         }[settings.intercept]

@@ -133,3 +133,20 @@ def test_values_that_never_occur_are_refused() -> None:
     network = BayesianNetwork(3, {"parent": parent, "child": TABLE})
     with pytest.raises(SetupError, match="never occurs in the network: 'parent', 'child'"):
         network.draws(1000, np.random.default_rng(6), known={"parent": [1.0], "child": [0.0, 1.0]})
+
+
+def test_odds_are_against_the_first_level_and_a_grade_is_the_nearest_level() -> None:
+    a, b = np.exp(0.3 + 1.0), np.exp(-0.5 - 2.0)
+    np.testing.assert_allclose(ODDS.probabilities(rows(1.0, 1))[0], np.array([1.0, a, b]) / (1.0 + a + b))
+    middle = Grade(Number(1, np.array([0]), np.array([1.0]), 0.0, 0.8), 3)
+    below, _, above = middle.probabilities(rows(1.0, 1))[0]
+    assert below == pytest.approx(above)
+
+
+def test_densities_add_up_to_one_however_far_the_mean_lies_beyond_the_range() -> None:
+    def density(own: float) -> float:
+        X = rows(50.0, 1)
+        X[0, 1] = own
+        return float(np.exp(WITHIN.log_density(X)[0]))
+
+    assert quad(density, -1.0, 1.5)[0] == pytest.approx(1.0, abs=1e-4)

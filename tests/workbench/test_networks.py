@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ from click.testing import CliRunner
 
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Number
+from fedbnsl.network.families import Levels, Number
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.inference.interventions import Family as TableOfCounts
 from fedbnsl_workbench.cli import simulate as simulate_command
 from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.networks.cli import _values, network
-from fedbnsl_workbench.networks.fitted import fitted_network
+from fedbnsl_workbench.networks.fitted import _Fitting, fitted_network
 from fedbnsl_workbench.networks.questions import answer
 from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
 from fedbnsl_workbench.simulate import simulate
@@ -92,7 +94,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def told(*arguments: str | Path) -> dict[str, Any]:
+def told(*arguments: str | Path | int) -> dict[str, Any]:
     result = CliRunner().invoke(network, [*map(str, arguments), "--json"])
     if result.exception is not None:
         raise result.exception
@@ -363,6 +365,122 @@ def test_of_many_columns_few_rows_are_drawn_at_a_time(straight: Path) -> None:
     families = {f"v{k}": Number(k, none, np.array([]), 0.0, 1.0) for k in range(1000)}
     object.__setattr__(fitted, "network", BayesianNetwork(1000, families))
     assert [len(one) for one in drawn(fitted, 5000, 1)] == [2000, 2000, 1000]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_is_told_of_drawn_rows_is_what_the_table_has(straight: Path, tmp_path: Path, seed: int) -> None:
+    answered = told("sample", straight, "--rows", "3000", "--seed", seed, "--out", tmp_path / "rows.csv")
+    rows = np.array([[float(row[name]) for name in "xyz"] for row in rows_of(tmp_path / "rows.csv")])
+    for k, name in enumerate("xyz"):
+        of = answered["columns"][name]
+        assert (of["drawn_mean"], of["drawn_spread"]) == pytest.approx((rows[:, k].mean(), rows[:, k].std()), rel=1e-3)
+        assert of["drawn_mean"] != of["mean"]
+    S = fitted_network(straight).learned.covariance
+    of_network = S / np.sqrt(np.outer(S.diagonal(), S.diagonal()))
+    gap = np.abs(np.corrcoef(rows.T) - of_network)
+    i, j = divmod(int(gap.argmax()), 3)
+    pair = answered["furthest_correlation"]
+    assert {pair["one"], pair["other"]} == {"xyz"[i], "xyz"[j]}
+    assert pair["of_network"] == pytest.approx(of_network[i, j])
+    assert pair["drawn"] == pytest.approx(np.corrcoef(rows.T)[i, j], abs=1e-3)
+
+
+def fitting(run: Path, W: np.ndarray, result: dict[str, Any], means: list[float], **learned: Any) -> _Fitting:
+    """Of a run over x, y and z."""
+    fitted, plan = fitted_network(run), Plan.load(run / "plan.toml")
+    if described := learned.pop("dictionary", None):
+        plan = plan.with_settings(dictionary=described)
+    return _Fitting(
+        {**fitted.result, **result}, replace(fitted.learned, **learned), plan, W, np.ones(3), np.array(means)
+    )
+
+
+def test_a_curve_counts_from_the_mean_of_its_source_and_leaves_the_rest_of_the_variance(straight: Path) -> None:
+    W, bent = np.zeros((3, 3)), {"source": "x", "target": "y", "at": [-3.0, 0.0, 3.0], "change": [3.0, 0.0, 3.0]}
+    W[0, 1] = 0.1
+    of = fitting(straight, W, {"curves": {"effects": [bent]}}, [50.0, 20.0, 0.0], covariance=np.diag([1.0, 1.0, 1.0]))
+    X = of.network().sample(200_000, np.random.default_rng(1))
+    assert X.mean(axis=0) == pytest.approx([50.0, 20.0, 0.0], abs=0.02)
+    assert X[:, 1].std() == pytest.approx(1.0, abs=0.02)
+    slope = np.polyfit(np.abs(X[:, 0] - 50.0), X[:, 1], 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.05)
+
+
+def test_tables_are_drawn_along_their_own_graph_and_unseen_combinations_as_all_others(straight: Path) -> None:
+    W, two = np.zeros((3, 3)), {"kind": "binary", "levels": ["no", "yes"]}
+    W[0, 1] = 0.5
+    tables = {
+        "y": TableOfCounts((), np.array([50.0, 50.0])),
+        "x": TableOfCounts(("y",), np.array([[40.0, 10.0], [5.0, 45.0]])),
+        "z": TableOfCounts(("y",), np.array([[36.0, 4.0], [0.0, 0.0]])),
+    }
+    described = {"x": two, "y": two, "z": two}
+    of = fitting(straight, W, {}, [0.55, 0.5, 0.1], tables=tables, dictionary=described)
+    X = of.network().sample(100_000, np.random.default_rng(1))
+    assert X.mean(axis=0) == pytest.approx([0.55, 0.5, 0.1], abs=0.01)
+    assert X[X[:, 1] == 1.0].mean(axis=0) == pytest.approx([0.9, 1.0, 0.1], abs=0.01)
+
+
+def test_odds_ratios_of_the_result_are_those_of_the_network(mixed: Path) -> None:
+    fitted = fitted_network(mixed)
+    (of_result,) = (one for one in fitted.result["regressions"] if one["child"] == "dead")
+    family = fitted.network.families["dead"]
+    assert isinstance(family, Levels)
+    assert family.by_odds
+    assert family.weights[:, 0].tolist() == [one["log_ratio"] for one in of_result["estimates"]]
+
+
+def test_shares_that_noise_has_made_impossible_become_the_nearest_possible_ones(mixed: Path, tmp_path: Path) -> None:
+    def change(told: Any) -> None:
+        told["preparation"]["means"] |= {"stage = now=II": 0.8, "stage = now=III": 0.7, "dead": -0.1}
+
+    X = fitted_network(damaged(mixed, tmp_path / "run", "result.json", change)).network.sample(
+        20_000, np.random.default_rng(1)
+    )
+    assert X[:, 1:3].mean(axis=0) == pytest.approx([0.8 / 1.5, 0.7 / 1.5], abs=0.02)
+    assert X[:, 6].mean() < 0.005
+
+
+def test_variables_that_nothing_is_known_of_are_left_out_with_the_reason(straight: Path) -> None:
+    of = fitting(straight, np.zeros((3, 3)), {}, [1.0, np.nan, 2.0], untold={"z": "noise hides it"})
+    assert list(of.network().families) == ["x"]
+    assert of.left_out == {"y": "no site has a value of it", "z": "noise hides it"}
+
+
+def test_rows_of_a_series_are_not_drawn(straight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = replace(fitted_network(straight).learned, before=("x",))
+    monkeypatch.setattr("fedbnsl_workbench.networks.fitted.read_network", lambda run: learned)
+    with pytest.raises(SetupError, match="those of a series"):
+        fitted_network(straight)
+
+
+def test_counts_are_whole_and_not_below_zero_where_the_dictionary_has_no_range(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    object.__setattr__(fitted, "dictionary", Dictionary.model_validate({"x": {"kind": "count"}}))
+    X = np.zeros((4, 3))
+    X[:, 0] = [-0.8, 0.0, np.log1p(3.2), 60.0]
+    assert cells(fitted, "x", X) == [0, 0, 3, 2**53]
+
+
+def test_values_that_hardly_any_draw_is_like_tell_nothing(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    families = {
+        name: replace(one, low=-1e6, high=1e6) if isinstance(one, Number) else one
+        for name, one in fitted.network.families.items()
+    }
+    object.__setattr__(fitted, "network", BayesianNetwork(3, families))
+    first, _, last = families
+    assert not answer(fitted, "x", {"z": "-22"}, {})["exact"]
+    with pytest.raises(SetupError, match="draws, only about"):
+        answer(fitted, first, {last: "-300"}, {})
+
+
+def test_a_variable_with_a_transform_is_told_in_its_own_unit(straight: Path) -> None:
+    fitted = fitted_network(straight)
+    object.__setattr__(fitted, "dictionary", Dictionary.model_validate({"y": {"transform": "sqrt"}}))
+    told_of = answer(fitted, "y", {}, {})
+    (k,) = fitted.members("y")
+    assert told_of["mean"] == pytest.approx(fitted.means[k] ** 2 + fitted.learned.covariance[k, k], rel=0.01)
 
 
 def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:

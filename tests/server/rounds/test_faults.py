@@ -1,6 +1,7 @@
 """What a coordinator refuses of an answer, so that no one site can make a run useless for the others."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fedbnsl_server.rounds import admm as admm_round
 from fedbnsl_server.rounds import moments as moments_round
 from fedbnsl_server.rounds import refit as refit_round
 from fedbnsl_server.rounds.kinds import Run
+from fedbnsl_server.store.checkpoint import load, save
 
 D, SITES = 3, ("a", "b", "c")
 PLAN = Plan(rounds=2, refit_rounds=0, moments_rounds=1, value_type="float32")
@@ -71,6 +73,21 @@ def test_means_are_those_of_the_sites_that_tell_them() -> None:
     answers["b"] = plain
     np.testing.assert_allclose(moments_round._means(state, answers, run), np.full(D, 0.75 * 2.0))
     assert moments_round._means(state, dict.fromkeys(SITES, plain), run).size == 0
+
+
+def test_a_robust_plan_takes_the_median_of_the_means_that_sites_tell() -> None:
+    plain = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
+    run = replace(RUN, plan=RUN.plan.with_settings(preparation={}, consensus="median"))
+    answers = {
+        site: replace(plain, means=np.full(D, mean)) for site, mean in zip(SITES, (1.0, 2.0, 900.0), strict=True)
+    }
+    np.testing.assert_allclose(moments_round._means(initial_state(D, SITES), answers, run), np.full(D, 2.0))
+
+
+def test_means_are_kept_in_a_checkpoint(tmp_path: Path) -> None:
+    state = replace(initial_state(D, SITES), means=np.array([1.0, np.nan, 3.0]))
+    save(tmp_path / "checkpoint.npz", state, plan_digest=b"plan")
+    np.testing.assert_array_equal(load(tmp_path / "checkpoint.npz", plan_digest=b"plan").means, state.means)
 
 
 def test_products_of_squares_are_refused_where_none_were_asked_for_or_no_rows_can_have_them() -> None:

@@ -53,7 +53,7 @@ def test_products_between_rows_count_as_those_of_rows_that_are_all_alike_at_most
 
 
 def test_means_are_refused_where_none_were_asked_for_or_no_column_can_have_them() -> None:
-    plain, asked = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1])), moments.Task(GRAPH, GRAPH)
+    plain, asked = moments.Answer(np.array([1.0, 0, 0, 1, 0, 1])), moments.Task(GRAPH, GRAPH)
     squared = replace(plain, squares=np.ones(6))
     tells = replace(RUN, plan=RUN.plan.with_settings(preparation={}, tell_means=True))
     assert moments_round.fault(replace(squared, means=np.zeros(3)), asked, tells) == ""
@@ -65,7 +65,7 @@ def test_means_are_refused_where_none_were_asked_for_or_no_column_can_have_them(
 
 
 def test_means_are_those_of_the_sites_that_tell_them() -> None:
-    plain = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
+    plain = moments.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
     run = replace(RUN, plan=RUN.plan.with_settings(preparation={}), n_samples={"a": 100, "b": 100, "c": 300})
     state = initial_state(D, SITES)
     answers = {site: replace(plain, means=np.full(D, float(k))) for k, site in enumerate(SITES)}
@@ -76,7 +76,7 @@ def test_means_are_those_of_the_sites_that_tell_them() -> None:
 
 
 def test_a_robust_plan_takes_the_median_of_the_means_that_sites_tell() -> None:
-    plain = moments_round.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
+    plain = moments.Answer(np.array([1.0, 0, 0, 1, 0, 1]))
     run = replace(RUN, plan=RUN.plan.with_settings(preparation={}, consensus="median"))
     answers = {
         site: replace(plain, means=np.full(D, mean)) for site, mean in zip(SITES, (1.0, 2.0, 900.0), strict=True)

@@ -72,3 +72,20 @@ def test_a_site_with_few_values_of_a_column_is_not_odd_for_the_noise_of_its_vari
     told = answers(b=few)
     odd = [one.ratio > LIMIT for one in influences(statistics.compared(after(told), told, Task(), RUN))]
     assert not any(odd)
+
+
+def test_noisy_means_lie_within_ranges_and_weigh_as_the_plan_says() -> None:
+    def told(plan: Plan) -> Matrix:
+        run = replace(RUN, plan=plan)
+        sites = {site: replace(one, means=np.full(4, float(k))) for k, (site, one) in enumerate(answers().items())}
+        sites = {site: replace(one, means=one.means / 2.0) for site, one in sites.items()}
+        assert not any(statistics.fault(one, Task(), run) for one in sites.values())
+        return statistics.advance(initial_state(4, list(ROWS)), sites, Task(), run).means
+
+    asked = PLAN.with_settings(tell_means=True)
+    rows = np.array(list(ROWS.values()), dtype=np.float64)
+    np.testing.assert_allclose(told(asked), np.full(4, rows @ np.array([0.0, 0.5, 1.0]) / rows.sum()))
+    by_site = asked.with_settings(preparation={**PLAN.model_dump()["preparation"], "weighting": "sites"})
+    np.testing.assert_allclose(told(by_site), np.full(4, 0.5))
+    beyond = replace(answers()["a"], means=np.array([0.0, 5.1, 0.0, 0.0]))
+    assert "outside the range" in statistics.fault(beyond, Task(), replace(RUN, plan=asked))

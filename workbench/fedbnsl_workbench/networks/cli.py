@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fedbnsl.cli import Group
+from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import DataError, SetupError
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
@@ -17,7 +18,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on stan
 
 @click.group(cls=Group)
 def network() -> None:
-    """Use the network of a run folder: draw rows from it, ask it about values, predict rows.
+    """Use the network of a run folder: draw rows from it, ask it about values, predict rows, compare it with another.
 
     Nothing is sent, and nothing is charged to any budget: all follows from the run's result.
     """
@@ -210,6 +211,50 @@ def _show_predictions(told: dict[str, Any]) -> None:
     lines.append(f"wrote {told['out']}: {told['rows']:,} rows")
     for line in lines:
         console.print(Text(line), soft_wrap=True)
+
+
+@network.command()
+@_RUN
+@click.argument("other", type=click.Path(path_type=Path))
+@_JSON
+def diff(run: Path, other: Path, as_json: bool) -> None:
+    """Compare the networks of the run folders RUN and OTHER: edges that came, went, turned, were directed or left open.
+
+    Shares are of the bootstrap draws that have an edge of the pair. A pair whose shares are alike in both runs, and
+    near a half, has hardly changed, whatever the graphs show.
+    """
+    from fedbnsl_server.store.result_file import read_result
+    from fedbnsl_workbench.networks.differences import differences
+
+    told = {"first": str(run), "second": str(other)} | differences(read_result(run), read_result(other))
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        _show_differences(told)
+
+
+def _show_differences(told: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for key in ("first", "second"):
+        if names := told["variables_of_one_alone"][key]:
+            console.print(Text(f"only {told[key]} has {first_few(names)}: not compared"), soft_wrap=True)
+    console.print(Text(f"{counted(told['same'], 'edge')} alike, {len(told['edges'])} not"))
+    if not told["edges"]:
+        return
+    table = Table()
+    for head in ("what", told["first"], "draws", told["second"], "draws"):
+        table.add_column(Text(head), justify="right" if head == "draws" else "left", overflow="fold")
+    for row in told["edges"]:
+        cells = [Text(row["what"])]
+        for key in ("first", "second"):
+            share = row[key]["share"]
+            cells += [Text(row[key]["edge"] or "none"), Text("" if share is None else f"{100 * share:.0f} %")]
+        table.add_row(*cells)
+    console.print(table)
 
 
 def _values(texts: tuple[str, ...], option: str, variables: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fedbnsl_workbench.networks.differences import differences
 
 
 def result(*edges: dict[str, Any], unsure: tuple[dict[str, Any], ...] = (), names: str = "abcde") -> dict[str, Any]:
-    return {"variables": list(names), "edges": list(edges), "unsure": list(unsure)}
+    return {"variables": list(names), "edges": list(edges), "unsure": list(unsure), "unused": []}
 
 
 FIRST = result(
@@ -60,6 +60,13 @@ def test_undirected_edges_are_alike_whichever_end_comes_first_and_pairs_without_
     )
     assert told["edges"] == []
     assert told["same"] == 1
+
+
+def test_a_variable_of_which_a_run_tells_nothing_is_not_compared() -> None:
+    hidden = SECOND | {"unused": [{"variable": "a", "level": None, "why": "hidden"}]}
+    told = differences(FIRST, hidden)
+    assert told["variables_of_one_alone"]["first"] == ["a", "f"]
+    assert not any("a" in (row["source"], row["target"]) for row in told["edges"])
 
 
 def test_the_command_compares_run_folders(tmp_path: Path) -> None:

@@ -483,6 +483,26 @@ def test_a_variable_with_a_transform_is_told_in_its_own_unit(straight: Path) -> 
     assert told_of["mean"] == pytest.approx(fitted.means[k] ** 2 + fitted.learned.covariance[k, k], rel=0.01)
 
 
+def test_what_is_rough_about_counts_and_grades_is_said_where_they_are_asked_for_or_known(mixed: Path) -> None:
+    (count,) = told("ask", mixed, "--target", "visits")["notes"]
+    assert count.startswith("'visits' is a count")
+    (grade,) = told("ask", mixed, "--target", "dead", "--given", "grade=low")["notes"]
+    assert grade.startswith("'grade' has grades")
+    assert told("ask", mixed, "--target", "dead", "--given", "age=60")["notes"] == []
+
+
+def test_a_column_that_is_drawn_with_one_value_alone_has_no_correlation(mixed: Path, tmp_path: Path) -> None:
+    for n in (1, 2, 3):
+        pair = told("sample", mixed, "--rows", str(n), "--out", tmp_path / f"{n}.csv")["furthest_correlation"]
+        assert pair is None or abs(pair["drawn"]) <= 1.0 + 1e-9
+
+
+def test_programs_are_told_what_is_no_number_of_rows(mixed: Path) -> None:
+    for rows, seed in ((0, 1), (5, -1)):
+        with pytest.raises(SetupError, match="expected at least one row"):
+            Network.read(mixed).sample(rows, seed=seed)
+
+
 def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(FedbnslError):
         fitted_network(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import DataError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Levels, Number
 from fedbnsl.plan.columns import Columns
@@ -16,7 +16,7 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.results.learned_network import LearnedNetwork
 from fedbnsl_workbench.networks.fitted import FittedNetwork
-from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored, write_predictions
+from fedbnsl_workbench.networks.predictions import predicted, read_rows, rows_of_table, scored, write_predictions
 
 NONE = np.array([], dtype=np.int64)
 # x -> y -> z, and d (yes or no) below x and z.
@@ -126,6 +126,26 @@ def test_cells_are_read_in_the_words_of_the_dictionary_and_others_are_counted_as
         rows_of_table(FITTED, [{"ward": "A"}])
     with pytest.raises(SetupError, match="'ward' is not a variable"):
         predicted(FITTED, X, "ward")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x,d,x\n1,yes,2\n", "has the column 'x' twice"),
+        ("x,d\n1,yes\n2\n", "row 2 of .* has 1 cells; its header has 2"),
+        ("x,d\n", "has a header and no row"),
+        ("", "cannot be read as CSV with a header"),
+    ],
+)
+def test_files_that_are_no_table_are_refused_with_the_reason(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_rows(tmp_path / "table.csv")
+
+
+def test_a_first_line_that_says_what_rows_are_is_no_header_and_later_cells_may_begin_like_it(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("# synthetic\nward,x\n#1,2\n\n#2,3\n")
+    assert read_rows(tmp_path / "table.csv") == [{"ward": "#1", "x": "2"}, {"ward": "#2", "x": "3"}]
 
 
 def test_the_file_has_a_row_for_each_of_the_table(tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ class Network:
         from fedbnsl_workbench.networks.fitted import fitted_network
         from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
 
+        if rows < 1 or seed < 0:
+            raise SetupError(f"{rows} rows of seed {seed}: expected at least one row, and a seed of at least 0")
         pandas, fitted = _pandas("`fedbnsl network sample` writes CSV without it"), fitted_network(self.folder)
         blocks = list(drawn(fitted, rows, seed))
         columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}

@@ -10,7 +10,7 @@ import click
 
 from fedbnsl.cli import Group
 from fedbnsl.console.wording import counted, first_few
-from fedbnsl.errors import DataError, SetupError
+from fedbnsl.errors import SetupError
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -127,7 +127,6 @@ def ask(
         _values(texts, option, fitted.variables) for texts, option in ((given, "--given"), (set_to, "--do"))
     )
     told = answer(fitted, target, known, wanted, none_hidden=no_hidden_causes)
-    told |= {"doubts": fitted.doubts}
     if as_json:
         click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
     else:
@@ -150,21 +149,20 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
     predictions come to it is told. Cells are in the data dictionary's units and levels; an empty one, or one that
     it does not have, is a missing value. Nothing of the table is sent. Rows are predicted with the means of all sites.
     """
-    import csv
-
     from fedbnsl_workbench.networks.fitted import fitted_network
-    from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored, write_predictions
+    from fedbnsl_workbench.networks.predictions import (
+        predicted,
+        read_rows,
+        rows_of_table,
+        scored,
+        write_predictions,
+    )
 
     if out.exists():
         raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
     fitted = fitted_network(run)
     fitted.require(target)
-    try:
-        with open(table, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table} cannot be read as CSV: {error}") from None
-    X, unread = rows_of_table(fitted, rows)
+    X, unread = rows_of_table(fitted, read_rows(table))
     found = predicted(fitted, X, target)
     write_predictions(found, X, fitted, target, out)
     told: dict[str, Any] = {
@@ -177,6 +175,7 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
         "impossible": int(found.is_unknown.sum()),
         "unread": unread,
         "scores": scored(fitted, found, X, target),
+        "notes": fitted.rough([target]),
         "doubts": fitted.doubts,
     }
     if as_json:
@@ -190,7 +189,7 @@ def _show_predictions(told: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console()
-    _show_doubts(console, told["doubts"])
+    _show_doubts(console, [*told["doubts"], *told["notes"]])
     unread = told["unread"].items()
     lines = [f"{n:,} cells of {name} are no value of the data dictionary: missing" for name, n in unread]
     if told["by_draws"]:
@@ -241,7 +240,7 @@ def _show_differences(told: dict[str, Any]) -> None:
     console = Console()
     for key in ("first", "second"):
         if names := told["variables_of_one_alone"][key]:
-            console.print(Text(f"only {told[key]} has {first_few(names)}: not compared"), soft_wrap=True)
+            console.print(Text(f"only {told[key]} tells of {first_few(names)}: not compared"), soft_wrap=True)
     console.print(Text(f"{counted(told['same'], 'edge')} alike, {len(told['edges'])} not"))
     if not told["edges"]:
         return

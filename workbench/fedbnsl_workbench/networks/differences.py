@@ -13,12 +13,13 @@ class _Edge(NamedTuple):
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON-ready, of the contents of two result.json: pairs of variables that both runs have, with other edges.
+    """JSON-ready, of the contents of two result.json: pairs of variables that both runs tell of, with other edges.
 
     `same` counts the edges that are alike; shares are of bootstrap draws that have an edge of the pair, whatever its
     direction, and null where a run does not tell one (below a tenth of the draws without an edge).
     """
-    variables = [set(one["variables"]) for one in (first, second)]
+    untold = [{k["variable"] for k in one["unused"] if k["level"] is None} for one in (first, second)]
+    variables = [set(one["variables"]) - of_one for one, of_one in zip((first, second), untold, strict=True)]
     shared = variables[0] & variables[1]
     before, after = (_edges(one, shared) for one in (first, second))
     rows: list[dict[str, Any]] = []

@@ -5,7 +5,7 @@ from draws: an intercept is the one that gives a column the mean that was told.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +66,16 @@ class FittedNetwork:
         noisy = precision is not None and precision.noise_std > 0.0
         of_noise = "the noise of privacy is in all numbers, and no interval here counts it"
         return [*self.learned.doubts, *[of_noise] * noisy]
+
+    def rough(self, names: Iterable[str]) -> list[str]:
+        """What is rough about the families of these variables, a clause each."""
+        words = {
+            "count": "is a count, and taken as a normal value that rows round: near 0, intervals and what it says of "
+            "others are rough",
+            "ordinal": "has grades, which are taken as cut from a normal value at equal steps: their shares are rough",
+        }
+        kinds = {name: self.entry(name).kind for name in names if name not in self.learned.tables}
+        return [f"{name!r} {words[kind]}" for name, kind in kinds.items() if kind in words]
 
     def entry(self, name: str) -> Entry:
         """What the dictionary says of a variable; a plain number where it says nothing."""

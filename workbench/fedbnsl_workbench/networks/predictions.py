@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedbnsl.errors import SetupError
+from fedbnsl.console.wording import first_few
+from fedbnsl.errors import DataError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.network.families import coded, positions
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
@@ -59,6 +60,29 @@ class Predictions:
         return np.asarray(np.isnan(self.probabilities if self.levels else self.mean[:, None]).any(axis=1))
 
 
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file by their columns, after a first line with #, if it has one.
+
+    Raises DataError if it cannot be read, has a column twice, a row of another length, or no row.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            if not file.readline().startswith("#"):
+                file.seek(0)
+            header, *rows = csv.reader(file)
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise DataError(f"{path} cannot be read as CSV with a header: {error}") from None
+    names = [name.strip() for name in header]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{path} has the column {twice[0]!r} twice", remedy="Leave one of them out.")
+    if not rows:
+        raise DataError(f"{path} has a header and no row")
+    for k, row in enumerate(rows, start=1):
+        if row and len(row) != len(names):
+            raise DataError(f"row {k} of {path} has {len(row)} cells; its header has {len(names)}")
+    return [dict(zip(names, row, strict=True)) for row in rows if row]
+
+
 def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[str, str]]) -> tuple[Matrix, dict[str, int]]:
     """(n, d) values of the columns of the network, NaN where a row has none; and by variable, cells that are no value.
 
@@ -67,7 +91,11 @@ def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[str, str]]) -> 
     header = list(table[0]) if table else []
     known = [name for name in fitted.variables if name in header]
     if not known:
-        raise SetupError(f"the table has no column of the network, which has {', '.join(fitted.variables)}")
+        raise SetupError(
+            f"the table has no column of the network, which has {', '.join(fitted.variables)}; it has "
+            f"{first_few(map(repr, header))}",
+            remedy="The header names the network's variables, with commas between.",
+        )
     X, unread = np.full((len(table), fitted.network.n_columns), np.nan), dict[str, int]()
     for name in known:
         own, seen = fitted.members(name), dict[str, list[float] | None]()

@@ -31,8 +31,9 @@ def answer(
 ) -> dict[str, Any]:
     """JSON-ready: mean, spread and 95 % interval of a number, or probabilities of levels.
 
-    `notes`: what to know of the question; `exact`: whether they follow from formulas (a network of lines and normal
-    noise without ranges), and not from draws; then `draws` is null, else how many draws count.
+    `doubts`: what says against the network; `notes`: what to know of the question; `exact`: whether the numbers follow
+    from formulas (a network of lines and normal noise without ranges), and not from draws; then `draws` is null, else
+    how many draws count.
 
     Parameters
     ----------
@@ -57,7 +58,8 @@ def answer(
     if do:
         _require_identified(fitted, target, given, list(do), none_hidden=none_hidden)
     asked: dict[str, Any] = {"target": target, "unit": fitted.entry(target).unit, "given": dict(given), "do": dict(do)}
-    asked["notes"] = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
+    far = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
+    asked |= {"notes": [*far, *fitted.rough([target, *given, *do])], "doubts": fitted.doubts}
     if (told := _by_formula(fitted, target, known)) is not None and not do:
         mean, spread = told
         half = _NORMAL_95 * spread

@@ -21,6 +21,7 @@ _DIGITS = 3  # of a standard deviation
 # Rows and numbers that are drawn at a time: what a seed gives does not hang on the memory.
 _MOST_ROWS, _MOST_NUMBERS = 100_000, 2_000_000
 _LARGEST_COUNT = 2.0**53
+_LEAST_SHARE = 1e-9  # of a variance: less is rounding
 
 
 def drawn(fitted: FittedNetwork, n: int, seed: int) -> Iterator[Matrix]:
@@ -102,7 +103,8 @@ def compared(fitted: FittedNetwork, shift: Matrix, moments: Matrix) -> dict[str,
     told = fitted.learned.covariance[np.ix_(own, own)]
     found = (moments - np.outer(shift, shift))[np.ix_(own, own)]
     means = fitted.means[own]
-    gap = np.abs(np.tril(_correlations(found) - _correlations(told), k=-1))
+    varies = found.diagonal() > _LEAST_SHARE * told.diagonal()  # too few rows may all have one value
+    gap = np.abs(np.tril(_correlations(found) - _correlations(told), k=-1)) * np.outer(varies, varies)
     i, j = divmod(int(gap.argmax()), len(own))
     by_column = {
         name: {"mean": m, "drawn_mean": m + s, "spread": a, "drawn_spread": b}
@@ -115,7 +117,7 @@ def compared(fitted: FittedNetwork, shift: Matrix, moments: Matrix) -> dict[str,
             strict=True,
         )
     }
-    if len(own) == 1:
+    if varies.sum() < 2:
         return {"columns": by_column, "furthest_correlation": None}
     furthest = {"one": names[j], "other": names[i], "of_network": float(_correlations(told)[i, j])}
     return {"columns": by_column, "furthest_correlation": furthest | {"drawn": float(_correlations(found)[i, j])}}

@@ -4,7 +4,6 @@ Tables are those of generated hospitals (`tables.hospital`) of equal means: eigh
 3000 judges.
 """
 
-import csv
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.site_files import site_files
 from fedbnsl_research.trials.harness import Row
 from fedbnsl_workbench.networks.fitted import FittedNetwork, fitted_network
-from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored
+from fedbnsl_workbench.networks.predictions import predicted, read_rows, rows_of_table, scored
 from fedbnsl_workbench.networks.synthetic import write_table
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import dictionary_of, read_tables
@@ -75,12 +74,7 @@ def _learned(folder: Path, plan: Plan, run: Path) -> tuple[list[dict[str, str]],
     sites = read_tables({site: files[site] for site in learn}, described.variables, dictionary=described, warn=False)
     plan = plan.with_settings(n_participants=_SITES).with_dictionary(described, origin="hospitals")
     simulate(plan, sites, run, noise_seed=None if plan.privacy is None else 1)
-    return [row for site in learn for row in _rows(folder / f"{site}.csv")], _rows(folder / f"{judge}.csv")
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return [row for site in learn for row in read_rows(folder / f"{site}.csv")], read_rows(folder / f"{judge}.csv")
 
 
 def _of_run(

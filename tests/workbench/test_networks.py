@@ -114,7 +114,7 @@ def test_a_network_of_lines_answers_by_formulas_what_its_draws_say(straight: Pat
     assert answer(fitted, "x", {}, {})["mean"] == pytest.approx(rows[:, 0].mean(), rel=1e-9)
 
 
-def test_intervals_hold_95_percent_of_new_rows(mixed: Path, straight: Path) -> None:
+def test_intervals_hold_95_percent_of_new_rows(straight: Path) -> None:
     fitted = fitted_network(straight)
     rng = np.random.default_rng(7)
     x = rng.normal(50.5, 2.0, 4000)

@@ -207,8 +207,8 @@ def _private(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> AdmmS
     scales = half * np.sqrt(np.clip(variances / half**2, np.maximum(_LEAST_SHARE, noise_std), 1.0))
     if run.plan.tells_means:
         weights = n_values if run.plan.weighs_rows else None
-        means = np.average([answer.means for answer in answers.values()], axis=0, weights=weights)
-        state = replace(state, means=means if rule is None else rule(np.stack([a.means for a in answers.values()])))
+        means = np.stack([answer.means for answer in answers.values()])
+        state = replace(state, means=np.average(means, axis=0, weights=weights) if rule is None else rule(means))
     told = replace(state, scales=np.ones_like(scales), mean_squares=variances / scales**2, value_shares=shares)
     if run.plan.moments_rounds:
         faint = variances / half**2 < np.maximum(_HIDING * noise_std, _ROUNDING)

@@ -78,8 +78,8 @@ class FittedNetwork:
         return [f"{name!r} {words[kind]}" for name, kind in kinds.items() if kind in words]
 
     def entry(self, name: str) -> Entry:
-        """What the dictionary says of a variable; a plain number where it says nothing."""
-        return self.dictionary[name] if name in self.dictionary else Entry()
+        """What the dictionary says of a variable."""
+        return _entry(self.dictionary, name)
 
     def members(self, name: str) -> Index:
         """The columns of a variable."""
@@ -131,6 +131,11 @@ class FittedNetwork:
     def variables(self) -> list[str]:
         """Those that have families, in the order of the run."""
         return [name for name in self.columns.variables if name in self.network.families]
+
+
+def _entry(dictionary: Dictionary, name: str) -> Entry:
+    """What it says of a variable; a plain number where it says nothing."""
+    return dictionary[name] if name in dictionary else Entry()
 
 
 def fitted_network(run: Path) -> FittedNetwork:
@@ -245,7 +250,7 @@ class _Fitting:
         """By variable with levels, in the order of their positions in the network."""
         found: dict[str, list[str]] = {}
         for name, own in self._members.items():
-            entry = self._entry(name)
+            entry = _entry(self._plan.dictionary, name)
             if entry.kind == "nominal":
                 first = self._result["references"].get(name, entry.levels[0])
                 places: list[int] = own.tolist()
@@ -254,11 +259,8 @@ class _Fitting:
                 found[name] = list(entry.levels)
         return found
 
-    def _entry(self, name: str) -> Entry:
-        return self._plan.dictionary[name] if name in self._plan.dictionary else Entry()
-
     def _family(self, name: str) -> Family:
-        own, entry = self._members[name], self._entry(name)
+        own, entry = self._members[name], _entry(self._plan.dictionary, name)
         if name in self._learned.tables:
             return self._table(name, own)
         if entry.kind in ("binary", "nominal"):
@@ -327,7 +329,7 @@ class _Fitting:
         """With the intercepts that give its levels their shares, over the draws of its parents."""
         eta = self._X[:, family.parents] @ family.weights
         if not family.by_odds:
-            return Levels(family.columns, family.parents, family.weights, shares - eta.mean(axis=0), by_odds=False)
+            return replace(family, intercepts=shares - eta.mean(axis=0))
         if len(shares) == 1:
 
             def excess(alpha: float) -> float:
@@ -335,15 +337,15 @@ class _Fitting:
 
             far = 40.0 + float(np.abs(eta).max(initial=0.0))
             alpha = np.array([float(brentq(excess, -far, far))])  # pyright: ignore[reportArgumentType]
-            return Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+            return replace(family, intercepts=alpha)
         alpha, goal = np.zeros(len(shares)), np.array([1.0 - shares.sum(), *shares])
         for _ in range(_MOST_STEPS):
-            told = Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+            told = replace(family, intercepts=alpha)
             gap = np.log(goal) - np.log(np.maximum(told.probabilities(self._X).mean(axis=0), 1e-300))
             alpha = alpha + gap[1:] - gap[0]
             if np.abs(gap).max() < _SETTLED:
                 break
-        return Levels(family.columns, family.parents, family.weights, alpha, by_odds=True)
+        return replace(family, intercepts=alpha)
 
     def _number(self, name: str, column: int, entry: Entry) -> Number:
         bends = tuple(self._bends(name))
@@ -353,12 +355,12 @@ class _Fitting:
         (described,) = entry.columns(name)
         low, high = (-np.inf, np.inf) if entry.has_levels else (described.low, described.high)
         variance = float(self._variance[column])
-        found = Number(column, lines, weights, 0.0, np.sqrt(variance), bends, low, high)
+        found = Number(column, lines, weights, 0.0, math.sqrt(variance), bends, low, high)
         at = found.location(self._X)
         if bends:
             whole = float(self._learned.covariance[column, column])
             variance = max(min(variance, whole - float(at.var())), _LEAST_LEFT * whole)
-        return Number(column, lines, weights, mean - float(at.mean()), float(np.sqrt(variance)), bends, low, high)
+        return replace(found, intercept=mean - float(at.mean()), noise_std=math.sqrt(variance))
 
     def _bends(self, name: str) -> list[Bend]:
         found: list[Bend] = []

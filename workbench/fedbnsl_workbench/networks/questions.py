@@ -60,7 +60,7 @@ def answer(
     asked: dict[str, Any] = {"target": target, "unit": fitted.entry(target).unit, "given": dict(given), "do": dict(do)}
     far = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
     asked |= {"notes": [*far, *fitted.rough([target, *given, *do])], "doubts": fitted.doubts}
-    if (told := _by_formula(fitted, target, known)) is not None and not do:
+    if not do and (told := _by_formula(fitted, target, known)) is not None:
         mean, spread = told
         half = _NORMAL_95 * spread
         interval = [mean - half, mean + half]

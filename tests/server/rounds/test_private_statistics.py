@@ -75,10 +75,10 @@ def test_a_site_with_few_values_of_a_column_is_not_odd_for_the_noise_of_its_vari
 
 
 def test_noisy_means_lie_within_ranges_and_weigh_as_the_plan_says() -> None:
-    def told(plan: Plan) -> Matrix:
+    def told(plan: Plan, last: float = 1.0) -> Matrix:
         run = replace(RUN, plan=plan)
-        sites = {site: replace(one, means=np.full(4, float(k))) for k, (site, one) in enumerate(answers().items())}
-        sites = {site: replace(one, means=one.means / 2.0) for site, one in sites.items()}
+        means = zip(answers().items(), (0.0, 0.5, last), strict=True)
+        sites = {site: replace(one, means=np.full(4, mean)) for (site, one), mean in means}
         assert not any(statistics.fault(one, Task(), run) for one in sites.values())
         return statistics.advance(initial_state(4, list(ROWS)), sites, Task(), run).means
 
@@ -87,5 +87,10 @@ def test_noisy_means_lie_within_ranges_and_weigh_as_the_plan_says() -> None:
     np.testing.assert_allclose(told(asked), np.full(4, rows @ np.array([0.0, 0.5, 1.0]) / rows.sum()))
     by_site = asked.with_settings(preparation={**PLAN.model_dump()["preparation"], "weighting": "sites"})
     np.testing.assert_allclose(told(by_site), np.full(4, 0.5))
+    in_the_clear = Plan.load("private", ["privacy.secure_aggregation=false", "consensus=median"], epsilon=60.0)
+    robust = in_the_clear.with_settings(
+        dictionary=DICTIONARY, n_participants=3, preparation=by_site.model_dump()["preparation"]
+    )
+    np.testing.assert_allclose(told(robust, 0.9), np.full(4, 0.5))
     beyond = replace(answers()["a"], means=np.array([0.0, 5.1, 0.0, 0.0]))
     assert "outside the range" in statistics.fault(beyond, Task(), replace(RUN, plan=asked))

@@ -76,6 +76,11 @@ MATHS = (
     "fedbnsl.graphs.cpdag",
     "fedbnsl.graphs.family_moments",
     "fedbnsl.graphs.meek",
+    "fedbnsl.network.bayesian_network",
+    "fedbnsl.network.families",
+    "fedbnsl.network.own_fit",
+    "fedbnsl.network.validation",
+    "fedbnsl.network.validation_scores",
     "fedbnsl.privacy.calibration",
     "fedbnsl.privacy.gaussian_dp",
     "fedbnsl.privacy.site_shares",
@@ -90,7 +95,6 @@ MATHS = (
     "fedbnsl_client.solvers",
 )
 NOT_MATHS = (
-    "fedbnsl.families",
     "fedbnsl_client.privacy.randomness",  # the operating system's
 )
 MATHS_EXTERNAL = ("numpy", "scipy", "numba")

@@ -93,8 +93,12 @@ def test_the_notebook_of_the_how_to_runs_a_real_federation_and_says_the_truth_of
     network, same = names["network"], names["same"]
     assert isinstance(network, fedbnsl.Network)
     assert isinstance(same, fedbnsl.Network)
-    assert same.edges == network.edges == fedbnsl.Network.read(network.folder).edges
-    assert {(edge["source"], edge["target"]) for edge in network.edges} == {("dose", "pain"), ("age", "pain")}
+    assert same.edges.equals(network.edges)
+    assert same.result["edges"] == network.result["edges"] == fedbnsl.Network.load(network.folder).result["edges"]
+    assert set(zip(network.edges["source"], network.edges["target"], strict=True)) == {
+        ("dose", "pain"),
+        ("age", "pain"),
+    }
     assert network.effect("dose", "pain")["verdict"] == "identified"
     assert set(network.graph().edges) == {("dose", "pain"), ("age", "pain")}
     assert network._repr_html_().startswith("<svg")

@@ -55,7 +55,7 @@ def test_the_run_is_that_of_tables_with_empty_columns(
     assert fitted.result_["gaps"] == whole.result_["gaps"]
     assert fitted.result_["gaps"]["values"]["north"]["X2"] == 0
     same = simulate(STANDARD, frames, tmp_path / "run", dictionary=described)
-    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.edges] == fitted.edges_
+    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.result["edges"]] == fitted.edges_
 
 
 def test_a_fit_warns_of_the_columns_that_it_takes_as_absent(frames: Frames) -> None:
@@ -116,7 +116,7 @@ def test_a_private_plan_takes_frames_with_different_columns_and_says_which(frame
     fitted = FedSparseBNSL(plan=private, dictionary=described, noise_seed=1).fit(frames)
     assert fitted.plan_.absent.root == {"north": ("X2",), "south": ("X4",)}
     same = simulate(private, frames, tmp_path / "run", dictionary=described, noise_seed=1)
-    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.edges] == fitted.edges_
+    assert [(edge["source"], edge["target"], edge["weight"]) for edge in same.result["edges"]] == fitted.edges_
     own = fitted.personalised(frames["north"])
     assert np.isfinite(own.residual_variance).sum() > 0
     assert np.isnan(own.residual_variance[own.variables.index("X2")])

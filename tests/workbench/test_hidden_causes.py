@@ -171,7 +171,7 @@ def test_the_table_has_the_class_where_it_is_asked_for(run: Path) -> None:
 
 def test_a_notebook_has_the_marks_as_a_data_frame(run: Path, tmp_path: Path) -> None:
     told = {(one["source"], one["target"]): one for one in read(run)["hidden_causes"]["links"]}
-    frame = Network.read(run).hidden_causes
+    frame = Network.load(run).hidden_causes
     assert frame is not None
     marks = {(row["source"], row["target"]): row for row in frame.to_dict("records")}
     assert marks.keys() == told.keys()

@@ -96,7 +96,7 @@ def test_one_coefficient_stands_for_an_edge_with_levels_in_every_file_and_is_nam
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert 'data-sort="ward">ward=b<' in page
     assert "ward: each level against a." in page
-    (told,) = [text for text in Network.read(tmp_path / "run").effect("ward", "crp")["in_words"] if "level" in text]
+    (told,) = [text for text in Network.load(tmp_path / "run").effect("ward", "crp")["in_words"] if "level" in text]
     assert told == "levels: ward: each level against a"
 
 

@@ -251,11 +251,11 @@ def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
 
 def test_programs_get_the_rows_that_the_command_writes(mixed: Path, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    frame = Network.read(mixed).sample(40, seed=3)
+    frame = Network.load(mixed).sample(40, seed=3)
     told("sample", mixed, "--rows", "40", "--seed", "3", "--out", tmp_path / "rows.csv")
     assert frame.astype(str).to_dict("records") == rows_of(tmp_path / "rows.csv")
     assert frame.attrs["privacy"].startswith("no privacy is promised")
-    asked = Network.read(mixed).ask("dead", given={"age": 60, "grade": "low"})
+    asked = Network.load(mixed).ask("dead", given={"age": 60, "grade": "low"})
     assert asked == answer(fitted_network(mixed), "dead", {"age": "60", "grade": "low"}, {})
 
 
@@ -500,7 +500,7 @@ def test_a_column_that_is_drawn_with_one_value_alone_has_no_correlation(mixed: P
 def test_programs_are_told_what_is_no_number_of_rows(mixed: Path) -> None:
     for rows, seed in ((0, 1), (5, -1)):
         with pytest.raises(SetupError, match="expected at least one row"):
-            Network.read(mixed).sample(rows, seed=seed)
+            Network.load(mixed).sample(rows, seed=seed)
 
 
 def test_an_unreadable_run_is_an_error_with_a_reason(tmp_path: Path) -> None:

@@ -157,13 +157,13 @@ def test_rows_of_a_group_count_as_what_they_are(tmp_path: Path) -> None:
     alone = run(folder(tmp_path / "alone", lasting, VARIABLES), tmp_path / "as if alone")
     (same,) = (one for one in alone["edges"] if {one["source"], one["target"]} == {"x", "y"})
     assert edge["standard_error"] / same["standard_error"] == pytest.approx(np.sqrt(1 + 9 * 0.9**2), rel=0.1)
-    told = Network.read(tmp_path / "run").effect(edge["source"], edge["target"])["effects"]
+    told = Network.load(tmp_path / "run").effect(edge["source"], edge["target"])["effects"]
     errors = [one["standard_error"] for value in told for one in value["values"] if one["effect"]]
     assert errors == pytest.approx([edge["standard_error"]], rel=0.02)
-    page = Network.read(tmp_path / "run").report().read_text(encoding="utf-8")
+    page = Network.load(tmp_path / "run").report().read_text(encoding="utf-8")
     assert "share between groups (ICC)" in page
     assert "rows of a group depend on each other" in page
-    assert "rows of a group depend on each other" in " ".join(str(Network.read(tmp_path / "run")).split())
+    assert "rows of a group depend on each other" in " ".join(str(Network.load(tmp_path / "run")).split())
 
 
 def test_where_no_group_has_two_rows_nothing_is_assumed_of_two_rows(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_lags_learn_what_causes_what_one_visit_later(tmp_path: Path) -> None:
     assert into_present == {("x@-1", "x"), ("y@-1", "y"), ("y@-1", "z"), ("x", "y")}
     assert {site["rows_used"] for site in result["sites"].values()} == {600}, "EM uses the 60 first rows, too"
     with pytest.raises(SetupError, match="'x@-1': what it was one row before"):
-        Network.read(tmp_path / "run").effect("x@-1", "y")
-    (effect,) = Network.read(tmp_path / "run").effect("x", "y")["effects"][0]["values"]
+        Network.load(tmp_path / "run").effect("x@-1", "y")
+    (effect,) = Network.load(tmp_path / "run").effect("x", "y")["effects"][0]["values"]
     assert effect["effect"] == pytest.approx(0.6, abs=0.1)
     assumed = json.dumps(result["verdict"])
     assert "that nothing causes what was before it" in assumed
@@ -317,7 +317,7 @@ def test_what_all_patients_do_alike_as_time_goes_by_makes_no_edges(tmp_path: Pat
     assert "differ by nothing that lasts" in json.dumps(with_lags["verdict"]["assumed"])
     model = FedSparseBNSL(plan=FAST, dictionary={**ROWS, **trend, **VARIABLES}).fit(frames(drifting))
     assert model.result_["edges"] == result["edges"]
-    Network.read(tmp_path / "run").report()
+    Network.load(tmp_path / "run").report()
 
 
 @pytest.mark.parametrize(("unit", "dates_at"), [("", (1, 2)), ("days", (1,)), ("days", (1, 2, 3))])

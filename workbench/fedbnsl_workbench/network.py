@@ -1,9 +1,10 @@
 """What a run has learned, for programs: the graph with how sure it is, effects, and the page."""
 
 import html
-import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +18,24 @@ from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.frames import dictionary_from, site_tables
 from fedbnsl_server.results.effect_report import effect_of
-from fedbnsl_server.results.learned_network import read_network
-from fedbnsl_server.results.result_schema import HiddenCauses
+from fedbnsl_server.results.learned_network import LearnedNetwork, read_network
 from fedbnsl_server.store.result_file import read_result
+from fedbnsl_workbench.networks.remedies import remedy_as_note
 from fedbnsl_workbench.plan_settings import for_tables
 from fedbnsl_workbench.simulate import simulate as simulate_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedbnsl_workbench.networks.asking import Question
+    from fedbnsl_workbench.networks.fitted import FittedNetwork
+
 
 @dataclass(frozen=True, repr=False)
 class Network:
     """The network that a run learned, read from its folder. A notebook shows its drawing.
+
+    Files are read once: an object says what the folder held when it was asked first.
 
     Attributes
     ----------
@@ -46,17 +52,21 @@ class Network:
     >>> x = rng.standard_normal((2, 400))
     >>> tables = [np.column_stack([row, row + rng.standard_normal(400)]) for row in x]
     >>> network = simulate("standard", tables, "simulated")
-    >>> [(edge["source"], edge["target"], edge["directed"]) for edge in network.edges]
+    >>> [(edge["source"], edge["target"], edge["directed"]) for edge in network.result["edges"]]
     [('X1', 'X2', False)]
     >>> network.effect("X1", "X2")["verdict"]
     'not identified'
+    >>> low, high = network.given(X1=1.0).predict("X2").interval
+    >>> bool(low < 1.0 < high)
+    True
     """
 
     folder: Path
     result: Mapping[str, Any]
 
     @classmethod
-    def read(cls, folder: Path | str) -> "Network":
+    @remedy_as_note
+    def load(cls, folder: Path | str) -> "Network":
         """That of a run folder.
 
         Raises
@@ -72,12 +82,28 @@ class Network:
         """Names, in order."""
         return list(self.result["variables"])
 
-    @property
-    def edges(self) -> list[dict[str, Any]]:
-        """What result.json says of each: source, target, weight, directed, directed_by, interval, bootstrap, ..."""
-        return list(self.result["edges"])
+    @cached_property
+    @remedy_as_note
+    def edges(self) -> "pd.DataFrame":
+        """A row for each edge; ``result["edges"]`` has all that is told of each.
+
+        `source`, `target`; `directed`: False where either direction fits, `directed_by` says what it rests on;
+        `weight`, in the target's unit for one of the source, and the ends `low` and `high` of its 95 % interval; of an
+        edge with several coefficients, those of the largest, whose levels are `source_level` and `target_level`;
+        `standardised`: the weight without units; `share`, `share_forward` and `share_backward` of the bootstrap draws
+        that have the edge, directed from source to target, and back. NaN where something is not told.
+
+        Raises
+        ------
+        SetupError
+            If pandas is not installed.
+        """
+        from fedbnsl_workbench.networks.frames import edges_of
+
+        return edges_of(self.result)
 
     @property
+    @remedy_as_note
     def hidden_causes(self) -> "pd.DataFrame | None":
         """What holds if common causes may be hidden, a row for each link; None: the run does not tell it.
 
@@ -90,19 +116,9 @@ class Network:
         SetupError
             If pandas is not installed; ``result["hidden_causes"]`` has the same.
         """
-        if self.result["hidden_causes"] is None:
-            return None
-        pandas = _pandas('``result["hidden_causes"]`` has the same')
-        links = HiddenCauses.model_validate(self.result["hidden_causes"]).links
-        rows: dict[str, list[Any]] = {
-            name: [getattr(one, name) for one in links]
-            for name in ("source", "marks", "target", "mark_source", "mark_target", "says")
-        }
-        shares = {"linked": "adjacent", "same_source": "mark_source", "same_target": "mark_target"}
-        for name, key in {**shares, "hidden_cause": "hidden_cause"}.items():
-            rows[name] = [math.nan if one.bootstrap is None else getattr(one.bootstrap, key) for one in links]
-        frame: pd.DataFrame = pandas.DataFrame(rows)
-        return frame
+        from fedbnsl_workbench.networks.frames import links_of
+
+        return None if self.result["hidden_causes"] is None else links_of(self.result["hidden_causes"])
 
     @property
     def warnings(self) -> list[str]:
@@ -122,12 +138,13 @@ class Network:
         """With all that is said of an edge as its attributes; one without a direction is there both ways."""
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_nodes_from(self.variables)
-        for edge in self.edges:
+        for edge in self.result["edges"]:
             ends = edge["source"], edge["target"]
             for way in (ends,) if edge["directed"] else (ends, ends[::-1]):
                 graph.add_edge(*way, **edge)
         return graph
 
+    @remedy_as_note
     def effect(
         self, source: str | Sequence[str], target: str, change: tuple[float, float] | None = None
     ) -> dict[str, Any]:
@@ -145,31 +162,36 @@ class Network:
         ResultError
             If the run has no residual variances.
         """
-        sources = [source] if isinstance(source, str) else list(source)
-        return effect_of(read_network(self.folder), sources, target, change)
+        sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
+        if not all(isinstance(name, str) for name in (*sources, target)):
+            raise SetupError(f"the effect of {source!r} on {target!r}: expected names of variables")
+        return effect_of(self._learned, sources, target, change)
 
-    def sample(self, rows: int, seed: int = 1) -> "pd.DataFrame":
-        """Synthetic rows, as `fedbnsl network sample` writes them: `attrs["privacy"]` says what they promise.
+    def given(self, values: Mapping[str, object] | None = None, /, **more: object) -> "Question":
+        """Where these values are known: ``given(age=60, sex="f").predict("pressure")``.
+
+        Values are levels, or numbers in the data dictionary's unit; names that are no Python names stand in a dict.
 
         Raises
         ------
         SetupError
-            If the run does not tell means of its columns, or pandas is not installed.
-        ResultError
-            If the run has no residual variances, or a file is damaged.
+            As `sample`.
         """
-        from fedbnsl_workbench.networks.fitted import fitted_network
-        from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
+        return self._question.given(values, **more)
 
-        if rows < 1 or seed < 0:
-            raise SetupError(f"{rows} rows of seed {seed}: expected at least one row, and a seed of at least 0")
-        pandas, fitted = _pandas("`fedbnsl network sample` writes CSV without it"), fitted_network(self.folder)
-        blocks = list(drawn(fitted, rows, seed))
-        columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}
-        frame: pd.DataFrame = pandas.DataFrame(columns)
-        frame.attrs["privacy"] = privacy_of(fitted)
-        return frame
+    def do(self, values: Mapping[str, object] | None = None, /, **more: object) -> "Question":
+        """Where an intervention sets these values: ``do(stage="III").mean("crp")``; see `given`.
 
+        Where common causes may be hidden, ``do(stage="III").none_hidden()`` takes it that none is.
+
+        Raises
+        ------
+        SetupError
+            As `sample`.
+        """
+        return self._question.do(values, **more)
+
+    @remedy_as_note
     def ask(
         self,
         target: str,
@@ -178,7 +200,7 @@ class Network:
         *,
         none_hidden: bool = False,
     ) -> dict[str, Any]:
-        """What a variable is like where others are known, or are set: what `fedbnsl network ask` says.
+        """What a variable is like where others are known, or are set: what `fedbnsl network ask --json` prints.
 
         Parameters
         ----------
@@ -190,14 +212,105 @@ class Network:
         Raises
         ------
         SetupError
-            As `sample`; or if there is no such variable or value, or an effect is not identified.
+            As `sample`; or if there is no such variable or value, nothing has the known values, or an effect is not
+            identified.
         """
+        from fedbnsl_workbench.networks.asking import asked
+
+        return asked(self.fitted, target, given or {}, do or {}, none_hidden=none_hidden)
+
+    @remedy_as_note
+    def predict(self, rows: "pd.DataFrame", target: str) -> "pd.DataFrame":
+        """Predict the target in each row of a data frame, from what else the row has, as `fedbnsl network predict`.
+
+        Of a number `predicted` (its mean), and the ends `low` and `high` of the interval that holds 95 % of values; of
+        a variable with levels, the probability of each in a column of its name. NaN in rows whose values never occur
+        together. `attrs["unread"]`: by variable, how many cells the data dictionary does not have, which count as
+        missing; `attrs["scores"]`: how near the predictions come, if rows have the target.
+
+        Raises
+        ------
+        SetupError
+            As `sample`; or if the frame has no column of the network, or the network no such target.
+        """
+        from fedbnsl_workbench.networks.frames import predictions_of
+        from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored
+
+        if not hasattr(rows, "to_dict"):
+            raise SetupError(f"expected a data frame of rows to predict; got {type(rows).__name__}")
+        self.fitted.require(target)
+        X, unread = rows_of_table(self.fitted, rows.to_dict("records"))
+        found = predicted(self.fitted, X, target)
+        frame = predictions_of(found, rows.index)
+        frame.attrs.update(unread=unread, scores=scored(self.fitted, found, X, target), doubts=self.fitted.doubts)
+        return frame
+
+    @remedy_as_note
+    def sample(self, rows: int, seed: int = 1) -> "pd.DataFrame":
+        """Synthetic rows, as `fedbnsl network sample` writes them: `attrs["privacy"]` says what they promise.
+
+        Raises
+        ------
+        SetupError
+            If the run does not tell means of its columns, or pandas is not installed.
+        ResultError
+            If the run has no residual variances, or a file is damaged.
+        """
+        from fedbnsl_workbench.networks.frames import pandas_or
+        from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
+
+        try:
+            n, seed = operator.index(rows), operator.index(seed)
+        except TypeError:
+            raise SetupError(f"{rows!r} rows of seed {seed!r}: expected whole numbers") from None
+        if n < 1 or seed < 0:
+            raise SetupError(f"{n} rows of seed {seed}: expected at least one row, and a seed of at least 0")
+        pandas, fitted = pandas_or("`fedbnsl network sample` writes CSV without it"), self.fitted
+        blocks = list(drawn(fitted, n, seed))
+        columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}
+        frame: pd.DataFrame = pandas.DataFrame(columns)
+        frame.attrs["privacy"] = privacy_of(fitted)
+        return frame
+
+    @remedy_as_note
+    def diff(self, other: "Network | Path | str") -> "pd.DataFrame":
+        """What another network says differently of edges: what `fedbnsl network diff` says, a row for each.
+
+        `what`: came, went, turned, directed or left open; `first` and `second`: the edge as either draws it, empty for
+        none, and the shares of bootstrap draws that have it, NaN where not told. `attrs["same"]` edges are alike.
+
+        Raises
+        ------
+        SetupError
+            If pandas is not installed.
+        ResultError
+            If the other folder holds no result, or a damaged one.
+        """
+        from fedbnsl_workbench.networks.differences import differences
+        from fedbnsl_workbench.networks.frames import changes_of
+
+        second = other if isinstance(other, Network) else Network.load(other)
+        return changes_of(differences(self.result, second.result))
+
+    @cached_property
+    @remedy_as_note
+    def fitted(self) -> "FittedNetwork":
+        """The network as a distribution, which `sample`, `ask` and `predict` use. Raises as `sample`."""
         from fedbnsl_workbench.networks.fitted import fitted_network
-        from fedbnsl_workbench.networks.questions import answer
 
-        known, set_to = ({name: str(value) for name, value in (one or {}).items()} for one in (given, do))
-        return answer(fitted_network(self.folder), target, known, set_to, none_hidden=none_hidden)
+        return fitted_network(self.folder)
 
+    @cached_property
+    def _learned(self) -> LearnedNetwork:
+        return read_network(self.folder)
+
+    @property
+    def _question(self) -> "Question":
+        from fedbnsl_workbench.networks.asking import Question
+
+        return Question(self.fitted)
+
+    @remedy_as_note
     def report(self, out: Path | str | None = None) -> Path:
         """Write the page of the run and return where it is; by default in the run folder.
 
@@ -212,14 +325,18 @@ class Network:
 
     def __repr__(self) -> str:
         red = f"; be careful: {counted(len(self._in_red), 'finding')}, see .warnings" if self._in_red else ""
-        return f"Network({str(self.folder)!r}: {counted(len(self.edges), 'edge')}{red})"
+        return f"Network({str(self.folder)!r}: {counted(len(self.result['edges']), 'edge')}{red})"
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
+        """What `fedbnsl simulate` and `serve` print at the end of a run; also ``print(network)``."""
         from fedbnsl_workbench.report.summary import print_summary
 
         console = Console(record=True, width=100, file=StringIO())
         print_summary(self.result, self.folder, console, seconds=float(self.result["seconds"]["total"]))
         return console.export_text()
+
+    def __str__(self) -> str:
+        return self.summary()
 
     def _repr_html_(self) -> str:
         from fedbnsl_workbench.report.hidden_causes import drawing_of_marks
@@ -235,16 +352,6 @@ class Network:
             assumed = "Assume that no common cause is missing from the tables"
             drawn = f"{marked}<details><summary>{assumed}</summary>{drawn}</details>"
         return red + drawn + (f"<ul>{warned}</ul>" if warned else "")
-
-
-def _pandas(otherwise: str) -> Any:
-    try:
-        import pandas  # here: no extra of fedbnsl brings it along
-    except ImportError:
-        raise SetupError(
-            "a data frame needs pandas, which is not installed", remedy=f"pip install pandas; {otherwise}."
-        ) from None
-    return pandas
 
 
 def simulate(
@@ -285,14 +392,14 @@ def simulate(
     >>> import numpy as np
     >>> from fedbnsl import simulate
     >>> x = np.random.default_rng(1).standard_normal((2, 300, 3))
-    >>> simulate("standard", {"north": x[0], "south": x[1]}, "independent").edges
+    >>> simulate("standard", {"north": x[0], "south": x[1]}, "independent").result["edges"]
     []
     """
     plan = described(plan, dictionary)
     datasets = site_tables(tables, columns=plan.variables, dictionary=plan.dictionary, may_lack=plan.uses_gaps)
     folder = Path(out).expanduser().absolute()
     simulate_run(for_tables(plan, datasets), datasets, folder, noise_seed=noise_seed)
-    return Network.read(folder)
+    return Network.load(folder)
 
 
 def described(plan: Plan | Path | str, dictionary: Dictionary | Mapping[str, Any] | Path | str | None) -> Plan:

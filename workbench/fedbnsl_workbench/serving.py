@@ -90,7 +90,7 @@ def serve(
     >>> tables = {f"site-{k}": np.column_stack([x[k], x[k] + rng.standard_normal(400)]) for k in range(3)}
     >>> run = serve("standard", sites=3, variables=["X1", "X2"], out="served")
     >>> joined = [join(table, run.address, site=site, wait=False) for site, table in tables.items()]
-    >>> [(edge["source"], edge["target"]) for edge in run.network().edges]
+    >>> [(edge["source"], edge["target"]) for edge in run.network().result["edges"]]
     [('X1', 'X2')]
     """
     plan = for_sites(described(plan, dictionary), sites)
@@ -103,7 +103,7 @@ def serve(
             members = None if federation is None else Federation.open(Path(federation).expanduser())
             follower = Follower(notice=lambda text: tell(f"coordinator: {text}", err=True))
             serve_run(plan, folder, ServerSettings(listen, opened.set_result, members), follower)
-            ended.set_result(Network.read(folder))
+            ended.set_result(Network.load(folder))
         except BaseException as error:  # it is raised where the address or the network is asked for
             if not opened.done():
                 opened.set_exception(error)

@@ -274,22 +274,9 @@ def _show_answer(told: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from fedbnsl_workbench.networks.asking import in_words
+
     console = Console()
     _show_doubts(console, [*told["doubts"], *told["notes"]])
-    unit = f" {told['unit']}" if told["unit"] else ""
-    about = [f"{name} = {value}" for name, value in told["given"].items()]
-    about += [f"{name} set to {value}" for name, value in told["do"].items()]
-    where = f", where {' and '.join(about)}" if about else ""
-    if "probabilities" in told:
-        lines = [f"{level}: {100 * p:.1f} %" for level, p in told["probabilities"].items()]
-        console.print(Text(f"{told['target']}{where}:"), soft_wrap=True)
-    else:
-        low, high = told["interval"]
-        lines = [
-            f"{told['target']}{where}: mean {told['mean']:.4g}{unit}, standard deviation {told['spread']:.3g}; 95 % of "
-            f"values from {low:.4g} to {high:.4g}"
-        ]
-    for line in lines:
+    for line in in_words(told):
         console.print(Text(line), soft_wrap=True)
-    how = "by formulas" if told["exact"] else f"from draws, of which about {told['draws']:,} count"
-    console.print(Text(f"{how}; of rows with the means of all sites"), soft_wrap=True)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fedbnsl.errors import SetupError
+
 CAME, WENT, TURNED, DIRECTED, LEFT_OPEN = "came", "went", "turned", "directed", "left open"
 
 
@@ -17,10 +19,14 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
     `same` counts the edges that are alike; shares are of bootstrap draws that have an edge of the pair, whatever its
     direction, and null where a run does not tell one (below a tenth of the draws without an edge).
+
+    Raises SetupError if they have no variable in common.
     """
     untold = [{k["variable"] for k in one["unused"] if k["level"] is None} for one in (first, second)]
     variables = [set(one["variables"]) - of_one for one, of_one in zip((first, second), untold, strict=True)]
     shared = variables[0] & variables[1]
+    if not shared:
+        raise SetupError("the two runs have no variable in common that both tell of: there is nothing to compare")
     before, after = (_edges(one, shared) for one in (first, second))
     rows: list[dict[str, Any]] = []
     same = 0

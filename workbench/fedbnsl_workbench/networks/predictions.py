@@ -23,6 +23,7 @@ from fedbnsl.network.families import coded, positions
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_workbench.networks.fitted import FittedNetwork
 from fedbnsl_workbench.networks.synthetic import cells
+from fedbnsl_workbench.networks.values import text_of
 
 _GRID, _WIDTHS = 241, 7.0  # points, and standard deviations to either side
 _DRAWS, _SEED = 4_000, 1
@@ -84,7 +85,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=True)) for row in rows if row]
 
 
-def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[str, str]]) -> tuple[Matrix, dict[str, int]]:
+def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[Any, object]]) -> tuple[Matrix, dict[str, int]]:
     """(n, d) values of the columns of the network, NaN where a row has none; and by variable, cells that are no value.
 
     Raises SetupError if the table has no column of the network.
@@ -99,21 +100,25 @@ def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[str, str]]) -> 
         )
     X, unread = np.full((len(table), fitted.network.n_columns), np.nan), dict[str, int]()
     for name in known:
-        own, seen = fitted.members(name), dict[str, list[float] | None]()
+        own, seen = fitted.members(name), dict[tuple[type, str], list[float] | None]()
         for k, row in enumerate(table):
-            text = (row[name] or "").strip()
-            if text not in seen:
-                seen[text] = _value(fitted, name, text)
-            if (values := seen[text]) is not None:
-                X[k, own] = values
-            elif text:
+            cell = row[name]
+            key = type(cell), str(cell)
+            if key not in seen:
+                seen[key] = _value(fitted, name, cell)
+            values = seen[key]
+            if values is None:
                 unread[name] = unread.get(name, 0) + 1
+            elif values:
+                X[k, own] = values
     return X, unread
 
 
-def _value(fitted: FittedNetwork, name: str, text: str) -> list[float] | None:
+def _value(fitted: FittedNetwork, name: str, cell: object) -> list[float] | None:
+    """Values of its columns; empty: the cell is missing; None: the dictionary has no such value."""
     try:
-        return fitted.coded(name, text) if text else None
+        text = text_of(fitted, name, cell)
+        return fitted.coded(name, text) if text else []
     except SetupError:
         return None
 

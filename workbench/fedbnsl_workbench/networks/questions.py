@@ -139,8 +139,8 @@ def _require_identified(
     if learned.pag is not None and not none_hidden:
         raise SetupError(
             f"what happens to {target!r} if {names} is set rests on there being no hidden common cause",
-            remedy="`fedbnsl effect` tells which effects hold whatever is hidden; --no-hidden-causes answers under the "
-            "assumption that none is.",
+            remedy="`fedbnsl effect` tells which effects hold whatever is hidden; --no-hidden-causes (in Python "
+            "none_hidden) answers under the assumption that none is.",
         )
     for name in (target, *given):
         told = effect_of(replace(learned, pag=None, none_hidden=True), sources, name)

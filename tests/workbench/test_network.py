@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -33,7 +34,9 @@ def test_a_quiet_result_shows_its_drawing_alone(folder: Path) -> None:
     network = Network.load(folder)
     assert network.warnings == []
     assert repr(network).endswith("1 edge)")
-    assert network._repr_html_().startswith("<svg")
+    shown = network._repr_html_()
+    assert shown.count('<svg class="dag"') == 2, "with marks, and if no cause is hidden"
+    assert "color: #b00020" not in shown
 
 
 def test_what_contradicts_a_result_comes_first_as_in_the_summary(folder: Path) -> None:
@@ -48,11 +51,11 @@ def test_what_contradicts_a_result_comes_first_as_in_the_summary(folder: Path) -
     assert in_red(network.result) == said
     assert network.warnings == [*said, "another one"]
     assert repr(network).endswith("1 edge; be careful: 2 findings, see .warnings)")
-    before, drawing, after = network._repr_html_().partition("<svg")
-    assert before.count("<p ") == 2
+    before, drawing, after = network._repr_html_().partition('<svg class="dag"')
+    assert before.count("color: #b00020") == 2
     assert "Sites differ in &lt;b&gt;." in before
     assert drawing
-    assert after.endswith("<ul><li>another one</li></ul>")
+    assert "<ul><li>another one</li></ul>" in after
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +203,15 @@ def test_files_are_read_once(described: Network, tmp_path: Path) -> None:
     assert network.effect("dose", "pain") == described.effect("dose", "pain")
     with pytest.raises(ResultError, match="is no run folder with a result"):
         Network.load(copy)
+
+
+def test_a_drawing_is_written_as_a_page_or_a_picture(described: Network, tmp_path: Path) -> None:
+    drawing = described.plot(none_hidden=True)
+    page = drawing.save(tmp_path / "network.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert drawing.html in page
+    picture = drawing.save(tmp_path / "network.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    assert picture.count('class="node"') == 3
+    with pytest.raises(SetupError, match=r"is written as \.html or \.svg"):
+        drawing.save(tmp_path / "network.png")

@@ -1,6 +1,5 @@
 """What a run has learned, for programs: the graph with how sure it is, effects, and the page."""
 
-import html
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedbnsl_workbench.networks.asking import Question
+    from fedbnsl_workbench.networks.drawing import Drawing
     from fedbnsl_workbench.networks.fitted import FittedNetwork
+    from fedbnsl_workbench.report.run_files import ReportedRun
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,6 +144,25 @@ class Network:
             for way in (ends,) if edge["directed"] else (ends, ends[::-1]):
                 graph.add_edge(*way, **edge)
         return graph
+
+    @remedy_as_note
+    def plot(self, *, none_hidden: bool = False) -> "Drawing":
+        """The drawing alone: a notebook shows it, and ``save("network.html")`` or ``save("network.svg")`` writes it.
+
+        Point at an edge or a variable for its numbers, and click on a variable for what leads to it and what follows
+        from it. It fetches nothing; where scripts may not run, it is a still drawing.
+
+        Parameters
+        ----------
+        none_hidden
+            Draw the graph that holds if no common cause is hidden, even where the run tells what holds without that.
+
+        Raises
+        ------
+        ResultError
+            If a file of the run is damaged.
+        """
+        return self._drawn(none_hidden=none_hidden)
 
     @remedy_as_note
     def effect(
@@ -339,19 +359,19 @@ class Network:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        from fedbnsl_workbench.report.hidden_causes import drawing_of_marks
-        from fedbnsl_workbench.report.learned import drawing
+        n_red = len(self._in_red)
+        return self._drawn(self.warnings[:n_red], self.warnings[n_red:]).html
+
+    def _drawn(self, red: Sequence[str] = (), warned: Sequence[str] = (), *, none_hidden: bool = False) -> "Drawing":
+        from fedbnsl_workbench.networks.drawing import drawn
+
+        return drawn(self._run, red, warned, none_hidden=none_hidden)
+
+    @cached_property
+    def _run(self) -> "ReportedRun":
         from fedbnsl_workbench.report.run_files import read_run
 
-        n_red, escaped = len(self._in_red), list(map(html.escape, self.warnings))
-        red = "".join(f'<p style="color: #b00020; font-weight: bold">{text}</p>' for text in escaped[:n_red])
-        warned = "".join(f"<li>{text}</li>" for text in escaped[n_red:])
-        run = read_run(self.folder)
-        drawn = drawing(run)
-        if marked := drawing_of_marks(run):
-            assumed = "Assume that no common cause is missing from the tables"
-            drawn = f"{marked}<details><summary>{assumed}</summary>{drawn}</details>"
-        return red + drawn + (f"<ul>{warned}</ul>" if warned else "")
+        return read_run(self.folder)
 
 
 def simulate(

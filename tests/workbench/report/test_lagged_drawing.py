@@ -29,7 +29,7 @@ ARROWS = [
 
 
 def places(svg: str) -> dict[str, tuple[float, float]]:
-    found = re.findall(r'data-name="([^"]+)">.*?<rect x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)"', svg)
+    found = re.findall(r'data-name="([^"]+)">.*?<rect x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)"', svg, re.DOTALL)
     return {name: (float(x) + float(width) / 2, float(y)) for name, x, y, width in found}
 
 

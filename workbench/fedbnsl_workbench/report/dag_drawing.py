@@ -75,8 +75,11 @@ class Arrow:
         return self.ends or ("tail", "arrow" if self.directed else "tail")
 
 
-def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
-    """An <svg> of the nodes that have an edge; learned directed edges must be acyclic, and point down."""
+def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str, words: Sequence[str] = ()) -> str:
+    """An <svg> of the nodes that have an edge; learned directed edges must be acyclic, and point down.
+
+    `words`: by node, what the reader is told who points at it, line by line; empty: nothing.
+    """
     widths = list(map(box_width, names))
     laid_out = [arrow for arrow in arrows if arrow.kind != "unsure"]
     for sharing in (Counter(arrow.source for arrow in laid_out), Counter(arrow.target for arrow in laid_out)):
@@ -102,7 +105,7 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str) -> str:
             parts.append(across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
     parts.append(f'</g><g font-size="{FONT_PX:g}" text-anchor="middle">')
     for node, centre in sorted(placed.centres.items()):
-        parts.append(box(node, names[node], centre, widths[node]))
+        parts.append(box(node, names[node], centre, widths[node], words[node] if words else ""))
     return "".join([*parts, "</g></svg>"])
 
 
@@ -111,10 +114,11 @@ def box_width(name: str) -> float:
     return max(_NARROWEST, text_width(shortened(name)) + 2 * _PADDING)
 
 
-def box(node: int, name: str, centre: tuple[float, float], width: float) -> str:
+def box(node: int, name: str, centre: tuple[float, float], width: float, words: str = "") -> str:
     """A node with its name."""
     (x, y), shown = centre, shortened(name)
-    full = f"<title>{escape(name)}</title>" if shown != name else ""
+    said = f"{name}\n{words}" if words else name if shown != name else ""
+    full = f"<title>{escape(said)}</title>" if said else ""
     return (
         f'<g class="node" data-node="{node}" data-name="{escape(name)}">{full}'
         f'<rect x="{x - width / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" '

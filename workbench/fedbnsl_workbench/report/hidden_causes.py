@@ -12,6 +12,7 @@ from fedbnsl_server.results.result_schema import HiddenCauses, Link
 from fedbnsl_server.results.sentences import OF_MARKS
 from fedbnsl_workbench.report.dag_drawing import Arrow, draw, sample_of_marks
 from fedbnsl_workbench.report.learned import MOST_DRAWN, before_of, kind_of, learned_edges
+from fedbnsl_workbench.report.nodes import words_of_variables
 from fedbnsl_workbench.report.run_files import ReportedRun
 
 
@@ -77,7 +78,8 @@ def drawing_of_marks(run: ReportedRun) -> str:
                 (one.mark_source, one.mark_target),
             )
         )
-    return draw(run.variables, arrows, title=f"{_title(told)}. The table of links below lists them all.")
+    title = f"{_title(told)}. The table of links below lists them all."
+    return draw(run.variables, arrows, title=title, words=words_of_variables(run))
 
 
 def legend_of_marks(told: HiddenCauses | None) -> list[dict[str, str]]:

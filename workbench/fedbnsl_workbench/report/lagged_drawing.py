@@ -36,7 +36,14 @@ _SIDES = {(True, False): (1, -1), (True, True): (-1, -1), (False, False): (1, 1)
 Point = tuple[float, float]
 
 
-def draw_lagged(names: Sequence[str], before: Mapping[int, int], arrows: Sequence[Arrow], *, title: str) -> str:
+def draw_lagged(
+    names: Sequence[str],
+    before: Mapping[int, int],
+    arrows: Sequence[Arrow],
+    *,
+    title: str,
+    words: Sequence[str] = (),
+) -> str:
     """An <svg> of the nodes that have an edge; a variable and itself before stand side by side.
 
     Parameters
@@ -45,6 +52,8 @@ def draw_lagged(names: Sequence[str], before: Mapping[int, int], arrows: Sequenc
         V names.
     before
         The nodes of the left column, and the node of the present that each stands beside; itself where there is none.
+    words
+        See `dag_drawing.draw`.
     """
     drawn = [arrow for arrow in arrows if arrow.kind != "unsure"]
     with_edges = {node for arrow in drawn for node in (arrow.source, arrow.target)}
@@ -72,7 +81,9 @@ def draw_lagged(names: Sequence[str], before: Mapping[int, int], arrows: Sequenc
         if arrow.kind == "unsure" and {arrow.source, arrow.target} <= nodes:
             parts.append(across(arrow, centres[arrow.source], centres[arrow.target]))
     parts.append(f'</g><g font-size="{FONT_PX:g}" text-anchor="middle">')
-    parts += [box(node, names[node], centres[node], widths[node]) for node in sorted(nodes)]
+    parts += [
+        box(node, names[node], centres[node], widths[node], words[node] if words else "") for node in sorted(nodes)
+    ]
     return "".join([*parts, "</g></svg>"])
 
 

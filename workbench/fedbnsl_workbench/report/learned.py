@@ -14,6 +14,7 @@ from fedbnsl_server.results.sentences import DIRECTED_BY
 from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, sample
 from fedbnsl_workbench.report.lagged_drawing import draw_lagged
+from fedbnsl_workbench.report.nodes import words_of_variables
 from fedbnsl_workbench.report.run_files import ReportedRun, Truth
 
 # Smaller shares are what is left of a subtraction: no draw has them.
@@ -145,7 +146,7 @@ def missing_edges(run: ReportedRun) -> list[EdgeRow]:
     ]
 
 
-def drawing(run: ReportedRun) -> str:
+def drawing(run: ReportedRun, *, with_unsure: bool = True) -> str:
     """The graph as SVG; with a truth, edges that are missing are drawn too. Empty without edges, or with too many.
 
     Pairs that are unsure are part of it where their variables are drawn: for the page's script to show.
@@ -178,7 +179,7 @@ def drawing(run: ReportedRun) -> str:
             directed=False,
             share=pair.adjacent,
         )
-        for pair in unsure_pairs(run)[: MOST_DRAWN - len(rows)]
+        for pair in unsure_pairs(run)[: (MOST_DRAWN - len(rows)) * with_unsure]
     ]
     counts = Counter(row.verdict for row in rows)
     verdicts = ", ".join(f"{counts[kind]} {kind}" for kind in STYLES if counts[kind])
@@ -187,10 +188,10 @@ def drawing(run: ReportedRun) -> str:
         f"; {verdicts}" if verdicts else ""
     )
     title = f"{title}. The table of edges below lists them all."
-    before = before_of(run)
-    return (
-        draw_lagged(run.variables, before, arrows, title=title) if before else draw(run.variables, arrows, title=title)
-    )
+    before, words = before_of(run), words_of_variables(run)
+    if before:
+        return draw_lagged(run.variables, before, arrows, title=title, words=words)
+    return draw(run.variables, arrows, title=title, words=words)
 
 
 def before_of(run: ReportedRun) -> dict[int, int]:

@@ -65,7 +65,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("participant request", "participant enrol", "participant check", "participant leave"),
         *("participant peers", "participant agent", "participant runs", "participant withdraw"),
         *("simulate", "demo", "effect", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
-        *("plan list", "plan show", "network sample", "network ask", "network predict", "network diff"),
+        *("plan list", "plan show", "network show", "network sample", "network ask", "network predict", "network diff"),
     }
     listed = fedbnsl("--help").out
     for name, _ in declared:

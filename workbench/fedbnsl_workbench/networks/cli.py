@@ -18,10 +18,37 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on stan
 
 @click.group(cls=Group)
 def network() -> None:
-    """Use the network of a run folder: draw rows from it, ask it about values, predict rows, compare it with another.
+    """Use the network of a run folder: show it, draw rows from it, ask it about values, predict rows, compare it.
 
     Nothing is sent, and nothing is charged to any budget: all follows from the run's result.
     """
+
+
+@network.command()
+@_RUN
+@click.option(
+    "--no-hidden-causes",
+    is_flag=True,
+    help="Show edges as they are if no common cause is missing from the tables.",
+)
+@_JSON
+def show(run: Path, no_hidden_causes: bool, as_json: bool) -> None:
+    """Show the network of the run folder RUN: variables, edges with the shares of the draws, and what contradicts it.
+
+    Of each variable what the data dictionary says, its mean, the part of its variance that its parents explain, and the
+    standard deviation that they leave: of numbers after the dictionary's transform. The words are those of the page,
+    which `fedbnsl report` writes.
+    """
+    from rich.console import Console
+
+    from fedbnsl_workbench.report.network_on_terminal import print_network, told_of_network
+    from fedbnsl_workbench.report.run_files import read_run
+
+    read = read_run(run)
+    if as_json:
+        click.echo(json.dumps(told_of_network(read), ensure_ascii=False))
+    else:
+        print_network(read, Console(), no_hidden_causes=no_hidden_causes)
 
 
 @network.command()

@@ -1,6 +1,6 @@
 """What a drawing says of a variable, beside its name: what it is, its mean, and what its parents explain."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedbnsl.console.wording import first_few
@@ -23,7 +23,7 @@ def words_of_variables(run: ReportedRun) -> list[str]:
         r2 = fit.get(name, {}).get("r2")
         lines = [
             what_it_is(entry) if name in run.plan.dictionary else "",
-            _mean(entry, name, columns, means),
+            mean_in_words(entry, name, columns, means),
             "" if not r2 else f"R\u00b2 {r2:.2f}: the part of its variance that its parents explain",
         ]
         found.append("\n".join(filter(None, lines)))
@@ -38,7 +38,8 @@ def what_it_is(entry: Entry) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _mean(entry: Entry, name: str, columns: list[str], means: Mapping[str, float]) -> str:
+def mean_in_words(entry: Entry, name: str, columns: Sequence[str], means: Mapping[str, float]) -> str:
+    """Of a variable with these columns; empty where it is not told."""
     if not all(column in means for column in columns):
         return ""
     if entry.kind in ("binary", "nominal"):

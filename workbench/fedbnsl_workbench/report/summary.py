@@ -89,45 +89,9 @@ def print_summary(
     seconds
         Wall clock of the whole command.
     """
-    for sentence in in_words(outliers(result["influence"])):
-        console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
-    _print_contradicted(result["verdict"], console)
-    of_class, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
-    if along:
-        of_class.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
-    told = None if result["hidden_causes"] is None else HiddenCauses.model_validate(result["hidden_causes"])
-    with_marks = None if no_hidden_causes else told
-    edges = shown_edges(of_class, with_marks)
-    table = table_of(edges, result, along, with_marks)
-    to_weight = [column.header for column in table.columns].index("weight") + 1
-    console.print(keep_words(table, console.width, fewest=to_weight) if edges else str(table.title))
-    every = reported(result)
-    regressions = every if with_marks is None else allowed_by(with_marks, every, result)
-    if any(one.estimates for one in every):
-        table = _table_of_regressions(regressions, result["units"], of=sum(len(one.estimates) for one in every))
-        console.print(keep_words(table, console.width, fewest=4) if table.row_count else str(table.title))
-    sent = result["bytes"]
-    lines = Table.grid(padding=(0, 2))
-    remarks = (
-        remarks_on_class(edges, told)
-        if with_marks is None
-        else remarks_on_links(of_class, with_marks, result["verdict"]["majority"])
-    )
-    for head, text in remarks:
+    sent, lines = result["bytes"], Table.grid(padding=(0, 2))
+    for head, text in print_learned(result, console, no_hidden_causes=no_hidden_causes):
         lines.add_row(head, Text(text))
-    shown = {name for edge in edges[:MOST_SHOWN] for name in (edge.source, edge.target)}
-    levels = {name: own for name, own in result["levels"].items() if name in shown}
-    if said := levels_in_words(levels, references_of(edges[:MOST_SHOWN], result)):
-        lines.add_row("levels", Text(said))
-    for head, text in _checks(result["verdict"]):
-        lines.add_row(head, Text(text))
-    if result["taken"]:
-        lines.add_row("taken as", Text(taken_in_words(result["taken"])))
-    if result["curves"] and (curves := clearly_bent(result["curves"])):
-        named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
-        lines.add_row("curves", Text(f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
-    for text, children in remarks_on(regressions).items():
-        lines.add_row("regressions", Text(f"{', '.join(children)}: {text}"))
     if of_classes is not None and result["graph_class"] == "cpdag":
         n_reference = of_classes.n_reference_directed + of_classes.n_reference_undirected
         f1 = "-" if of_classes.skeleton_f1 is None else f"{of_classes.skeleton_f1:.2f}"
@@ -172,6 +136,51 @@ def print_summary(
     # By itself: a table would cut a long path short.
     console.print(Text(f"as a page          fedbnsl report {shlex.quote(str(folder))}"), soft_wrap=True)
     console.print(Text(f"run folder         {folder}"), soft_wrap=True)
+
+
+def print_learned(
+    result: Mapping[str, Any], console: Console, *, no_hidden_causes: bool = False
+) -> list[tuple[str, str]]:
+    """What is in red, edges, and regressions; returns what else to say of them, each with the line's head.
+
+    `no_hidden_causes`: see `print_summary`.
+    """
+    for sentence in in_words(outliers(result["influence"])):
+        console.print(Text(f"be careful: {sentence}", style="bold red"), soft_wrap=True)
+    _print_contradicted(result["verdict"], console)
+    of_class, along = [Edge.model_validate(edge) for edge in result["edges"]], along_curves(result)
+    if along:
+        of_class.sort(key=lambda edge: -along.get((edge.source, edge.target), abs(edge.standardised or 0.0)))
+    told = None if result["hidden_causes"] is None else HiddenCauses.model_validate(result["hidden_causes"])
+    with_marks = None if no_hidden_causes else told
+    edges = shown_edges(of_class, with_marks)
+    table = table_of(edges, result, along, with_marks)
+    to_weight = [column.header for column in table.columns].index("weight") + 1
+    console.print(keep_words(table, console.width, fewest=to_weight) if edges else str(table.title))
+    every = reported(result)
+    regressions = every if with_marks is None else allowed_by(with_marks, every, result)
+    if any(one.estimates for one in every):
+        table = _table_of_regressions(regressions, result["units"], of=sum(len(one.estimates) for one in every))
+        console.print(keep_words(table, console.width, fewest=4) if table.row_count else str(table.title))
+    remarks = (
+        remarks_on_class(edges, told)
+        if with_marks is None
+        else remarks_on_links(of_class, with_marks, result["verdict"]["majority"])
+    )
+    lines = list(remarks)
+    shown = {name for edge in edges[:MOST_SHOWN] for name in (edge.source, edge.target)}
+    levels = {name: own for name, own in result["levels"].items() if name in shown}
+    if said := levels_in_words(levels, references_of(edges[:MOST_SHOWN], result)):
+        lines.append(("levels", said))
+    lines += _checks(result["verdict"])
+    if result["taken"]:
+        lines.append(("taken as", taken_in_words(result["taken"])))
+    if result["curves"] and (curves := clearly_bent(result["curves"])):
+        named = first_few([f"{one['source']} -> {one['target']}" for one in curves])
+        lines.append(("curves", f"{named}: {_OF_LINES}{_ALONG * bool(along)}"))
+    for text, children in remarks_on(regressions).items():
+        lines.append(("regressions", f"{', '.join(children)}: {text}"))
+    return lines
 
 
 def _print_contradicted(verdict: Mapping[str, Any], console: Console) -> None:

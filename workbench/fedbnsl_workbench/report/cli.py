@@ -25,19 +25,40 @@ _PATH = click.Path(path_type=Path)
     help="Folder with site-1.csv, ...: adds means, standard deviations and varsortability, computed from the tables. "
     "With private tables, do not share that page.  [default: RUN/data if there and the plan is not private]",
 )
-@click.option("--out", type=_PATH, metavar="FILE", help="The page.  [default: RUN/report.html, replaced if there]")
-def report(run: Path, truth: Path | None, folder: Path | None, out: Path | None) -> None:
+@click.option(
+    "--card",
+    is_flag=True,
+    help="Write the model card in its place: one to three A4 pages to print, for the appendix of a paper.",
+)
+@click.option("--name-sites", is_flag=True, help="With --card: name the sites, which have aliases otherwise.")
+@click.option(
+    "--out",
+    type=_PATH,
+    metavar="FILE",
+    help="The page; a card may be .json.  [default: RUN/report.html or RUN/card.html, replaced if there]",
+)
+def report(run: Path, truth: Path | None, folder: Path | None, card: bool, name_sites: bool, out: Path | None) -> None:
     """Write one self-contained HTML page about the run folder RUN.
 
     The run has ended: finished, or interrupted or failed after its first round. The page shows the graph, how it was
     learned, what it cost in bytes and privacy, and what to be careful about, and fetches nothing. It is made from the
     coordinator's files; tables are read only if --data names them, or if a run without privacy holds them in RUN/data.
     """
+    if name_sites and not card:
+        raise click.UsageError("--name-sites is for --card: the report names the sites")
+    if card and (truth or folder):
+        raise click.UsageError("--card has neither a truth nor tables: it says what the run says")
     from fedbnsl_client.cli import warnings_on_stderr
+    from fedbnsl_workbench.report.card import write_card
     from fedbnsl_workbench.report.page import write_page
     from fedbnsl_workbench.report.run_files import read_run
     from fedbnsl_workbench.working import working
 
+    if card:
+        with working("making the card"):
+            path = write_card(run, out, name_sites=name_sites)
+        click.echo(f"wrote {path}")
+        return
     with warnings_on_stderr(), working("making the page"):
         read = read_run(run, truth=truth, data=folder)
         path = write_page(read, out)

@@ -28,13 +28,18 @@ def told_of_network(run: ReportedRun) -> dict[str, Any]:
     assumptions = ("assumed", "tested", "not_tested", "not_testable", "contradicted", "reasons", "majority", "draws")
     return {
         "run": str(run.path),
-        "variables": [_variable(run, name, columns) for name, columns in _columns(run).items()],
+        "variables": variables_of(run),
         **{key: result[key] for key in keys},
         "unused": result["unused"],
         "doubts": in_red(result),
         "warnings": [text for text in result["warnings"] if text not in at_the_head(result)],
         "assumptions": {key: result["verdict"][key] for key in assumptions},
     }
+
+
+def variables_of(run: ReportedRun) -> list[dict[str, Any]]:
+    """JSON-ready: of each variable what the dictionary says, means by column, what its parents explain and leave."""
+    return [_variable(run, name, columns) for name, columns in _columns(run).items()]
 
 
 def _columns(run: ReportedRun) -> dict[str, list[str]]:

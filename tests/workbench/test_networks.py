@@ -330,7 +330,8 @@ def with_a_cycle(content: Any) -> None:
     ("file", "change", "words"),
     [
         ("lgbn.json", with_a_cycle, "a graph with a cycle"),
-        ("lgbn.json", lambda told: told.update(cpds=[]), "cannot be read as a network"),
+        ("lgbn.json", lambda told: told.update(cpds=[]), "run's columns: its parts are not those that a run writes"),
+        ("lgbn.json", lambda told: told.pop("cpds"), "run's columns: it lacks 'cpds', or names it where"),
         ("result.json", lambda told: told["preparation"]["means"].pop("age"), "tells no mean of 'age'"),
         ("result.json", lambda told: told.update(preparation=None), "is not the plan of the result"),
         ("result.json", lambda told: told["levels"].pop("dead"), "is not the plan of the result"),

@@ -181,7 +181,7 @@ def read_network(run: Path) -> LearnedNetwork:
             told[columns.names.index(source), columns.names.index(target)] = 0.0
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ResultError(
-            f"{path} cannot be read as a network over the run's columns: {error!r}",
+            f"{path} cannot be read as a network over the run's columns: {_what_is_wrong(error)}",
             remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
         ) from None
     estimation, verdict = result["estimation"], result["verdict"]
@@ -231,6 +231,16 @@ def read_network(run: Path) -> LearnedNetwork:
         tables=_tables(result),
         table_levels={name: one["levels"] for name, one in _categories(result).items()},
     )
+
+
+def _what_is_wrong(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}, or names it where the run has no such column"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON ({error})"
+    if isinstance(error, OSError | ValueError):
+        return str(error)
+    return "its parts are not those that a run writes"
 
 
 def _of_marks(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -331,6 +331,50 @@ class Network:
         return Question(self.fitted)
 
     @remedy_as_note
+    def export(self, name: str, out: Path | str) -> list[str]:
+        """Write it in the format of another tool: what `fedbnsl network export` does, and says of the file.
+
+        Raises
+        ------
+        SetupError
+            If there is no such format, or it cannot hold this network: a note names one that can.
+        ResultError
+            If the run has not told what the format needs, or the file cannot be written.
+        """
+        from fedbnsl_workbench.networks.exports.formats import export
+
+        return export(self.folder, name, Path(out).expanduser())
+
+    @remedy_as_note
+    def to_pgmpy(self) -> Any:
+        """As a DiscreteBayesianNetwork of pgmpy, or a LinearGaussianBayesianNetwork: levels alone, or numbers alone.
+
+        Curves are straight lines there, ranges have no ends, and of the class of graphs one member is taken:
+        ``export("json", ...)`` says which.
+
+        Raises
+        ------
+        SetupError
+            If there are both levels and numbers, or pgmpy is not installed; or as `sample`.
+        """
+        from fedbnsl_workbench.networks.exports.objects import pgmpy_network
+
+        return pgmpy_network(self.fitted)
+
+    @remedy_as_note
+    def to_igraph(self) -> Any:
+        """As an `igraph.Graph`, with what `graph` says for networkx.
+
+        Raises
+        ------
+        SetupError
+            If igraph is not installed.
+        """
+        from fedbnsl_workbench.networks.exports.objects import igraph_graph
+
+        return igraph_graph(self.result)
+
+    @remedy_as_note
     def report(self, out: Path | str | None = None) -> Path:
         """Write the page of the run and return where it is; by default in the run folder.
 

@@ -11,6 +11,7 @@ import click
 from fedbnsl.cli import Group
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import SetupError
+from fedbnsl_workbench.networks.exports.cli import export
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -18,10 +19,13 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on stan
 
 @click.group(cls=Group)
 def network() -> None:
-    """Use the network of a run folder: show it, draw rows from it, ask it about values, predict rows, compare it.
+    """Use the network of a run folder: show it, draw rows, ask about values, predict rows, compare it, export it.
 
     Nothing is sent, and nothing is charged to any budget: all follows from the run's result.
     """
+
+
+network.add_command(export)
 
 
 @network.command()

@@ -12,7 +12,13 @@ from fedbnsl_workbench.networks.differences import differences
 
 
 def result(*edges: dict[str, Any], unsure: tuple[dict[str, Any], ...] = (), names: str = "abcde") -> dict[str, Any]:
-    return {"variables": list(names), "edges": list(edges), "unsure": list(unsure), "unused": []}
+    return {
+        "variables": list(names),
+        "edges": list(edges),
+        "unsure": list(unsure),
+        "unused": [],
+        "verdict": {"draws": 100},
+    }
 
 
 FIRST = result(
@@ -79,3 +85,15 @@ def test_the_command_compares_run_folders(tmp_path: Path) -> None:
     shown = CliRunner().invoke(network, ["diff", str(first), str(second)]).stdout
     assert "1 edge alike, 4 not" in shown
     assert "went" in shown
+
+
+def test_a_run_without_draws_is_said_to_have_none(tmp_path: Path) -> None:
+    first, second = small_run(tmp_path / "first"), small_run(tmp_path / "second", unsure=[])
+    content = json.loads((second / "result.json").read_text(encoding="utf-8"))
+    for one in content["edges"]:
+        one["bootstrap"] = None
+    content["verdict"]["draws"] = 0
+    (second / "result.json").write_text(json.dumps(content), encoding="utf-8")
+    shown = " ".join(CliRunner().invoke(network, ["diff", str(first), str(second)]).stdout.split())
+    assert f"{second} made no bootstrap draws: how sure its edges are is not known" in shown
+    assert f"{first} made no" not in shown

@@ -13,6 +13,8 @@ from fedbnsl_workbench.networks.questions import answer
 from fedbnsl_workbench.networks.remedies import remedy_as_note
 from fedbnsl_workbench.networks.values import text_of
 
+_SHORT = 120  # characters
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -57,7 +59,8 @@ class Answer:
         return self.told[what]
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"be careful: {one}" for one in self.doubts), *in_words(self.told)])
+        doubts = [*in_short(self.told["doubts"], ".doubts of this answer"), *self.told["notes"]]
+        return "\n".join([*(f"be careful: {one}" for one in doubts), *in_words(self.told)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,16 @@ def in_words(told: Mapping[str, Any]) -> Sequence[str]:
         f"values from {low:.4g} to {high:.4g}"
     )
     return [of_number, last]
+
+
+def in_short(doubts: Sequence[str], whole: str) -> list[str]:
+    """What says against a network, in one line where it is long; `whole`: where all of it stands."""
+    long = [one for one in doubts if len(one) > _SHORT]
+    if not long:
+        return list(doubts)
+    begin = long[0][:_SHORT].rpartition(" ")[0]
+    more = f" and {len(long) - 1} more" * (len(long) > 1)
+    return [f"{begin} ...{more}; whole: {whole}", *(one for one in doubts if len(one) <= _SHORT)]
 
 
 def _joined(

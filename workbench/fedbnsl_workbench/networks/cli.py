@@ -1,6 +1,7 @@
 """`fedbnsl network`: use the network of a run folder."""
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedbnsl.cli import Group
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import SetupError
 from fedbnsl_workbench.networks.exports.cli import export
+from fedbnsl_workbench.networks.out_files import require_new
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -75,8 +77,7 @@ def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: boo
     from fedbnsl_workbench.networks.fitted import fitted_network
     from fedbnsl_workbench.networks.synthetic import privacy_of, write_table
 
-    if out.exists():
-        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    require_new(out)
     begun, fitted = time.monotonic(), fitted_network(run)
     told = write_table(fitted, rows, seed, out, plain=plain)
     told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": privacy_of(fitted)} | told
@@ -93,7 +94,7 @@ def _show_sample(told: dict[str, Any], seconds: float) -> None:
     from rich.text import Text
 
     console = Console()
-    _show_doubts(console, told["doubts"])
+    _show_doubts(console, told)
     table = Table(title=Text("drawn rows beside the network", style="table.title"), title_justify="left")
     for name in ("column", "mean", "drawn", "spread", "drawn"):
         table.add_column(name, justify="left" if name == "column" else "right", overflow="fold")
@@ -117,10 +118,14 @@ def _show_sample(told: dict[str, Any], seconds: float) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def _show_doubts(console: Any, doubts: list[str]) -> None:
+def _show_doubts(console: Any, told: dict[str, Any]) -> None:
+    """What says against the network, in short, and what to know of the question."""
     from rich.text import Text
 
-    for doubt in doubts:
+    from fedbnsl_workbench.networks.asking import in_short
+
+    whole = f"fedbnsl network show {shlex.quote(told['run'])}"
+    for doubt in [*in_short(told["doubts"], whole), *told.get("notes", ())]:
         console.print(Text(f"be careful: {doubt}", style="bold red"), soft_wrap=True)
 
 
@@ -157,9 +162,9 @@ def ask(
     known, wanted = (
         _values(texts, option, fitted.variables) for texts, option in ((given, "--given"), (set_to, "--do"))
     )
-    told = answer(fitted, target, known, wanted, none_hidden=no_hidden_causes)
+    told = {"run": str(run)} | answer(fitted, target, known, wanted, none_hidden=no_hidden_causes)
     if as_json:
-        click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
+        click.echo(json.dumps(told, ensure_ascii=False))
     else:
         _show_answer(told)
 
@@ -189,8 +194,7 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
         write_predictions,
     )
 
-    if out.exists():
-        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    require_new(out)
     fitted = fitted_network(run)
     fitted.require(target)
     X, unread = rows_of_table(fitted, read_rows(table))
@@ -220,7 +224,7 @@ def _show_predictions(told: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console()
-    _show_doubts(console, [*told["doubts"], *told["notes"]])
+    _show_doubts(console, told)
     unread = told["unread"].items()
     lines = [f"{n:,} cells of {name} are no value of the data dictionary: missing" for name, n in unread]
     if told["by_draws"]:
@@ -272,6 +276,9 @@ def _show_differences(told: dict[str, Any]) -> None:
     for key in ("first", "second"):
         if names := told["variables_of_one_alone"][key]:
             console.print(Text(f"only {told[key]} tells of {first_few(names)}: not compared"), soft_wrap=True)
+        if told["draws"][key] == 0:
+            lacks = f"{told[key]} made no bootstrap draws: how sure its edges are is not known"
+            console.print(Text(lacks, style="yellow"), soft_wrap=True)
     console.print(Text(f"{counted(told['same'], 'edge')} alike, {len(told['edges'])} not"))
     if not told["edges"]:
         return
@@ -308,6 +315,6 @@ def _show_answer(told: dict[str, Any]) -> None:
     from fedbnsl_workbench.networks.asking import in_words
 
     console = Console()
-    _show_doubts(console, [*told["doubts"], *told["notes"]])
+    _show_doubts(console, told)
     for line in in_words(told):
         console.print(Text(line), soft_wrap=True)

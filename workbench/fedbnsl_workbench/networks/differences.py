@@ -18,7 +18,8 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
     """JSON-ready, of the contents of two result.json: pairs of variables that both runs tell of, with other edges.
 
     `same` counts the edges that are alike; shares are of bootstrap draws that have an edge of the pair, whatever its
-    direction, and null where a run does not tell one (below a tenth of the draws without an edge).
+    direction, and null where a run does not tell one (below a tenth of the draws without an edge). `draws`: how many
+    each run made; null: an older one does not say.
 
     Raises SetupError if they have no variable in common.
     """
@@ -39,7 +40,8 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
             rows.append({"source": ends[0], "target": ends[1], "what": what, "first": _said(old), "second": _said(new)})
         same += not what and old is not None and bool(old.mark)
     only = {key: sorted(own - shared) for key, own in zip(("first", "second"), variables, strict=True)}
-    return {"same": same, "variables_of_one_alone": only, "edges": rows}
+    draws = {"first": first["verdict"]["draws"], "second": second["verdict"]["draws"]}
+    return {"same": same, "variables_of_one_alone": only, "draws": draws, "edges": rows}
 
 
 def _edges(result: Mapping[str, Any], shared: set[str]) -> dict[frozenset[str], _Edge]:

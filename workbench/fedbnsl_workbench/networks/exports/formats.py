@@ -21,6 +21,7 @@ from fedbnsl_workbench.networks.exports.distributions import Distribution, OfLev
 from fedbnsl_workbench.networks.exports.families_json import families_json
 from fedbnsl_workbench.networks.exports.wording import about_graph, about_numbers, without_lines
 from fedbnsl_workbench.networks.fitted import FittedNetwork, fitted_network
+from fedbnsl_workbench.networks.out_files import require_new
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,11 @@ def export(run: Path, name: str, out: Path) -> list[str]:
     Raises
     ------
     SetupError
-        If there is no such format, it cannot hold this network, or `out` exists.
+        If there is no such format, it cannot hold this network, or `out` exists or has no folder.
     ResultError
         If the run has no result, or not this file.
     """
-    if out.exists():
-        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    require_new(out)
     source = Source(run)
     if name in KEPT:
         kept = _kept(source, KEPT[name])

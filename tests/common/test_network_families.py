@@ -3,17 +3,21 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.stats import nbinom, poisson
 
 from fedbnsl.errors import SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Bend, Family, Grade, Levels, Number, Table, positions
+from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table, positions
+from fedbnsl.plan.dictionary import TRANSFORMS
 
 N = 200_000
 BEND = Bend(0, np.array([-1.0, 0.0, 2.0]), np.array([3.0, 0.0, 1.0]))
 NUMBER = Number(1, np.array([0]), np.array([0.5]), 2.0, 1.5)
-BENT = Number(1, np.array([], dtype=np.int64), np.array([]), 1.0, 0.7, (BEND,))
-WITHIN = Number(1, np.array([0]), np.array([2.0]), 0.0, 1.0, (), -1.0, 1.5)
-GRADE = Grade(Number(1, np.array([0]), np.array([1.0]), 1.2, 0.8), 4)
+BENT = Number(1, np.array([], dtype=np.int64), np.array([]), 1.0, 0.7, bends=(BEND,))
+WITHIN = Number(1, np.array([0]), np.array([2.0]), 0.0, 1.0, -1.0, 1.5)
+GRADE = Grade(1, np.array([0]), np.array([1.0]), 0.3, np.array([-1.0, 0.5, 2.0]), 0.8)
+RATES = Count(1, np.array([0]), np.array([0.8]), 0.4, "log1p", by_rates=True, size=2.5)
+POISSON = Count(1, np.array([0]), np.array([-0.5]), 2.0, "none", by_rates=False, size=np.inf, low=0.0, high=4.0)
 ODDS = Levels(np.array([1, 2]), np.array([0]), np.array([[1.0, -2.0]]), np.array([0.3, -0.5]), by_odds=True)
 SHARES = Levels(np.array([1]), np.array([0]), np.array([[0.2]]), np.array([0.4]), by_odds=False)
 TABLE = Table(np.array([1, 2]), 3, ((np.array([0]), 2),), np.array([[0.2, 0.3, 0.5], [0.7, 0.3, 0.0]]))
@@ -22,6 +26,8 @@ FAMILIES: dict[str, Family] = {
     "bent": BENT,
     "within its range": WITHIN,
     "grade": GRADE,
+    "rates": RATES,
+    "count within its range": POISSON,
     "odds": ODDS,
     "shares": SHARES,
     "table": TABLE,
@@ -56,6 +62,9 @@ def test_densities_add_up_to_one(family: Family) -> None:
         assert quad(density, low, high, points=[0.0])[0] == pytest.approx(1.0, abs=1e-6)
         return
     codes = [[0.0], [1.0], [2.0], [3.0]] if isinstance(family, Grade) else [[0.0], [1.0]]
+    if isinstance(family, Count):
+        top = 400 if np.isinf(family.high) else family.high
+        codes = TRANSFORMS[family.transform].forth(np.arange(top + 1.0))[:, None].tolist()
     if len(family.columns) == 2:
         codes = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     assert sum(density(*own) for own in codes) == pytest.approx(1.0)
@@ -135,12 +144,26 @@ def test_values_that_never_occur_are_refused() -> None:
         network.draws(1000, np.random.default_rng(6), known={"parent": [1.0], "child": [0.0, 1.0]})
 
 
-def test_odds_are_against_the_first_level_and_a_grade_is_the_nearest_level() -> None:
+def test_odds_are_against_the_first_level_and_of_grades_between_those_above_a_cut_and_those_below() -> None:
     a, b = np.exp(0.3 + 1.0), np.exp(-0.5 - 2.0)
     np.testing.assert_allclose(ODDS.probabilities(rows(1.0, 1))[0], np.array([1.0, a, b]) / (1.0 + a + b))
-    middle = Grade(Number(1, np.array([0]), np.array([1.0]), 0.0, 0.8), 3)
-    below, _, above = middle.probabilities(rows(1.0, 1))[0]
-    assert below == pytest.approx(above)
+    above = 1.0 / (1.0 + np.exp((GRADE.cuts - 1.3) / 0.8))
+    np.testing.assert_allclose(GRADE.probabilities(rows(1.0, 1))[0], -np.diff([1.0, *above, 0.0]))
+
+
+@pytest.mark.parametrize("size", [0.3, 4.0, np.inf])
+@pytest.mark.parametrize("ends", [(0.0, np.inf), (2.0, 9.0)])
+def test_counts_are_those_of_scipy_whose_tails_count_at_the_ends_of_the_range(
+    size: float, ends: tuple[float, float]
+) -> None:
+    low, high = ends
+    family = Count(1, np.array([0]), np.array([0.0]), np.log(3.5), "none", True, size, low, high)
+    peer = poisson(3.5) if np.isinf(size) else nbinom(size, size / (size + 3.5))
+    X = np.column_stack([np.zeros(11), np.arange(11.0)])
+    expected = peer.pmf(np.arange(11))
+    if low:
+        expected[:3], expected[9:] = peer.cdf(2), peer.sf(8)
+    np.testing.assert_allclose(np.exp(family.log_density(X)), expected, rtol=1e-9)
 
 
 def test_densities_add_up_to_one_however_far_the_mean_lies_beyond_the_range() -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.network.predictions import predicted
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.network import Network
-from fedbnsl_workbench.networks.predictions import predicted, read_rows, rows_of_table
+from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
 from fedbnsl_workbench.report.summary import in_red
 from fedbnsl_workbench.simulate import simulate
 
@@ -169,7 +170,7 @@ def test_frames_of_rows_are_predicted_as_tables_are(described: Network, tmp_path
     rows.to_csv(tmp_path / "rows.csv", index=False)
     found = described.predict(rows, "well = being")
     X, unread = rows_of_table(described.fitted, read_rows(tmp_path / "rows.csv"))
-    expected = predicted(described.fitted, X, "well = being")
+    expected = predicted(described.fitted, X, "well = being", np.random.default_rng(1))
     assert found.index.tolist() == ["a", "b", "c", "d"]
     assert found["predicted"].tolist() == expected.mean.tolist()
     assert found.attrs["unread"] == unread == {"pain": 1}

@@ -15,16 +15,18 @@ from click.testing import CliRunner
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Levels, Number
+from fedbnsl.network.fitted_network import NETWORK, read_fitted_network
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.inference.interventions import Family as TableOfCounts
+from fedbnsl_server.results.network_of_run import _Fitting, _promise, fitted_network
+from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.cli import simulate as simulate_command
 from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.networks.cli import _values, network
-from fedbnsl_workbench.networks.fitted import _Fitting, fitted_network
 from fedbnsl_workbench.networks.questions import answer
-from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
+from fedbnsl_workbench.networks.synthetic import drawn
 from fedbnsl_workbench.simulate import simulate
 
 LINES = Plan.load("standard", ["bootstrap=20", "n_participants=2", "look_for_curves=false", "look_at_noise=false"])
@@ -239,14 +241,17 @@ def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
     plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=50.0)
     simulate(plan.with_settings(dictionary=ranges, n_participants=2), straight_tables(), tmp_path / "run", noise_seed=1)
     fitted = fitted_network(tmp_path / "run")
-    assert privacy_of(fitted).startswith("no privacy is promised: a simulation keeps no ledger")
+    assert fitted.privacy.startswith("no privacy is promised: a simulation keeps no ledger")
     X = next(drawn(fitted, 2000, 1))
     assert np.isfinite(X).all()
     (said,) = told("ask", tmp_path / "run", "--target", "x")["doubts"][-1:]
     assert said == "the noise of privacy is in all numbers, and no interval here counts it"
-    result = {**fitted.result, "privacy": {**fitted.result["privacy"], "guarantee": "Epsilon 5 for each record."}}
-    object.__setattr__(fitted, "result", result)
-    assert privacy_of(fitted) == "Epsilon 5 for each record; drawing rows costs nothing more"
+
+
+def test_a_promise_is_told_with_what_drawing_costs_in_one_line() -> None:
+    promise = {"guarantee": "Epsilon 5\r\nfor each record."}
+    assert _promise(promise) == "Epsilon 5 for each record; drawing rows costs nothing more"
+    assert _promise(None) == "no privacy is promised: the run had no private plan"
 
 
 def test_programs_get_the_rows_that_the_command_writes(mixed: Path, tmp_path: Path) -> None:
@@ -288,14 +293,14 @@ def test_values_are_rounded_alike_in_a_block_of_any_size(mixed: Path, straight: 
         fitted = fitted_network(run)
         X = next(drawn(fitted, 50, 1))
         for name in fitted.variables:
-            assert cells(fitted, name, X[:1]) == cells(fitted, name, X)[:1], name
+            assert fitted.cells(name, X[:1]) == fitted.cells(name, X)[:1], name
 
 
 def test_small_values_of_a_logarithm_keep_their_digits(mixed: Path) -> None:
     fitted = fitted_network(mixed)
     X = np.repeat(fitted.means[None, :], 2, axis=0)
     X[:, fitted.members("märker")[0]] = np.log([0.012345, 123.45])
-    assert cells(fitted, "märker", X) == [0.01234, 123.5] or cells(fitted, "märker", X) == [0.01235, 123.5]
+    assert fitted.cells("märker", X) == [0.01234, 123.5] or fitted.cells("märker", X) == [0.01235, 123.5]
 
 
 def test_means_of_values_within_a_range_and_of_ordered_levels_are_those_that_the_sites_told(mixed: Path) -> None:
@@ -305,13 +310,6 @@ def test_means_of_values_within_a_range_and_of_ordered_levels_are_those_that_the
     for name in ("visits", "grade", "age"):
         (k,) = fitted.members(name)
         assert X[:, k].mean() == pytest.approx(fitted.means[k], abs=0.01 * X[:, k].std()), name
-
-
-def test_a_promise_is_one_line_of_the_table(straight: Path) -> None:
-    fitted = fitted_network(straight)
-    promise = "no\nprivacy\r\n1,2,3"
-    object.__setattr__(fitted, "result", {**fitted.result, "privacy": {"guarantee": promise}})
-    assert privacy_of(fitted) == "no privacy 1,2,3; drawing rows costs nothing more"
 
 
 def damaged(run: Path, out: Path, file: str, change: Callable[[Any], object]) -> Path:
@@ -392,7 +390,7 @@ def fitting(run: Path, W: np.ndarray, result: dict[str, Any], means: list[float]
     if described := learned.pop("dictionary", None):
         plan = plan.with_settings(dictionary=described)
     return _Fitting(
-        {**fitted.result, **result}, replace(fitted.learned, **learned), plan, W, np.ones(3), np.array(means)
+        {**read_result(run), **result}, replace(fitted.learned, **learned), plan, W, np.ones(3), np.array(means)
     )
 
 
@@ -424,7 +422,7 @@ def test_tables_are_drawn_along_their_own_graph_and_unseen_combinations_as_all_o
 
 def test_odds_ratios_of_the_result_are_those_of_the_network(mixed: Path) -> None:
     fitted = fitted_network(mixed)
-    (of_result,) = (one for one in fitted.result["regressions"] if one["child"] == "dead")
+    (of_result,) = (one for one in read_result(mixed)["regressions"] if one["child"] == "dead")
     family = fitted.network.families["dead"]
     assert isinstance(family, Levels)
     assert family.by_odds
@@ -450,7 +448,7 @@ def test_variables_that_nothing_is_known_of_are_left_out_with_the_reason(straigh
 
 def test_rows_of_a_series_are_not_drawn(straight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learned = replace(fitted_network(straight).learned, before=("x",))
-    monkeypatch.setattr("fedbnsl_workbench.networks.fitted.read_network", lambda run: learned)
+    monkeypatch.setattr("fedbnsl_server.results.network_of_run.read_network", lambda run: learned)
     with pytest.raises(SetupError, match="those of a series"):
         fitted_network(straight)
 
@@ -460,7 +458,7 @@ def test_counts_are_whole_and_not_below_zero_where_the_dictionary_has_no_range(s
     object.__setattr__(fitted, "dictionary", Dictionary.model_validate({"x": {"kind": "count"}}))
     X = np.zeros((4, 3))
     X[:, 0] = [-0.8, 0.0, np.log1p(3.2), 60.0]
-    assert cells(fitted, "x", X) == [0, 0, 3, 2**53]
+    assert fitted.cells("x", X) == [0, 0, 3, 2**53]
 
 
 def test_values_that_hardly_any_draw_is_like_tell_nothing(straight: Path) -> None:
@@ -484,12 +482,72 @@ def test_a_variable_with_a_transform_is_told_in_its_own_unit(straight: Path) -> 
     assert told_of["mean"] == pytest.approx(fitted.means[k] ** 2 + fitted.learned.covariance[k, k], rel=0.01)
 
 
-def test_what_is_rough_about_counts_and_grades_is_said_where_they_are_asked_for_or_known(mixed: Path) -> None:
-    (count,) = told("ask", mixed, "--target", "visits")["notes"]
-    assert count.startswith("'visits' is a count")
-    (grade,) = told("ask", mixed, "--target", "dead", "--given", "grade=low")["notes"]
-    assert grade.startswith("'grade' has grades")
-    assert told("ask", mixed, "--target", "dead", "--given", "age=60")["notes"] == []
+def test_counts_and_grades_are_drawn_as_often_as_the_tables_have_them(mixed: Path) -> None:
+    fitted = fitted_network(mixed)
+    X = np.vstack(list(drawn(fitted, 200_000, 1)))
+    real = rows_of(mixed.parent / "site-1.csv") + rows_of(mixed.parent / "site-2.csv")
+    for name, values in (("visits", range(6)), ("grade", MIXED["grade"]["levels"])):
+        cells = fitted.cells(name, X)
+        for value in values:
+            share = np.mean([row[name] == str(value) for row in real])
+            assert np.mean([one == value for one in cells]) == pytest.approx(share, abs=0.03), (name, value)
+    for stage in ("I", "III"):
+        share = np.mean([row["visits"] == "0" for row in real if row["stage = now"] == stage])
+        low, high = answer(fitted, "visits", {"stage = now": stage}, {})["interval"]
+        visits = [int(row["visits"]) for row in real if row["stage = now"] == stage]
+        assert 0.94 <= np.mean([low <= one <= high for one in visits]) <= 0.995
+        none = answer(fitted, "stage = now", {"visits": "0"}, {})["probabilities"][stage]
+        of_zeros = np.mean([row["stage = now"] == stage for row in real if row["visits"] == "0"])
+        assert none == pytest.approx(of_zeros, abs=0.04)
+
+
+def test_of_more_than_three_grades_shares_are_said_to_be_rough(straight: Path, mixed: Path) -> None:
+    assert told("ask", mixed, "--target", "grade")["notes"] == []
+    four = Dictionary.model_validate({"x": {"kind": "ordinal", "levels": ["a", "b", "c", "d"]}})
+    of = fitting(straight, np.zeros((3, 3)), {}, [1.2, 20.0, 0.0], dictionary=four, covariance=np.diag([0.8, 1.0, 1.0]))
+    network = of.network()
+    X = network.sample(100_000, np.random.default_rng(1))[:, 0]
+    assert (X.mean(), X.var()) == pytest.approx((1.2, 0.8), abs=0.02)
+    fitted = replace(fitted_network(straight), network=network)
+    assert fitted.rough(["x", "y"]) == [
+        "of 'x' the run tells mean and spread: how they share out over its levels is rough"
+    ]
+
+
+def test_a_network_is_the_same_after_it_was_written_and_read(mixed: Path, straight: Path, tmp_path: Path) -> None:
+    for run in (mixed, straight):
+        fitted = fitted_network(run)
+        (tmp_path / NETWORK).write_text(fitted.to_json(), encoding="utf-8")
+        again = read_fitted_network(tmp_path)
+        assert again.to_json() == fitted.to_json()
+        np.testing.assert_array_equal(
+            again.network.sample(100, np.random.default_rng(1)), fitted.network.sample(100, np.random.default_rng(1))
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told.update(schema="fedbnsl.network/0"),
+        lambda told: told.pop("families"),
+        lambda told: told["families"]["y"].update(family="none"),
+        lambda told: told["families"]["y"].update(lines=[7]),
+        lambda told: told["families"]["y"].update(weights=[[1.0]]),
+        lambda told: told["families"]["y"].update(weights=[1.0, 2.0, 3.0]),
+        lambda told: told["families"]["y"].update(noise_std=0.0),
+        lambda told: told["families"].update(y=told["families"]["x"]),
+        lambda told: told.update(families=dict(reversed(told["families"].items()))),
+        lambda told: told["columns"][0].pop("mean"),
+    ],
+)
+def test_a_damaged_file_of_a_network_is_refused(
+    straight: Path, tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    content = json.loads(fitted_network(straight).to_json())
+    change(content)
+    (tmp_path / NETWORK).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ResultError):
+        read_fitted_network(tmp_path)
 
 
 def test_a_column_that_is_drawn_with_one_value_alone_has_no_correlation(mixed: Path, tmp_path: Path) -> None:

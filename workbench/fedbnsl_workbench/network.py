@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
+import numpy as np
 from rich.console import Console
 
 from fedbnsl.console.wording import counted
@@ -26,9 +27,9 @@ from fedbnsl_workbench.simulate import simulate as simulate_run
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedbnsl_server.results.network_of_run import NetworkOfRun
     from fedbnsl_workbench.networks.asking import Question
     from fedbnsl_workbench.networks.drawing import Drawing
-    from fedbnsl_workbench.networks.fitted import FittedNetwork
     from fedbnsl_workbench.report.run_files import ReportedRun
 
 
@@ -253,14 +254,15 @@ class Network:
         SetupError
             As `sample`; or if the frame has no column of the network, or the network no such target.
         """
+        from fedbnsl.network.predictions import predicted, scored
         from fedbnsl_workbench.networks.frames import predictions_of
-        from fedbnsl_workbench.networks.predictions import predicted, rows_of_table, scored
+        from fedbnsl_workbench.networks.rows import rows_of_table
 
         if not hasattr(rows, "to_dict"):
             raise SetupError(f"expected a data frame of rows to predict; got {type(rows).__name__}")
         self.fitted.require(target)
         X, unread = rows_of_table(self.fitted, rows.to_dict("records"))
-        found = predicted(self.fitted, X, target)
+        found = predicted(self.fitted, X, target, np.random.default_rng(1))
         frame = predictions_of(found, rows.index)
         frame.attrs.update(unread=unread, scores=scored(self.fitted, found, X, target), doubts=self.fitted.doubts)
         return frame
@@ -277,7 +279,7 @@ class Network:
             If the run has no residual variances, or a file is damaged.
         """
         from fedbnsl_workbench.networks.frames import pandas_or
-        from fedbnsl_workbench.networks.synthetic import cells, drawn, privacy_of
+        from fedbnsl_workbench.networks.synthetic import drawn
 
         try:
             n, seed = operator.index(rows), operator.index(seed)
@@ -287,9 +289,9 @@ class Network:
             raise SetupError(f"{n} rows of seed {seed}: expected at least one row, and a seed of at least 0")
         pandas, fitted = pandas_or("`fedbnsl network sample` writes CSV without it"), self.fitted
         blocks = list(drawn(fitted, n, seed))
-        columns = {name: [one for X in blocks for one in cells(fitted, name, X)] for name in fitted.variables}
+        columns = {name: [one for X in blocks for one in fitted.cells(name, X)] for name in fitted.variables}
         frame: pd.DataFrame = pandas.DataFrame(columns)
-        frame.attrs["privacy"] = privacy_of(fitted)
+        frame.attrs["privacy"] = fitted.privacy
         return frame
 
     @remedy_as_note
@@ -314,9 +316,9 @@ class Network:
 
     @cached_property
     @remedy_as_note
-    def fitted(self) -> "FittedNetwork":
+    def fitted(self) -> "NetworkOfRun":
         """The network as a distribution, which `sample`, `ask` and `predict` use. Raises as `sample`."""
-        from fedbnsl_workbench.networks.fitted import fitted_network
+        from fedbnsl_server.results.network_of_run import fitted_network
 
         return fitted_network(self.folder)
 

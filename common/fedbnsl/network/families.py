@@ -1,11 +1,15 @@
-"""How a variable of a network depends on its parents: numbers, levels by odds, grades, and tables of counts."""
+"""How a variable of a network depends on its parents: numbers, counts, grades, levels by odds, and tables."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.interpolate import CubicSpline
+from scipy.special import betainc, expit, gammaln, nbdtrik, ndtr, ndtri, pdtr, pdtrc, pdtrik
 
+from fedbnsl.plan.dictionary import TRANSFORMS, Formula, Transform
 from fedbnsl.protocol.sparse import Index, Matrix
 
 
@@ -50,17 +54,14 @@ class Bend(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
-    """A number: a sum of lines and bends, and normal noise; within its range, if it has one (truncated)."""
+class _Additive:
+    """A column whose location is a sum of lines and bends."""
 
     column: int
     lines: Index  # (p,) columns of parents with straight effects
     weights: Matrix  # (p,)
     intercept: float
-    noise_std: float
-    bends: tuple[Bend, ...] = ()
-    low: float = -np.inf
-    high: float = np.inf
+    bends: tuple[Bend, ...] = field(default=(), kw_only=True)
 
     @property
     def columns(self) -> Index:
@@ -73,9 +74,18 @@ class Number:
         return np.array([*self.lines.tolist(), *(bend.parent for bend in self.bends)], dtype=np.int64)
 
     def location(self, X: Matrix) -> Matrix:
-        """(n,) the mean that it would have without a range."""
+        """(n,) the sum."""
         bent = sum((bend.of(X[:, bend.parent]) for bend in self.bends), np.zeros(len(X)))
         return np.asarray(self.intercept + X[:, self.lines] @ self.weights + bent)
+
+
+@dataclass(frozen=True, eq=False)
+class Number(_Additive):
+    """A number: its location, and normal noise; within its range, if it has one (truncated)."""
+
+    noise_std: float
+    low: float = -np.inf
+    high: float = np.inf
 
     def mean(self, X: Matrix) -> Matrix:
         """See `Family`: that of a truncated normal distribution."""
@@ -113,31 +123,120 @@ def _density(z: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Grade:
-    """An ordinal variable: the level nearest to a number with normal noise, which falls within its levels."""
+class Count(_Additive):
+    """A count: negative binomial, or Poisson, about a rate; its column has a transform of it.
 
-    number: Number
-    n_levels: int
+    The rate is the exponential of the location, or the count whose transform the location is. A count beyond its range
+    counts as the nearest end.
+    """
 
-    @property
-    def columns(self) -> Index:
-        """See `Family`."""
-        return self.number.columns
+    transform: Transform
+    by_rates: bool
+    size: float  # the variance is rate + rate^2 / size; infinite: Poisson
+    low: float = 0.0
+    high: float = np.inf
 
-    @property
-    def parents(self) -> Index:
-        """See `Family`."""
-        return self.number.parents
+    def rates(self, location: Matrix) -> Matrix:
+        """(n,) expected counts, without regard to the range."""
+        if self.by_rates:
+            return np.asarray(np.exp(np.clip(location, np.log(_LEAST_RATE), np.log(_MOST_RATE))))
+        least, most = self._formula.forth(np.array([_LEAST_RATE, _MOST_RATE])).tolist()
+        return np.asarray(self._formula.back(np.clip(location, least, most)))
 
-    def probabilities(self, X: Matrix) -> Matrix:
-        """(n, K) of its levels."""
-        edges = np.arange(self.n_levels - 1) + 0.5
-        below = ndtr((edges - self.number.location(X)[:, None]) / self.number.noise_std)
-        return np.diff(np.pad(below, ((0, 0), (1, 1)), constant_values=(0.0, 1.0)))
+    def moments(self, location: Matrix) -> tuple[Matrix, Matrix]:
+        """(n,) means and mean squares of the column, interpolated between those of rates of a grid."""
+        counts, weights = self._values
+        told = self._formula.forth(np.clip(counts, self.low, self.high))
+        of_grid = np.column_stack([(weights * told).sum(axis=1), (weights * told**2).sum(axis=1)])
+        between = CubicSpline(_LOG_RATES, of_grid)(np.log(self.rates(location)))
+        return between[:, 0], between[:, 1]
+
+    @cached_property
+    def _values(self) -> tuple[Matrix, Matrix]:
+        """Counts at each rate of a grid, and weights that add up to 1: all small ones, quantiles of the others."""
+        rates = np.exp(_LOG_RATES)[:, None]
+        small = np.tile(np.arange(_SMALL, dtype=np.float64), (len(rates), 1))
+        up_to = self._up_to(small, rates)
+        left = 1.0 - up_to[:, -1:]
+        u = up_to[:, -1:] + left * (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        poisson = np.isinf(self.size)
+        others = np.ceil(pdtrik(u, rates) if poisson else nbdtrik(u, self.size, self.size / (self.size + rates)))
+        weights = np.hstack([np.diff(up_to, prepend=0.0), np.tile(left / _QUANTILES, (1, _QUANTILES))])
+        others = np.where(np.isfinite(others), others, rates)  # beyond what SciPy tells
+        return np.hstack([small, others]), weights
 
     def mean(self, X: Matrix) -> Matrix:
         """See `Family`."""
-        return np.asarray(self.probabilities(X) @ np.arange(self.n_levels))[:, None]
+        return self.moments(self.location(X))[0][:, None]
+
+    def sample(self, X: Matrix, rng: np.random.Generator) -> Matrix:
+        """See `Family`."""
+        rates = self.rates(self.location(X))
+        if np.isfinite(self.size):
+            rates = rates * rng.gamma(self.size, 1.0 / self.size, len(X))
+        drawn = rng.poisson(np.minimum(rates, _MOST_RATE)).astype(np.float64)
+        return np.asarray(self._formula.forth(np.clip(drawn, self.low, self.high)))[:, None]
+
+    def log_density(self, X: Matrix) -> Matrix:
+        """See `Family`: of the nearest count."""
+        k = np.rint(np.clip(self._formula.back(X[:, self.column]), self.low, self.high))
+        rates = self.rates(self.location(X))
+        if np.isinf(self.size):
+            inside = k * np.log(rates) - rates - gammaln(k + 1.0)
+            beyond = pdtrc(self.high - 1.0, rates)
+        else:
+            r, p = self.size, self.size / (self.size + rates)
+            inside = gammaln(k + r) - gammaln(r) - gammaln(k + 1.0) + r * np.log(p) + k * np.log1p(-p)
+            beyond = np.zeros(len(X)) if np.isinf(self.high) else betainc(self.high, r, 1.0 - p)
+        with np.errstate(divide="ignore"):
+            ends = np.where(k >= self.high, np.log(beyond), np.log(self._up_to(self.low, rates)))
+        return np.asarray(np.where((k > self.low) & (k < self.high), inside, ends))
+
+    def _up_to(self, k: Matrix | float, rates: Matrix) -> Matrix:
+        """Probabilities of a count up to k, without regard to the range."""
+        if np.isinf(self.size):
+            return np.asarray(pdtr(k, rates), dtype=np.float64)
+        return np.asarray(betainc(self.size, k + 1.0, self.size / (self.size + rates)), dtype=np.float64)
+
+    @property
+    def _formula(self) -> Formula:
+        return TRANSFORMS[self.transform]
+
+
+_LEAST_RATE, _MOST_RATE = 1e-6, 1e12
+_LOG_RATES: Matrix = np.linspace(math.log(_LEAST_RATE), math.log(_MOST_RATE), 160)
+_SMALL, _QUANTILES = 16, 50
+
+
+@dataclass(frozen=True, eq=False)
+class Grade(_Additive):
+    """An ordinal variable: parents multiply the odds of every "above level k" alike (proportional odds)."""
+
+    cuts: Matrix  # (K - 1,) ascending: locations at which the odds of "above level k" are one to one
+    scale: float = 1.0  # of a location: what multiplies odds by e
+
+    @property
+    def n_levels(self) -> int:
+        """K."""
+        return len(self.cuts) + 1
+
+    def probabilities(self, X: Matrix) -> Matrix:
+        """(n, K) of its levels."""
+        return self.probabilities_at(self.location(X))
+
+    def probabilities_at(self, location: Matrix) -> Matrix:
+        """(n, K) of its levels, where the sum of effects is this."""
+        below = expit((self.cuts - location[:, None]) / self.scale)
+        return np.diff(np.pad(below, ((0, 0), (1, 1)), constant_values=(0.0, 1.0)))
+
+    def moments(self, location: Matrix) -> tuple[Matrix, Matrix]:
+        """(n,) means and mean squares of the position."""
+        p, k = self.probabilities_at(location), np.arange(self.n_levels)
+        return p @ k, p @ k**2
+
+    def mean(self, X: Matrix) -> Matrix:
+        """See `Family`."""
+        return self.moments(self.location(X))[0][:, None]
 
     def sample(self, X: Matrix, rng: np.random.Generator) -> Matrix:
         """See `Family`."""
@@ -145,7 +244,7 @@ class Grade:
 
     def log_density(self, X: Matrix) -> Matrix:
         """See `Family`."""
-        return _log_of(self.probabilities(X), np.rint(X[:, self.number.column]).astype(np.int64))
+        return _log_of(self.probabilities(X), positions(X, self.columns, self.n_levels))
 
 
 @dataclass(frozen=True, eq=False)

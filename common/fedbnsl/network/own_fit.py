@@ -28,9 +28,9 @@ def best_log_likelihood(family: Family, X: Matrix) -> float | None:
         parents, y = _standardised(X[:, family.parents]), positions(X, family.columns, len(family.columns) + 1)
         K = len(family.columns) + 1
         return _of_levels(parents, y, K) if len(X) > (K - 1) * (1 + parents.shape[1]) else None
-    number = family.number if isinstance(family, Grade) else family
-    if not isinstance(number, Number):
+    if not isinstance(family, Grade | Number):
         return None
+    number = family
     terms = np.column_stack([X[:, number.lines], *(bend.of(X[:, bend.parent]) for bend in number.bends)])
     if len(X) <= terms.shape[1] + 2:
         return None
@@ -45,8 +45,8 @@ def best_log_likelihood(family: Family, X: Matrix) -> float | None:
         low = np.where(at <= 0, -np.inf, at - 0.5)
         high = np.where(at >= family.n_levels - 1, np.inf, at + 0.5)
         return _climbed(Z, beta, math.sqrt(left), low, high, None)
-    if np.isfinite(number.low) or np.isfinite(number.high):
-        ends = np.full(len(X), number.low), np.full(len(X), number.high)
+    if np.isfinite(family.low) or np.isfinite(family.high):
+        ends = np.full(len(X), family.low), np.full(len(X), family.high)
         return _climbed(Z, beta, math.sqrt(left), *ends, x)
     return -0.5 * len(X) * (math.log(2.0 * math.pi * left) + 1.0)
 

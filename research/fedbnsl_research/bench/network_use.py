@@ -16,12 +16,14 @@ import numpy as np
 
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.network.families import positions
+from fedbnsl.network.fitted_network import FittedNetwork
+from fedbnsl.network.predictions import predicted, scored
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.data.site_files import site_files
 from fedbnsl_research.trials.harness import Row
-from fedbnsl_workbench.networks.fitted import FittedNetwork, fitted_network
-from fedbnsl_workbench.networks.predictions import predicted, read_rows, rows_of_table, scored
+from fedbnsl_server.results.network_of_run import fitted_network
+from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
 from fedbnsl_workbench.networks.synthetic import write_table
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import dictionary_of, read_tables
@@ -85,7 +87,7 @@ def _of_run(
     synthetic = fitted.network.sample(_SYNTHETIC, np.random.default_rng(seed))
     found: dict[str, list[float]] = {}
     for name in fitted.variables:
-        scores = scored(fitted, predicted(fitted, told, name), told, name)
+        scores = scored(fitted, predicted(fitted, told, name, np.random.default_rng(seed)), told, name)
         if scores is None:
             continue
         if name not in fitted.levels:

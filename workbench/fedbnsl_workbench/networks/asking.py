@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedbnsl.errors import SetupError
-from fedbnsl_workbench.networks.fitted import FittedNetwork
+from fedbnsl_server.results.network_of_run import NetworkOfRun
 from fedbnsl_workbench.networks.questions import answer
 from fedbnsl_workbench.networks.remedies import remedy_as_note
 from fedbnsl_workbench.networks.values import text_of
@@ -71,7 +71,7 @@ class Question:
     ``given({"blood pressure": 120}, age=60)``.
     """
 
-    fitted: FittedNetwork = field(repr=False)
+    fitted: NetworkOfRun = field(repr=False)
     known: Mapping[str, object] = field(default_factory=dict[str, object])
     set_to: Mapping[str, object] = field(default_factory=dict[str, object])
     assumes_none_hidden: bool = False
@@ -112,7 +112,7 @@ class Question:
 
 
 def asked(
-    fitted: FittedNetwork,
+    fitted: NetworkOfRun,
     target: str,
     given: Mapping[str, object],
     do: Mapping[str, object],
@@ -168,7 +168,7 @@ def _joined(
     return found
 
 
-def _value(fitted: FittedNetwork, name: str, value: object) -> str:
+def _value(fitted: NetworkOfRun, name: str, value: object) -> str:
     text = text_of(fitted, name, value)
     if not text:
         raise SetupError(f"{name} = {value!r}: this stands for a missing value", remedy=f"Leave {name!r} out.")

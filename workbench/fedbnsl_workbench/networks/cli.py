@@ -74,13 +74,13 @@ def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: boo
     result, and no value is missing. How near the rows come to the means, spreads and correlations of the network stands
     below; no row is copied from a table. From a private run they cost nothing beyond what the run has spent.
     """
-    from fedbnsl_workbench.networks.fitted import fitted_network
-    from fedbnsl_workbench.networks.synthetic import privacy_of, write_table
+    from fedbnsl_server.results.network_of_run import fitted_network
+    from fedbnsl_workbench.networks.synthetic import write_table
 
     require_new(out)
     begun, fitted = time.monotonic(), fitted_network(run)
     told = write_table(fitted, rows, seed, out, plain=plain)
-    told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": privacy_of(fitted)} | told
+    told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": fitted.privacy} | told
     told |= {"left_out": dict(fitted.left_out), "doubts": fitted.doubts}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
@@ -155,7 +155,7 @@ def ask(
     --given asks what is seen together, --do what an intervention does: only where every graph that fits the data as
     well says the same of the target and of what is known, and where no common cause is hidden.
     """
-    from fedbnsl_workbench.networks.fitted import fitted_network
+    from fedbnsl_server.results.network_of_run import fitted_network
     from fedbnsl_workbench.networks.questions import answer
 
     fitted = fitted_network(run)
@@ -185,20 +185,18 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
     predictions come to it is told. Cells are in the data dictionary's units and levels; an empty one, or one that
     it does not have, is a missing value. Nothing of the table is sent. Rows are predicted with the means of all sites.
     """
-    from fedbnsl_workbench.networks.fitted import fitted_network
-    from fedbnsl_workbench.networks.predictions import (
-        predicted,
-        read_rows,
-        rows_of_table,
-        scored,
-        write_predictions,
-    )
+    import numpy as np
+
+    from fedbnsl.network.prediction_file import write_predictions
+    from fedbnsl.network.predictions import predicted, scored
+    from fedbnsl_server.results.network_of_run import fitted_network
+    from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
 
     require_new(out)
     fitted = fitted_network(run)
     fitted.require(target)
     X, unread = rows_of_table(fitted, read_rows(table))
-    found = predicted(fitted, X, target)
+    found = predicted(fitted, X, target, np.random.default_rng(1))
     write_predictions(found, X, fitted, target, out)
     told: dict[str, Any] = {
         "run": str(run),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbnsl.errors import SetupError
+from fedbnsl.network.predictions import Predictions
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.results.result_schema import Edge, HiddenCauses
-from fedbnsl_workbench.networks.predictions import Predictions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from fedbnsl.errors import SetupError
 from fedbnsl.network.families import Number, positions
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.results.effect_report import effect_of
-from fedbnsl_workbench.networks.fitted import FittedNetwork
+from fedbnsl_server.results.network_of_run import NetworkOfRun
 
 _DRAWS = 200_000
 _FEW_DRAWS = 400  # that count: fewer tell no tails
@@ -21,7 +21,7 @@ _NORMAL_95 = 1.959963984540054
 
 
 def answer(
-    fitted: FittedNetwork,
+    fitted: NetworkOfRun,
     target: str,
     given: Mapping[str, str],
     do: Mapping[str, str],
@@ -90,13 +90,13 @@ def answer(
     }
 
 
-def _far(fitted: FittedNetwork, values: Mapping[str, str]) -> list[str]:
+def _far(fitted: NetworkOfRun, values: Mapping[str, str]) -> list[str]:
     """Numbers that hardly any row has, in words."""
     found: list[str] = []
     for name, text in values.items():
         if name not in fitted.levels:
             k = int(fitted.members(name)[0])
-            widths = abs(fitted.coded(name, text)[0] - float(fitted.means[k])) / float(fitted.learned.spread[k])
+            widths = abs(fitted.coded(name, text)[0] - float(fitted.means[k])) / float(fitted.spread[k])
             if widths > _FAR:
                 found.append(f"{name} = {text} lies {widths:.1f} standard deviations from the mean")
     return found
@@ -109,7 +109,7 @@ def _quantiles(values: Matrix, weights: Matrix) -> list[float]:
     return found
 
 
-def _by_formula(fitted: FittedNetwork, target: str, known: Mapping[str, list[float]]) -> tuple[float, float] | None:
+def _by_formula(fitted: NetworkOfRun, target: str, known: Mapping[str, list[float]]) -> tuple[float, float] | None:
     """Mean and standard deviation given values, in a network of lines and normal noise; None: it has other families."""
     families = fitted.network.families
     plain = all(
@@ -128,7 +128,7 @@ def _by_formula(fitted: FittedNetwork, target: str, known: Mapping[str, list[flo
 
 
 def _require_identified(
-    fitted: FittedNetwork, target: str, given: Iterable[str], sources: list[str], *, none_hidden: bool
+    fitted: NetworkOfRun, target: str, given: Iterable[str], sources: list[str], *, none_hidden: bool
 ) -> None:
     """Raise SetupError where the class of graphs does not tell what setting the sources does to the target.
 

@@ -6,8 +6,8 @@ from typing import Any
 from fedbnsl.console.shown import shown
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import SetupError
+from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl_client.data.reading import SAME_NAMES, Reading, readings
-from fedbnsl_workbench.networks.fitted import FittedNetwork
 
 
 def text_of(fitted: FittedNetwork, name: str, value: object) -> str:

@@ -11,12 +11,13 @@ from sklearn.metrics import roc_auc_score
 from fedbnsl.errors import DataError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Levels, Number
+from fedbnsl.network.fitted_network import FittedNetwork
+from fedbnsl.network.prediction_file import write_predictions
+from fedbnsl.network.predictions import predicted, scored
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.protocol.sparse import Matrix
-from fedbnsl_server.results.learned_network import LearnedNetwork
-from fedbnsl_workbench.networks.fitted import FittedNetwork
-from fedbnsl_workbench.networks.predictions import predicted, read_rows, rows_of_table, scored, write_predictions
+from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
 
 NONE = np.array([], dtype=np.int64)
 # x -> y -> z, and d (yes or no) below x and z.
@@ -33,13 +34,9 @@ MEANS = np.array([1.0, 0.5, 2.5])
 
 
 def fitted_by_hand() -> FittedNetwork:
-    covariance = np.zeros((4, 4))
-    covariance[:3, :3], covariance[3, 3] = S, 0.25
-    columns = Columns.of(["x", "y", "z", "d"])
-    learned = LearnedNetwork(columns, np.zeros((4, 4), bool), np.zeros((4, 4), bool), covariance, None, 0, {})
-    dictionary = Dictionary.model_validate(DICTIONARY)
-    means = np.append(MEANS, 0.5)
-    return FittedNetwork({}, learned, dictionary, BayesianNetwork(4, FAMILIES), means, {"d": ["no", "yes"]})
+    spread, means = np.append(np.sqrt(S.diagonal()), 0.5), np.append(MEANS, 0.5)
+    columns, dictionary = Columns.of(["x", "y", "z", "d"]), Dictionary.model_validate(DICTIONARY)
+    return FittedNetwork(BayesianNetwork(4, FAMILIES), columns, dictionary, means, spread, {"d": ["no", "yes"]})
 
 
 FITTED = fitted_by_hand()
@@ -58,7 +55,7 @@ def conditional(target: int, known: list[int], values: Matrix) -> tuple[Matrix, 
 
 def test_a_number_between_its_parent_and_its_child_follows_from_both() -> None:
     X = drawn(200)
-    found = predicted(FITTED, X, "y")
+    found = predicted(FITTED, X, "y", np.random.default_rng(1))
     means, spread = conditional(1, [0, 2], X)
     assert not found.by_draws.any()
     np.testing.assert_allclose(found.mean, means, atol=1e-3)
@@ -68,7 +65,7 @@ def test_a_number_between_its_parent_and_its_child_follows_from_both() -> None:
 def test_a_row_without_a_parent_is_predicted_from_draws_of_it() -> None:
     X = drawn(100)
     X[:, [0, 3]] = np.nan
-    found = predicted(FITTED, X, "y")
+    found = predicted(FITTED, X, "y", np.random.default_rng(1))
     means, _ = conditional(1, [2], X)
     assert found.by_draws.all()
     np.testing.assert_allclose(found.mean, means, atol=0.12)
@@ -77,17 +74,20 @@ def test_a_row_without_a_parent_is_predicted_from_draws_of_it() -> None:
 
 def test_what_is_known_below_says_something_of_levels_and_of_numbers() -> None:
     X = drawn(300)
-    found = predicted(FITTED, X, "d")
+    found = predicted(FITTED, X, "d", np.random.default_rng(1))
     np.testing.assert_allclose(found.probabilities[:, 1], expit(0.2 + 0.8 * X[:, 0] - 0.5 * X[:, 2]), atol=1e-9)
     yes, no = drawn(1), drawn(1)
     yes[:, 3], no[:, 3] = 1.0, 0.0
-    assert predicted(FITTED, yes, "x").mean[0] > predicted(FITTED, no, "x").mean[0] + 0.1
+    assert (
+        predicted(FITTED, yes, "x", np.random.default_rng(1)).mean[0]
+        > predicted(FITTED, no, "x", np.random.default_rng(1)).mean[0] + 0.1
+    )
 
 
 @pytest.mark.parametrize("target", ["x", "y", "z"])
 def test_intervals_hold_95_percent_of_values(target: str) -> None:
     X = drawn(3000, seed=5)
-    found = predicted(FITTED, X, target)
+    found = predicted(FITTED, X, target, np.random.default_rng(1))
     told = scored(FITTED, found, X, target)
     assert told is not None
     assert 0.93 <= told["within"] <= 0.97
@@ -97,7 +97,7 @@ def test_intervals_hold_95_percent_of_values(target: str) -> None:
 
 def test_the_area_under_the_curve_is_that_of_others_who_compute_it() -> None:
     X = drawn(1000)
-    found = predicted(FITTED, X, "d")
+    found = predicted(FITTED, X, "d", np.random.default_rng(1))
     told = scored(FITTED, found, X, "d")
     assert told is not None
     assert told["auc"] == pytest.approx(roc_auc_score(X[:, 3], found.probabilities[:, 1]))
@@ -108,7 +108,10 @@ def test_what_the_row_has_of_the_target_does_not_count() -> None:
     X = drawn(20)
     other = X.copy()
     other[:, 1] += 7.0
-    np.testing.assert_array_equal(predicted(FITTED, X, "y").mean, predicted(FITTED, other, "y").mean)
+    np.testing.assert_array_equal(
+        predicted(FITTED, X, "y", np.random.default_rng(1)).mean,
+        predicted(FITTED, other, "y", np.random.default_rng(1)).mean,
+    )
 
 
 def test_cells_are_read_in_the_words_of_the_dictionary_and_others_are_counted_as_missing() -> None:
@@ -125,7 +128,7 @@ def test_cells_are_read_in_the_words_of_the_dictionary_and_others_are_counted_as
     with pytest.raises(SetupError, match="no column of the network"):
         rows_of_table(FITTED, [{"ward": "A"}])
     with pytest.raises(SetupError, match="'ward' is not a variable"):
-        predicted(FITTED, X, "ward")
+        predicted(FITTED, X, "ward", np.random.default_rng(1))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_a_first_line_that_says_what_rows_are_is_no_header_and_later_cells_may_b
 def test_the_file_has_a_row_for_each_of_the_table(tmp_path: Path) -> None:
     X = drawn(3)
     X[1, 3] = np.nan
-    write_predictions(predicted(FITTED, X, "d"), X, FITTED, "d", tmp_path / "out.csv")
+    write_predictions(predicted(FITTED, X, "d", np.random.default_rng(1)), X, FITTED, "d", tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert lines[0] == "row,d,probability of no,probability of yes"
     assert [line.split(",")[1] for line in lines[1:]] == ["yes" if X[0, 3] else "no", "", "yes" if X[2, 3] else "no"]
@@ -163,14 +166,11 @@ def test_rows_that_cannot_be_have_no_prediction() -> None:
     grand = Levels(np.array([2]), np.array([1]), np.array([[2000.0]]), np.array([-1000.0]), by_odds=True)
     network: dict[str, Any] = {"a": parent, "b": child, "c": grand}
     words: dict[str, Any] = {name: {"kind": "binary", "levels": ["no", "yes"]} for name in "abc"}
-    learned = LearnedNetwork(
-        Columns.of(list("abc")), np.zeros((3, 3), bool), np.zeros((3, 3), bool), 0.25 * np.eye(3), None, 0, {}
-    )
     fitted = FittedNetwork(
-        {}, learned, Dictionary.model_validate(words), BayesianNetwork(3, network), np.full(3, 0.5),
-        {name: ["no", "yes"] for name in "abc"},
+        BayesianNetwork(3, network), Columns.of(list("abc")), Dictionary.model_validate(words), np.full(3, 0.5),
+        np.full(3, 0.5), {name: ["no", "yes"] for name in "abc"},
     )  # fmt: skip
     X = np.array([[0.0, np.nan, 1.0], [1.0, np.nan, 1.0]])
-    found = predicted(fitted, X, "b")
+    found = predicted(fitted, X, "b", np.random.default_rng(1))
     assert found.is_unknown.tolist() == [True, False]
     assert found.probabilities[1, 1] == pytest.approx(1.0)

@@ -5,22 +5,22 @@ from draws: an intercept is the one that gives a column the mean that was told.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
 
-from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Bend, Family, Grade, Levels, Number, Table, coded
+from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table
+from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.plan.columns import Columns
-from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.dictionary import Entry
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Matrix
 from fedbnsl_server.results.learned_network import LearnedNetwork, read_network, weights_and_variances
@@ -32,113 +32,23 @@ _LEAST_LEFT = 0.02  # of a number's variance about a curve
 _SETTLED, _MOST_STEPS = 1e-7, 200
 _BEYOND = 6.0  # standard deviations of noise beyond a range: no mean of values within it lies further out
 _CLOSE = 1e-4  # the same: of an intercept
+_POINTS = 400  # that stand for the draws where two numbers of a family are looked for
+_LOG_SPREADS = math.log(1e-3), math.log(30.0)  # of steps between grades, or of their noise
+_LOG_VARIATIONS = math.log(1e-3), math.log(3.0)  # of the rates of rows that are alike: standard deviation by mean
+_REACH = 2000.0  # of intercepts, on scales of logarithms and of grades
+
+
+_Spread = TypeVar("_Spread", Count, Grade)
 
 
 @dataclass(frozen=True, eq=False)
-class FittedNetwork:
-    """A run's network, and what its columns mean.
+class NetworkOfRun(FittedNetwork):
+    """The network of a run, beside what the run learned."""
 
-    Attributes
-    ----------
-    levels
-        By variable with levels, in the order of their positions.
-    left_out
-        Variables of the run that the network says nothing about, and why.
-    """
-
-    result: Mapping[str, Any]
-    learned: LearnedNetwork
-    dictionary: Dictionary
-    network: BayesianNetwork
-    means: Matrix
-    levels: Mapping[str, Sequence[str]]
-    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def columns(self) -> Columns:
-        """Of the network."""
-        return self.learned.columns
-
-    @property
-    def doubts(self) -> list[str]:
-        """What says against the network, and what no interval of it counts."""
-        precision = self.learned.precision
-        noisy = precision is not None and precision.noise_std > 0.0
-        of_noise = "the noise of privacy is in all numbers, and no interval here counts it"
-        return [*self.learned.doubts, *[of_noise] * noisy]
-
-    def rough(self, names: Iterable[str]) -> list[str]:
-        """What is rough about the families of these variables, a clause each."""
-        words = {
-            "count": "is a count, and taken as a normal value that rows round: near 0, intervals and what it says of "
-            "others are rough",
-            "ordinal": "has grades, which are taken as cut from a normal value at equal steps: their shares are rough",
-        }
-        kinds = {name: self.entry(name).kind for name in names if name not in self.learned.tables}
-        return [f"{name!r} {words[kind]}" for name, kind in kinds.items() if kind in words]
-
-    def entry(self, name: str) -> Entry:
-        """What the dictionary says of a variable."""
-        return _entry(self.dictionary, name)
-
-    def members(self, name: str) -> Index:
-        """The columns of a variable."""
-        return self._members[name]
-
-    @cached_property
-    def _members(self) -> dict[str, Index]:
-        return dict(zip(self.columns.variables, self.columns.members(), strict=True))
-
-    def require(self, name: str) -> None:
-        """Raise SetupError for a name of no variable of the network."""
-        if name in self.network.families:
-            return
-        if name in self.left_out:
-            raise SetupError(f"nothing is known of {name!r}: {self.left_out[name]}")
-        raise SetupError(f"{name!r} is not a variable of the network, which has {first_few(map(repr, self.variables))}")
-
-    def coded(self, name: str, text: str) -> list[float]:
-        """The values of a variable's columns, from a level or a number in the dictionary's unit.
-
-        Raises
-        ------
-        SetupError
-            If the network has no such variable, or the variable no such value.
-        """
-        self.require(name)
-        entry, own = self.entry(name), self.members(name)
-        if name in self.levels:
-            if text not in self.levels[name]:
-                has = first_few(map(repr, self.levels[name]))
-                raise SetupError(f"{text!r} is no level of {name!r}, which has {has}")
-            at = np.array([self.levels[name].index(text)])
-            return list(map(float, coded(at, len(own), len(self.levels[name]))[0]))
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        unit = f" in {entry.unit}" if entry.unit else ""
-        if not math.isfinite(number):
-            raise SetupError(f"{name} = {text!r}: expected a number{unit}")
-        low, high = entry.range or (-math.inf, math.inf)
-        if not low <= number <= high:
-            raise SetupError(f"{name} = {text}: the data dictionary has values from {low:g} to {high:g}")
-        if not number > entry.formula.least:
-            raise SetupError(f"{name} = {text}: values must be {entry.formula.rule}")
-        return [float(entry.formula.forth(np.array([number]))[0])]
-
-    @property
-    def variables(self) -> list[str]:
-        """Those that have families, in the order of the run."""
-        return [name for name in self.columns.variables if name in self.network.families]
+    learned: LearnedNetwork = field(kw_only=True)
 
 
-def _entry(dictionary: Dictionary, name: str) -> Entry:
-    """What it says of a variable; a plain number where it says nothing."""
-    return dictionary[name] if name in dictionary else Entry()
-
-
-def fitted_network(run: Path) -> FittedNetwork:
+def fitted_network(run: Path) -> NetworkOfRun:
     """The network of a run folder.
 
     Raises
@@ -163,7 +73,34 @@ def fitted_network(run: Path) -> FittedNetwork:
     network = fitting.network()
     if not network.families:
         raise SetupError("the network of this run says nothing of any variable")
-    return FittedNetwork(result, learned, plan.dictionary, network, means, fitting.levels, fitting.left_out)
+    return NetworkOfRun(
+        network,
+        learned.columns,
+        plan.dictionary,
+        means,
+        learned.spread,
+        fitting.levels,
+        fitting.left_out,
+        _doubts(learned),
+        _promise(result["privacy"]),
+        learned=learned,
+    )
+
+
+def _doubts(learned: LearnedNetwork) -> list[str]:
+    noisy = learned.precision is not None and learned.precision.noise_std > 0.0
+    return [*learned.doubts, *["the noise of privacy is in all numbers, and no interval here counts it"] * noisy]
+
+
+def _promise(privacy: Mapping[str, Any] | None) -> str:
+    """What drawn rows promise the people in the tables, a clause in one line."""
+    if privacy is None:
+        return "no privacy is promised: the run had no private plan"
+    if privacy["guarantee"]:
+        told = f"{privacy['guarantee'].rstrip('.')}; drawing rows costs nothing more"
+    else:
+        told = f"no privacy is promised: {'; '.join(privacy['no_guarantee_because'])}"
+    return " ".join(told.split())
 
 
 def _require_its_plan(run: Path, result: Mapping[str, Any], plan: Plan, learned: LearnedNetwork) -> None:
@@ -250,7 +187,7 @@ class _Fitting:
         """By variable with levels, in the order of their positions in the network."""
         found: dict[str, list[str]] = {}
         for name, own in self._members.items():
-            entry = _entry(self._plan.dictionary, name)
+            entry = self._entry(name)
             if entry.kind == "nominal":
                 first = self._result["references"].get(name, entry.levels[0])
                 places: list[int] = own.tolist()
@@ -259,37 +196,95 @@ class _Fitting:
                 found[name] = list(entry.levels)
         return found
 
+    def _entry(self, name: str) -> Entry:
+        dictionary = self._plan.dictionary
+        return dictionary[name] if name in dictionary else Entry()
+
     def _family(self, name: str) -> Family:
-        own, entry = self._members[name], _entry(self._plan.dictionary, name)
+        own, entry = self._members[name], self._entry(name)
         if name in self._learned.tables:
             return self._table(name, own)
         if entry.kind in ("binary", "nominal"):
             return self._of_levels(name, own)
         number = self._number(name, int(own[0]), entry)
         if entry.has_levels:
-            n_levels = len(entry.levels)
-            return self._with_mean(
-                lambda at: Grade(replace(number, intercept=at), n_levels), number, -0.5, n_levels - 0.5
-            )
-        if not math.isfinite(number.low):
-            return number
-        return self._with_mean(lambda at: replace(number, intercept=at), number, number.low, number.high)
+            return self._grade(name, number, len(entry.levels))
+        if entry.kind == "count":
+            return self._count(name, number, entry)
+        return self._with_mean(number) if math.isfinite(number.low) else number
 
-    def _with_mean(self, of: Callable[[float], Family], number: Number, low: float, high: float) -> Family:
+    def _grade(self, name: str, number: Number, n_levels: int) -> Grade:
+        """With the mean and the spread that its column has: of the shares of its levels, a run tells no more."""
+        steps = np.arange(n_levels - 1, dtype=np.float64) - (n_levels - 2) / 2.0
+        if (ratios := self._ratios(name, "odds ratio")) is not None:
+            of_odds = Grade(number.column, *self._lines(name, ratios), 0.0, steps)
+            return self._with_spread(of_odds, lambda step: replace(of_odds, cuts=step * steps), _LOG_SPREADS)
+        of = Grade(number.column, number.lines, number.weights, 0.0, steps, bends=number.bends)
+        return self._with_spread(of, lambda scale: replace(of, scale=scale), _LOG_SPREADS)
+
+    def _count(self, name: str, number: Number, entry: Entry) -> Count:
+        """With the mean and the spread that its column has."""
+        low, high = entry.range or (0.0, math.inf)
+        ends = float(math.ceil(low)), float(math.floor(high)) if math.isfinite(high) else math.inf
+        if (ratios := self._ratios(name, "rate ratio")) is not None:
+            of = Count(number.column, *self._lines(name, ratios), 0.0, entry.applied, True, math.inf, *ends)
+        else:
+            of = Count(number.column, number.lines, number.weights, 0.0, entry.applied, False, math.inf, *ends)
+            of = replace(of, bends=number.bends)
+        return self._with_spread(of, lambda variation: replace(of, size=variation**-2.0), _LOG_VARIATIONS)
+
+    def _ratios(self, name: str, kind: str) -> dict[tuple[str, str], float] | None:
+        """Logarithms of a variable's odds ratios or rate ratios, by columns; None: not all are told."""
+        found = {
+            (one["source"], one["target"]): one["log_ratio"]
+            for told in self._result["regressions"]
+            if told["child"] == name and told["kind"] == kind
+            for one in told["estimates"]
+        }
+        return found if found and None not in found.values() else None
+
+    def _lines(self, name: str, ratios: Mapping[tuple[str, str], float]) -> tuple[Index, Matrix]:
+        """Parents of a variable with one column, and the logarithms of their ratios."""
+        lines = np.flatnonzero(self._W[:, self._members[name][0]])
+        return lines, np.array([ratios.get((self._names[k], name), 0.0) for k in lines.tolist()])
+
+    def _with_mean(self, number: Number) -> Number:
         """With the intercept that gives its column its mean, over the draws of its parents; else the nearest."""
         at = number.location(self._X) - number.intercept
-        first = low - _BEYOND * number.noise_std - float(at.max())
-        last = high + _BEYOND * number.noise_std - float(at.min())
+        first = number.low - _BEYOND * number.noise_std - float(at.max())
+        last = number.high + _BEYOND * number.noise_std - float(at.min())
 
         def excess(intercept: float) -> float:
-            return float(of(intercept).mean(self._X).mean() - self._means[number.column])
+            mean = replace(number, intercept=intercept).mean(self._X).mean()
+            return float(mean - self._means[number.column])
 
         if abs(excess(number.intercept)) <= _CLOSE * number.noise_std:
-            return of(number.intercept)
-        if excess(first) >= 0.0 or excess(last) <= 0.0:
-            return of(first if excess(first) >= 0.0 else last)
-        found = brentq(excess, first, last, xtol=_CLOSE * number.noise_std)
-        return of(float(found))  # pyright: ignore[reportArgumentType]
+            return number
+        return replace(number, intercept=_root(excess, first, last, _CLOSE * number.noise_std))
+
+    def _with_spread(
+        self, family: _Spread, of: Callable[[float], _Spread], log_spreads: tuple[float, float]
+    ) -> _Spread:
+        """Of the families that `of` gives, the one whose column has its mean and its spread; else the nearest.
+
+        All have the location of `family`, whose intercept is 0.
+        """
+        points = np.sort(family.location(self._X)).reshape(_POINTS, -1).mean(axis=1)
+        centre, mean = float(points.mean()), float(self._means[family.column])
+        square = mean**2 + float(self._learned.covariance[family.column, family.column])
+        reach = _REACH + float(np.ptp(points)) + 4.0 * abs(mean)
+
+        def with_mean(spread: _Spread) -> _Spread:
+            def excess(at: float) -> float:
+                return float(spread.moments(at + points - centre)[0].mean()) - mean
+
+            return replace(spread, intercept=_root(excess, -reach, reach) - centre)
+
+        def excess(log_spread: float) -> float:
+            found = with_mean(of(math.exp(log_spread)))
+            return float(found.moments(found.intercept + points)[1].mean()) - square
+
+        return with_mean(of(math.exp(_root(excess, *log_spreads))))
 
     def _table(self, name: str, own: Index) -> Table:
         told, of_parents = self._learned.tables[name], list[tuple[Index, int]]()
@@ -304,21 +299,15 @@ class _Fitting:
     def _of_levels(self, name: str, own: Index) -> Levels:
         shares = np.clip(self._means[own], _LEAST_SHARE, 1.0 - _LEAST_SHARE)
         shares = shares * min(1.0, (1.0 - _LEAST_SHARE) / shares.sum())
-        odds = {
-            (one["source"], one["target"]): one["log_ratio"]
-            for told in self._result["regressions"]
-            if told["child"] == name and told["kind"] == "odds ratio"
-            for one in told["estimates"]
-        }
+        odds = self._ratios(name, "odds ratio")
         parents = np.flatnonzero((self._W[:, own] != 0.0).any(axis=1))
-        by_odds = bool(odds) and None not in odds.values()
-        if by_odds:
+        if odds is not None:
             weights = np.array(
                 [[odds.get((self._names[p], self._target(name, c)), 0.0) for c in own.tolist()] for p in parents]
             ).reshape(len(parents), len(own))
         else:
             weights = self._W[np.ix_(parents, own)]
-        found = Levels(own, parents, weights, np.zeros(len(own)), by_odds)
+        found = Levels(own, parents, weights, np.zeros(len(own)), odds is not None)
         return self._calibrated(found, shares)
 
     def _target(self, name: str, column: int) -> str:
@@ -355,7 +344,7 @@ class _Fitting:
         (described,) = entry.columns(name)
         low, high = (-np.inf, np.inf) if entry.has_levels else (described.low, described.high)
         variance = float(self._variance[column])
-        found = Number(column, lines, weights, 0.0, math.sqrt(variance), bends, low, high)
+        found = Number(column, lines, weights, 0.0, math.sqrt(variance), low, high, bends=bends)
         at = found.location(self._X)
         if bends:
             whole = float(self._learned.covariance[column, column])
@@ -369,3 +358,11 @@ class _Fitting:
                 parent = self._names.index(one["source"])
                 found.append(Bend(parent, np.array(one["at"]) + self._means[parent], np.array(one["change"])))
         return found
+
+
+def _root(f: Callable[[float], float], low: float, high: float, xtol: float = _SETTLED) -> float:
+    """Where it is 0, to xtol; else the end at which it is nearest."""
+    at_low, at_high = f(low), f(high)
+    if at_low * at_high >= 0.0:
+        return low if abs(at_low) <= abs(at_high) else high
+    return float(brentq(f, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]

@@ -5,28 +5,20 @@ Of a row that has values of the variable's parents, of its children and of their
 row it follows from draws of what is missing (likelihood weighting).
 """
 
-import csv
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from fedbnsl.console.wording import first_few
-from fedbnsl.errors import DataError, SetupError
-from fedbnsl.files import durable
-from fedbnsl.network.families import coded, positions
+from fedbnsl.network.families import Count, coded, positions
+from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_workbench.networks.fitted import FittedNetwork
-from fedbnsl_workbench.networks.synthetic import cells
-from fedbnsl_workbench.networks.values import text_of
 
 _GRID, _WIDTHS = 241, 7.0  # points, and standard deviations to either side
-_DRAWS, _SEED = 4_000, 1
+_DRAWS = 4_000
 _FEW = 30  # draws that count
 _MOST_VALUES = 2_000_000  # at a time, of all columns
 _ENDS = (0.025, 0.975)
@@ -62,68 +54,7 @@ class Predictions:
         return np.asarray(np.isnan(self.probabilities if self.levels else self.mean[:, None]).any(axis=1))
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file by their columns, after a first line with #, if it has one.
-
-    Raises DataError if it cannot be read, has a column twice, a row of another length, or no row.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            if not file.readline().startswith("#"):
-                file.seek(0)
-            header, *rows = csv.reader(file)
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise DataError(f"{path} cannot be read as CSV with a header: {error}") from None
-    names = [name.strip() for name in header]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{path} has the column {twice[0]!r} twice", remedy="Leave one of them out.")
-    if not rows:
-        raise DataError(f"{path} has a header and no row")
-    for k, row in enumerate(rows, start=1):
-        if row and len(row) != len(names):
-            raise DataError(f"row {k} of {path} has {len(row)} cells; its header has {len(names)}")
-    return [dict(zip(names, row, strict=True)) for row in rows if row]
-
-
-def rows_of_table(fitted: FittedNetwork, table: Sequence[Mapping[Any, object]]) -> tuple[Matrix, dict[str, int]]:
-    """(n, d) values of the columns of the network, NaN where a row has none; and by variable, cells that are no value.
-
-    Raises SetupError if the table has no column of the network.
-    """
-    header = list(table[0]) if table else []
-    known = [name for name in fitted.variables if name in header]
-    if not known:
-        raise SetupError(
-            f"the table has no column of the network, which has {', '.join(fitted.variables)}; it has "
-            f"{first_few(map(repr, header))}",
-            remedy="The header names the network's variables, with commas between.",
-        )
-    X, unread = np.full((len(table), fitted.network.n_columns), np.nan), dict[str, int]()
-    for name in known:
-        own, seen = fitted.members(name), dict[tuple[type, str], list[float] | None]()
-        for k, row in enumerate(table):
-            cell = row[name]
-            key = type(cell), str(cell)
-            if key not in seen:
-                seen[key] = _value(fitted, name, cell)
-            values = seen[key]
-            if values is None:
-                unread[name] = unread.get(name, 0) + 1
-            elif values:
-                X[k, own] = values
-    return X, unread
-
-
-def _value(fitted: FittedNetwork, name: str, cell: object) -> list[float] | None:
-    """Values of its columns; empty: the cell is missing; None: the dictionary has no such value."""
-    try:
-        text = text_of(fitted, name, cell)
-        return fitted.coded(name, text) if text else []
-    except SetupError:
-        return None
-
-
-def predicted(fitted: FittedNetwork, X: Matrix, target: str) -> Predictions:
+def predicted(fitted: FittedNetwork, X: Matrix, target: str, rng: np.random.Generator) -> Predictions:
     """From (n, d) rows without regard to what they have of the target itself.
 
     Raises SetupError if the network has no such variable.
@@ -138,7 +69,6 @@ def predicted(fitted: FittedNetwork, X: Matrix, target: str) -> Predictions:
     for rows in _blocks(np.flatnonzero(whole), _GRID * X.shape[1]):
         values, weights = _on_grid(fitted, X[rows], target, own, len(levels))
         _put(fitted, found, rows, target, values, weights)
-    rng = np.random.default_rng(_SEED)
     lacking = np.flatnonzero(~whole)
     patterns, pattern_of = np.unique(np.isnan(X[lacking]), axis=0, return_inverse=True)
     for k, missing in enumerate(patterns):
@@ -172,11 +102,7 @@ def _on_grid(fitted: FittedNetwork, X: Matrix, target: str, own: Index, n_levels
         values = np.tile(np.arange(n_levels, dtype=np.float64), (len(X), 1))
         cells = np.tile(coded(np.arange(n_levels), len(own), n_levels), (len(X), 1))
     else:
-        spread, centre = float(fitted.learned.spread[own[0]]), families[target].mean(filled)
-        low, high = _range(fitted, target)
-        reach = _WIDTHS * spread
-        ends = np.clip(centre - reach, low, high), np.clip(centre + reach, low, high)
-        values = ends[0] + (ends[1] - ends[0]) * np.linspace(0.0, 1.0, _GRID)
+        values = _places(fitted, target, families[target].mean(filled))
         cells = values.reshape(-1, 1)
     g = values.shape[1]
     at = np.repeat(filled, g, axis=0)
@@ -188,9 +114,19 @@ def _on_grid(fitted: FittedNetwork, X: Matrix, target: str, own: Index, n_levels
     return values, _normalised(log_weights.reshape(len(X), g))
 
 
-def _range(fitted: FittedNetwork, target: str) -> tuple[float, float]:
-    (column,) = fitted.entry(target).columns(target)
-    return column.low, column.high
+def _places(fitted: FittedNetwork, target: str, centre: Matrix) -> Matrix:
+    """(n, g) values of a number's column about its (n, 1) means: of a count, those of whole numbers."""
+    (column,), family = fitted.entry(target).columns(target), fitted.network.families[target]
+    reach = _WIDTHS * float(fitted.spread[family.columns[0]])
+    ends = np.clip(centre - reach, column.low, column.high), np.clip(centre + reach, column.low, column.high)
+    share = np.linspace(0.0, 1.0, _GRID)
+    if not isinstance(family, Count):
+        return np.asarray(ends[0] + (ends[1] - ends[0]) * share)
+    formula = fitted.entry(target).formula
+    first, last = (np.clip(np.rint(formula.back(end)), max(family.low, 0.0), family.high) for end in ends)
+    last = np.maximum(last, first + 1.0)
+    step = np.maximum(np.ceil((last - first) / (_GRID - 1)), 1.0)
+    return np.asarray(formula.forth(first + step * np.arange(_GRID, dtype=np.float64)))
 
 
 def _by_draws(
@@ -234,26 +170,6 @@ def _put(fitted: FittedNetwork, found: Predictions, rows: Index, target: str, va
     for end, out in zip(_ENDS, (found.low, found.high), strict=True):
         place = np.clip((below < end).sum(axis=1), 0, values.shape[1] - 1)
         out[rows] = np.where(np.isnan(found.mean[rows]), np.nan, back(ordered[np.arange(len(rows)), place]))
-
-
-def write_predictions(found: Predictions, X: Matrix, fitted: FittedNetwork, target: str, out: Path) -> None:
-    """Write a CSV file: a row for each of the table, with its number and what the table has of the target.
-
-    See `durable.write_file` for errors.
-    """
-    own = fitted.members(target)
-    known = ~np.isnan(X[:, own]).any(axis=1)
-    actual = np.full(len(X), "", dtype=object)
-    if known.any():
-        actual[known] = cells(fitted, target, X[known])
-    head = [f"probability of {level}" for level in found.levels] or ["predicted", "low", "high"]
-    numbers = found.probabilities if found.levels else np.column_stack([found.mean, found.low, found.high])
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", target, *head])
-    for k, (value, row) in enumerate(zip(actual, numbers.tolist(), strict=True), start=1):
-        writer.writerow([k, value, *("" if math.isnan(number) else f"{number:.6g}" for number in row)])
-    durable.write_text(out, text.getvalue())
 
 
 def scored(fitted: FittedNetwork, found: Predictions, X: Matrix, target: str) -> dict[str, Any] | None:

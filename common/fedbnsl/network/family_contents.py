@@ -1,0 +1,108 @@
+"""Families as JSON has them: the name of the family, and its numbers by the names of their fields."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table
+from fedbnsl.protocol.sparse import Index, Matrix
+
+_Content = Mapping[str, Any]
+
+
+def content_of(family: Family) -> dict[str, Any]:
+    """JSON-ready; null for a number that is infinite."""
+    kind = next(name for name, (of, _) in _FAMILIES.items() if isinstance(family, of))
+    return {"family": kind, **_fields(family)}
+
+
+def family_of(content: _Content, n_columns: int) -> Family:
+    """Raises KeyError, TypeError or ValueError if the content is not that of a family over so many columns."""
+    found = _FAMILIES[content["family"]][1](content)
+    for columns in (found.columns, found.parents):
+        if columns.size and not 0 <= columns.min() <= columns.max() < n_columns:
+            raise ValueError("a column that is not there")
+    return found
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(one, field.name)) for field in dataclasses.fields(one)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Bend):
+        return {name: _plain(of) for name, of in value._asdict().items()}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in cast(tuple[object, ...], value)]
+    return value
+
+
+def _number(content: _Content) -> Number:
+    low, high = _limit(content["low"], -math.inf), _limit(content["high"], math.inf)
+    return Number(*_sum(content), float(content["noise_std"]), low, high, bends=_bends(content))
+
+
+def _count(content: _Content) -> Count:
+    size, low, high = _limit(content["size"], math.inf), float(content["low"]), _limit(content["high"], math.inf)
+    by_rates = bool(content["by_rates"])
+    return Count(*_sum(content), content["transform"], by_rates, size, low, high, bends=_bends(content))
+
+
+def _grade(content: _Content) -> Grade:
+    return Grade(*_sum(content), _matrix(content["cuts"], 1), float(content["scale"]), bends=_bends(content))
+
+
+def _levels(content: _Content) -> Levels:
+    columns, parents, intercepts = _index(content["columns"]), _index(content["parents"]), content["intercepts"]
+    weights = _matrix(content["weights"], 2).reshape(len(parents), len(columns))
+    return Levels(columns, parents, weights, _matrix(intercepts, 1), bool(content["by_odds"]))
+
+
+def _table(content: _Content) -> Table:
+    of_parents = tuple((_index(columns), int(n)) for columns, n in content["of_parents"])
+    n_levels = int(content["n_levels"])
+    table = _matrix(content["table"], len(of_parents) + 1).reshape(*(n for _, n in of_parents), n_levels)
+    return Table(_index(content["columns"]), n_levels, of_parents, table)
+
+
+def _sum(content: _Content) -> tuple[int, Index, Matrix, float]:
+    lines, weights = _index(content["lines"]), _matrix(content["weights"], 1)
+    if len(lines) != len(weights):
+        raise ValueError("as many weights as lines")
+    return int(content["column"]), lines, weights, float(content["intercept"])
+
+
+def _bends(content: _Content) -> tuple[Bend, ...]:
+    return tuple(Bend(int(one["parent"]), _matrix(one["at"], 1), _matrix(one["adds"], 1)) for one in content["bends"])
+
+
+def _limit(number: Any, none: float) -> float:
+    return none if number is None else float(number)
+
+
+def _index(numbers: Any) -> Index:
+    found = np.array(numbers, dtype=np.int64)
+    return found.reshape(0) if not found.size else found
+
+
+def _matrix(numbers: Any, n_axes: int) -> Matrix:
+    found = np.array(numbers, dtype=np.float64)
+    if found.size and found.ndim != n_axes:
+        raise ValueError(f"{found.ndim} axes; expected {n_axes}")
+    return found
+
+
+_FAMILIES: Mapping[str, tuple[type[Any], Callable[[_Content], Family]]] = {
+    "number": (Number, _number),
+    "count": (Count, _count),
+    "grade": (Grade, _grade),
+    "levels": (Levels, _levels),
+    "table": (Table, _table),
+}

@@ -25,10 +25,10 @@ from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.results.network_of_run import NetworkOfRun, fitted_network
 from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.networks.exports.bif import identifiers
 from fedbnsl_workbench.networks.exports.formats import KEPT, WRITTEN, available, export
-from fedbnsl_workbench.networks.fitted import FittedNetwork, fitted_network
 from fedbnsl_workbench.simulate import simulate
 
 # pgmpy tells of its own modules that will move.
@@ -118,7 +118,7 @@ def written(run: Path, name: str, folder: Path) -> Path:
     return out
 
 
-def rows_of_levels(fitted: FittedNetwork) -> tuple[list[tuple[str, ...]], np.ndarray]:
+def rows_of_levels(fitted: NetworkOfRun) -> tuple[list[tuple[str, ...]], np.ndarray]:
     """All combinations of levels, and their rows."""
     combinations = list(itertools.product(*(fitted.levels[name] for name in fitted.variables)))
     X = np.zeros((len(combinations), fitted.network.n_columns))
@@ -128,7 +128,7 @@ def rows_of_levels(fitted: FittedNetwork) -> tuple[list[tuple[str, ...]], np.nda
     return combinations, X
 
 
-def joint(fitted: FittedNetwork) -> dict[tuple[str, ...], float]:
+def joint(fitted: NetworkOfRun) -> dict[tuple[str, ...], float]:
     """The probability of every combination of levels."""
     combinations, X = rows_of_levels(fitted)
     p = np.exp(sum(one.log_density(X) for one in fitted.network.families.values()))
@@ -136,7 +136,7 @@ def joint(fitted: FittedNetwork) -> dict[tuple[str, ...], float]:
     return dict(zip(combinations, p.tolist(), strict=True))
 
 
-def agrees(fitted: FittedNetwork, model: Any, names: dict[str, str], levels: dict[tuple[str, str], str]) -> None:
+def agrees(fitted: NetworkOfRun, model: Any, names: dict[str, str], levels: dict[tuple[str, str], str]) -> None:
     """Marginals, and conditionals given a common effect, of pgmpy's own inference are those of the joint."""
     told, position = joint(fitted), {name: k for k, name in enumerate(fitted.variables)}
     assert model.check_model()
@@ -158,13 +158,13 @@ def agrees(fitted: FittedNetwork, model: Any, names: dict[str, str], levels: dic
                 assert value == pytest.approx(wanted / whole, abs=1e-9), (name, level, given)
 
 
-def same_names(fitted: FittedNetwork) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
+def same_names(fitted: NetworkOfRun) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     return {name: name for name in fitted.variables}, {
         (name, level): level for name, own in fitted.levels.items() for level in own
     }
 
 
-def renamed(text: str, fitted: FittedNetwork) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
+def renamed(text: str, fitted: NetworkOfRun) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     """Names and levels as comments of BIF map them."""
     names, levels = same_names(fitted)
     for new, kind, rest in re.findall(r"^// (\w+) is the (variable|level) (.*)$", text, re.MULTILINE):
@@ -373,45 +373,22 @@ def test_causal_learn_reads_the_text_of_tetrad(linear: Path, tmp_path: Path) -> 
     assert found == {(known[source], known[target]) for source, target in Network.load(linear).graph().edges}
 
 
-def value_of(column: dict[str, Any], row: dict[str, Any], levels: dict[str, list[str]]) -> float:
-    value = row[column["of"]]
-    if "level" in column:
-        return float(value == column["level"])
-    return float(levels[column["of"]].index(value)) if column["of"] in levels else float(value)
-
-
-def test_json_holds_curves_and_odds_as_the_network_computes_them(hybrid: Path, discrete: Path, tmp_path: Path) -> None:
+def test_json_holds_curves_and_ranges_as_the_network_computes_them(hybrid: Path, tmp_path: Path) -> None:
     content = json.loads(written(hybrid, "json", tmp_path).read_text(encoding="utf-8"))
-    fitted, levels = fitted_network(hybrid), {one["name"]: one.get("levels") for one in content["variables"]}
-    levels = {name: own for name, own in levels.items() if own}
-    assert content["families"]["crp"]["curves"]
-    assert content["families"]["crp"]["range"] == [-5.0, 60.0]
-    for row in (
-        {"ward": "é c", "sex": "m", "dose": 4.0, "crp": 0.0},
-        {"ward": "med", "sex": "f", "dose": -2.0, "crp": 1.0},
-    ):
-        X = np.zeros((1, fitted.network.n_columns))
-        for name, value in row.items():
-            X[0, fitted.members(name)] = fitted.coded(name, str(value))
-        for name in ("dose", "crp"):
-            told, at = content["families"][name], 0.0
-            at = told["intercept"] + sum(one["weight"] * value_of(one, row, levels) for one in told["effects"])
-            for one in told["curves"]:
-                x, points, adds = value_of(one, row, levels), one["at"], one["adds"]
-                k = min(max(sum(point < x for point in points) - 1, 0), len(points) - 2)
-                at += adds[k] + (adds[k + 1] - adds[k]) / (points[k + 1] - points[k]) * (x - points[k])
-            assert at == pytest.approx(fitted.network.families[name].location(X)[0], rel=1e-12)
-    (tmp_path / "network.json").unlink()
-    tables = json.loads(written(discrete, "json", tmp_path).read_text(encoding="utf-8"))
-    fitted = fitted_network(discrete)
-    for name, one in tables["families"].items():
-        assert one["family"] == "table"
-        nested = np.array(one["probabilities"])
-        for at in itertools.product(*(range(n) for n in nested.shape)):
-            X = np.zeros((1, fitted.network.n_columns))
-            for variable, k in zip((*one["parents"], name), at, strict=True):
-                X[0, fitted.members(variable)] = fitted.coded(variable, fitted.levels[variable][k])
-            assert nested[at] == pytest.approx(math.exp(fitted.network.families[name].log_density(X)[0]), rel=1e-12)
+    fitted, told = fitted_network(hybrid), content["families"]["crp"]
+    assert told["bends"]
+    assert [told["low"], told["high"]] == [-5.0, 60.0]
+    columns = [one["name"] for one in content["columns"]]
+    assert columns == list(fitted.columns.names)
+    X = np.zeros((2, len(columns)))
+    X[:, columns.index("dose")], X[0, columns.index("ward=é c")] = [4.0, -2.0], 1.0
+    for row, location in zip(X.tolist(), fitted.network.families["crp"].location(X), strict=True):
+        at = told["intercept"] + sum(w * row[k] for w, k in zip(told["weights"], told["lines"], strict=True))
+        for one in told["bends"]:
+            x, points, adds = row[one["parent"]], one["at"], one["adds"]
+            k = min(max(sum(point < x for point in points) - 1, 0), len(points) - 2)
+            at += adds[k] + (adds[k + 1] - adds[k]) / (points[k + 1] - points[k]) * (x - points[k])
+        assert at == pytest.approx(location, rel=1e-12)
 
 
 def test_what_a_format_cannot_hold_is_refused_with_one_that_can(linear: Path, hybrid: Path, tmp_path: Path) -> None:
@@ -452,10 +429,11 @@ def test_levels_that_depend_on_a_number_are_refused_for_bnlearn_and_told_as_odds
     export(run, "json", tmp_path / "x.json")
     told = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))["families"]["dead"]
     fitted = fitted_network(run)
-    eta = told["intercepts"][0] + 6.0 * told["effects"][0]["weights"][0]
+    eta = told["intercepts"][0] + 6.0 * told["weights"][0][0]
     X = np.zeros((1, fitted.network.n_columns))
     X[0, fitted.members("age")] = 6.0
-    assert told["family"] == "odds"
+    assert told["family"] == "levels"
+    assert told["by_odds"]
     assert fitted.network.families["dead"].mean(X)[0, 0] == pytest.approx(1.0 / (1.0 + math.exp(-eta)), rel=1e-12)
 
 

@@ -12,6 +12,26 @@ from fedbnsl.protocol.sparse import Index, Matrix
 
 _Content = Mapping[str, Any]
 
+HOW = {
+    "columns": "families speak of columns by their places from 0: of a number its value after the dictionary's "
+    "transform; of an ordinal variable the position of its level from 0; of a level of a nominal or binary variable 1 "
+    "where it has it, else 0",
+    "location": "intercept + weight * column over `lines` + what each of `bends` adds at its parent, a straight line "
+    "between its points that goes on beyond them",
+    "number": "normal with mean location and standard deviation noise_std; with a range, that distribution within low "
+    "and high (truncated); null is no end",
+    "count": "negative binomial with mean rate and variance rate + rate^2 / size (null: Poisson), where rate is "
+    "exp(location), or without by_rates the count whose transform the location is; counts beyond low and high count "
+    "there",
+    "grade": "a level up to k has the probability 1 / (1 + exp((location - cuts[k]) / scale))",
+    "levels": "of each level but the first, the logarithm of its odds against the first: intercept + weight * column "
+    "over `parents`; without by_odds its probability, cut at 0.001 and 0.999, the first has the rest, at least 0.001, "
+    "and all are divided by their sum",
+    "table": "probabilities of the levels, by combinations of levels of the parents, nested in the order of of_parents "
+    "(their columns, and how many levels they have)",
+}
+"""How to read families, for people who write a program that does."""
+
 
 def content_of(family: Family) -> dict[str, Any]:
     """JSON-ready; null for a number that is infinite."""

@@ -20,7 +20,7 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError, ResultError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Grade, coded, positions
-from fedbnsl.network.family_contents import content_of, family_of
+from fedbnsl.network.family_contents import HOW, content_of, family_of
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.protocol.sparse import Index, Matrix
@@ -153,6 +153,7 @@ class FittedNetwork:
         """The network as network.json has it."""
         content: dict[str, Any] = {
             "schema": SCHEMA,
+            "how": HOW,
             "privacy": self.privacy,
             "doubts": list(self.doubts),
             "columns": [
@@ -170,7 +171,7 @@ class FittedNetwork:
             "left_out": dict(self.left_out),
             "families": {name: content_of(family) for name, family in self.network.families.items()},
         }
-        return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbnsl.errors import SetupError
-from fedbnsl.network.families import Family, Grade, Levels, Number, Table, coded
+from fedbnsl.network.families import Count, Family, Grade, Levels, Number, Table, coded
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_workbench.networks.fitted import FittedNetwork
+from fedbnsl_server.results.network_of_run import NetworkOfRun
 
 _MOST_CELLS = 4_000_000  # of one table
 _MOST_NUMBERS = 4_000_000  # in memory at a time
@@ -53,7 +53,7 @@ class OfMixed:
 Distribution = OfLevels | OfNumbers | OfMixed
 
 
-def distributions(fitted: FittedNetwork) -> dict[str, Distribution]:
+def distributions(fitted: NetworkOfRun) -> dict[str, Distribution]:
     """By variable, each after its parents; parents are in the order of the run.
 
     Raises
@@ -64,28 +64,28 @@ def distributions(fitted: FittedNetwork) -> dict[str, Distribution]:
     return {name: _distribution(fitted, name, family) for name, family in fitted.network.families.items()}
 
 
-def parents_of(fitted: FittedNetwork, family: Family) -> list[str]:
+def parents_of(fitted: NetworkOfRun, family: Family) -> list[str]:
     """Variables that the family looks at, in the order of the run."""
     found = {owner(fitted, column) for column in family.parents.tolist()}
     return [name for name in fitted.variables if name in found]
 
 
-def owner(fitted: FittedNetwork, column: int) -> str:
+def owner(fitted: NetworkOfRun, column: int) -> str:
     """The variable that a column of the network belongs to."""
     return fitted.columns.variables[int(fitted.columns.variable_of[column])]
 
 
-def _distribution(fitted: FittedNetwork, name: str, family: Family) -> Distribution:
+def _distribution(fitted: NetworkOfRun, name: str, family: Family) -> Distribution:
     parents = parents_of(fitted, family)
     with_levels = [one for one in parents if one in fitted.levels]
-    if isinstance(family, Number):
+    if isinstance(family, Count | Number):
         return _line(fitted, family, with_levels, [one for one in parents if one not in fitted.levels])
     if len(with_levels) < len(parents):
         return OfMixed(tuple(parents))
     return _table(fitted, name, family, parents)
 
 
-def _table(fitted: FittedNetwork, name: str, family: Family, parents: list[str]) -> OfLevels:
+def _table(fitted: NetworkOfRun, name: str, family: Family, parents: list[str]) -> OfLevels:
     if not isinstance(family, Grade | Levels | Table):
         raise TypeError(f"{type(family).__name__} has no levels")
     shape, n_levels = _shape(fitted, parents), len(fitted.levels[name])
@@ -105,15 +105,15 @@ def _table(fitted: FittedNetwork, name: str, family: Family, parents: list[str])
     return OfLevels(tuple(parents), found.reshape(*shape, n_levels))
 
 
-def _line(fitted: FittedNetwork, family: Number, with_levels: list[str], numbers: list[str]) -> OfNumbers:
+def _line(fitted: NetworkOfRun, family: Count | Number, with_levels: list[str], numbers: list[str]) -> OfNumbers:
     own, columns = family.column, np.unique(family.parents)
-    slopes, noise_std = np.zeros(fitted.network.n_columns), family.noise_std
-    if family.bends:  # the best line has the moments that the network implies
+    slopes = np.zeros(fitted.network.n_columns)
+    if isinstance(family, Count) or family.bends:  # the best line has the moments that the network implies
         S = fitted.learned.covariance
         slopes[columns] = np.linalg.solve(S[np.ix_(columns, columns)], S[columns, own])
         noise_std = math.sqrt(max(float(S[own, own] - slopes[columns] @ S[columns, own]), 0.0))
     else:
-        slopes[family.lines] = family.weights
+        slopes[family.lines], noise_std = family.weights, family.noise_std
     shape = _shape(fitted, with_levels)
     X = np.zeros((math.prod(shape), fitted.network.n_columns))
     _set_levels(fitted, X, with_levels, np.arange(len(X)))
@@ -124,11 +124,11 @@ def _line(fitted: FittedNetwork, family: Number, with_levels: list[str], numbers
     return OfNumbers(tuple(with_levels), tuple(numbers), intercepts.reshape(shape), slopes[of_numbers], noise_std)
 
 
-def _shape(fitted: FittedNetwork, parents: list[str]) -> tuple[int, ...]:
+def _shape(fitted: NetworkOfRun, parents: list[str]) -> tuple[int, ...]:
     return tuple(len(fitted.levels[one]) for one in parents)
 
 
-def _set_levels(fitted: FittedNetwork, X: Matrix, parents: list[str], at: Index) -> None:
+def _set_levels(fitted: NetworkOfRun, X: Matrix, parents: list[str], at: Index) -> None:
     """Give the parents' columns of (n, d) rows the levels of combinations; the last parent changes fastest."""
     if parents:
         for one, places in zip(parents, np.unravel_index(at, _shape(fitted, parents)), strict=True):

@@ -14,13 +14,12 @@ from fedbnsl.files import durable
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.pag import ARROW, TAIL
 from fedbnsl.graphs.pag_formats import tetrad
+from fedbnsl_server.results.network_of_run import NetworkOfRun, fitted_network
 from fedbnsl_server.store.result_file import learned_class, read_result, undecided_edges
 from fedbnsl_workbench.networks.exports import r_code
 from fedbnsl_workbench.networks.exports.bif import bif, xmlbif
 from fedbnsl_workbench.networks.exports.distributions import Distribution, OfLevels, OfMixed, distributions
-from fedbnsl_workbench.networks.exports.families_json import families_json
 from fedbnsl_workbench.networks.exports.wording import about_graph, about_numbers, without_lines
-from fedbnsl_workbench.networks.fitted import FittedNetwork, fitted_network
 from fedbnsl_workbench.networks.out_files import require_new
 
 
@@ -36,7 +35,7 @@ class Source:
         return read_result(self.run)
 
     @cached_property
-    def fitted(self) -> FittedNetwork:
+    def fitted(self) -> NetworkOfRun:
         """See `fitted_network`."""
         return fitted_network(self.run)
 
@@ -109,7 +108,7 @@ def _bnlearn(source: Source) -> tuple[str, Sequence[str]]:
 def _json(source: Source) -> tuple[str, Sequence[str]]:
     # Curves and ranges are in the file.
     about = [*about_graph(source.result, is_dag=True), *(f"be careful: {one}" for one in source.fitted.doubts)]
-    return families_json(source.fitted, about), about
+    return source.fitted.to_json(), about
 
 
 def _pcalg(source: Source) -> tuple[str, Sequence[str]]:

@@ -5,11 +5,11 @@ from importlib import import_module
 from typing import Any
 
 from fedbnsl.errors import SetupError
+from fedbnsl_server.results.network_of_run import NetworkOfRun
 from fedbnsl_workbench.networks.exports.distributions import OfLevels, OfNumbers, distributions
-from fedbnsl_workbench.networks.fitted import FittedNetwork
 
 
-def pgmpy_network(fitted: FittedNetwork) -> Any:
+def pgmpy_network(fitted: NetworkOfRun) -> Any:
     """A DiscreteBayesianNetwork where all variables have levels, a LinearGaussianBayesianNetwork where all are numbers.
 
     Raises

@@ -8,10 +8,10 @@ import numpy as np
 
 from fedbnsl import __version__
 from fedbnsl.console.wording import counted, first_few
-from fedbnsl.network.families import Number
+from fedbnsl.network.families import Count, Number
+from fedbnsl_server.results.network_of_run import NetworkOfRun
 from fedbnsl_server.store.result_file import learned_class, undecided_edges
 from fedbnsl_workbench.networks.exports.distributions import owner
-from fedbnsl_workbench.networks.fitted import FittedNetwork
 
 _MOST = 20  # edges that a sentence lists
 
@@ -41,13 +41,15 @@ def about_graph(result: Mapping[str, Any], *, is_dag: bool) -> list[str]:
     return found
 
 
-def about_numbers(fitted: FittedNetwork) -> list[str]:
+def about_numbers(fitted: NetworkOfRun) -> list[str]:
     """Of what variables are given their parents."""
     return [*_of_families(fitted), *_of_variables(fitted), *(f"be careful: {doubt}" for doubt in fitted.doubts)]
 
 
-def _of_families(fitted: FittedNetwork) -> Iterator[str]:
+def _of_families(fitted: NetworkOfRun) -> Iterator[str]:
     for name, family in fitted.network.families.items():
+        if isinstance(family, Count):
+            yield f"{name!r} is a count about a rate: here a straight line and normal noise stand for it"
         if not isinstance(family, Number):
             continue
         if family.bends:
@@ -60,7 +62,7 @@ def _of_families(fitted: FittedNetwork) -> Iterator[str]:
         yield f"noise took the coefficient of {source!r} on {target!r} beyond what is possible: the nearest is here"
 
 
-def _of_variables(fitted: FittedNetwork) -> Iterator[str]:
+def _of_variables(fitted: NetworkOfRun) -> Iterator[str]:
     for name in fitted.variables:
         entry = fitted.entry(name)
         if name in fitted.levels:

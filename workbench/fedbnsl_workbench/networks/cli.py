@@ -64,22 +64,33 @@ def show(run: Path, no_hidden_causes: bool, as_json: bool) -> None:
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The same seed, the same rows.")
+@click.option(
+    "--comparison",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="CSV file to write, too: how near the rows are, of all columns, levels and pairs; must not exist.",
+)
 @click.option("--plain", is_flag=True, help="Without the first line, which begins with # and says what the rows are.")
 @_JSON
-def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: bool) -> None:
+def sample(run: Path, rows: int, out: Path, seed: int, comparison: Path | None, plain: bool, as_json: bool) -> None:
     """Draw a synthetic table from the network of the run folder RUN: to write an analysis on, or to try a program.
 
     Columns, units, levels and ranges are those of the data dictionary. Rows are as those of one site whose means are
     those of all sites. Beyond what the network says, they tell nothing: noise is normal, effects are those of the
-    result, and no value is missing. How near the rows come to the means, spreads and correlations of the network stands
-    below; no row is copied from a table. From a private run they cost nothing beyond what the run has spent.
+    result, and no value is missing. How near the rows come to what the run tells, and to the network, stands below, and
+    whole in --json and --comparison; no row is copied from a table. From a private run they cost nothing beyond what
+    the run has spent.
     """
+    from fedbnsl.files import durable
     from fedbnsl_server.results.network_of_run import fitted_network
+    from fedbnsl_workbench.networks.comparison import as_csv
     from fedbnsl_workbench.networks.synthetic import write_table
 
-    require_new(out)
+    for file in filter(None, (out, comparison)):
+        require_new(file)
     begun, fitted = time.monotonic(), fitted_network(run)
     told = write_table(fitted, rows, seed, out, plain=plain)
+    if comparison:
+        durable.write_text(comparison, as_csv(told))
     told = {"run": str(run), "out": str(out), "rows": rows, "seed": seed, "privacy": fitted.privacy} | told
     told |= {"left_out": dict(fitted.left_out), "doubts": fitted.doubts}
     if as_json:
@@ -88,28 +99,24 @@ def sample(run: Path, rows: int, out: Path, seed: int, plain: bool, as_json: boo
         _show_sample(told, time.monotonic() - begun)
 
 
+_ABOUT_ROWS = (
+    "means and spreads are of columns, after the data dictionary's transforms; spreads and correlations of the network "
+    "are those by straight lines"
+)
+
+
 def _show_sample(told: dict[str, Any], seconds: float) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from fedbnsl_workbench.networks.comparison_shown import tables_of
 
     console = Console()
     _show_doubts(console, told)
-    table = Table(title=Text("drawn rows beside the network", style="table.title"), title_justify="left")
-    for name in ("column", "mean", "drawn", "spread", "drawn"):
-        table.add_column(name, justify="left" if name == "column" else "right", overflow="fold")
-    for name, one in told["columns"].items():
-        keys = ("mean", "drawn_mean", "spread", "drawn_spread")
-        table.add_row(Text(name), *(f"{one[key]:.4g}" for key in keys))
-    console.print(table)
-    about = "means and spreads are of columns, after the data dictionary's transforms"
-    if pair := told["furthest_correlation"]:
-        about += (
-            f"; of all correlations, that of {pair['one']} and {pair['other']} is furthest off: {pair['drawn']:.2f}, "
-            f"and {pair['of_network']:.2f} by straight lines"
-        )
+    for table in tables_of(told):
+        console.print(table)
     lines = [
-        about,
+        _ABOUT_ROWS,
         *(f"left out: {name}: {why}" for name, why in told["left_out"].items()),
         f"privacy: {told['privacy']}",
         f"wrote {told['out']}: {told['rows']:,} rows in {seconds:.1f} s",

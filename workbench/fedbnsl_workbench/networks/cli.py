@@ -11,7 +11,7 @@ import click
 
 from fedbnsl.cli import Group
 from fedbnsl.console.wording import counted, first_few
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import ResultError, SetupError
 from fedbnsl_workbench.networks.exports.cli import export
 from fedbnsl_workbench.networks.out_files import require_new
 
@@ -41,20 +41,36 @@ network.add_command(export)
 def show(run: Path, no_hidden_causes: bool, as_json: bool) -> None:
     """Show the network of the run folder RUN: variables, edges with the shares of the draws, and what contradicts it.
 
-    Of each variable what the data dictionary says, its mean, the part of its variance that its parents explain, and the
-    standard deviation that they leave: of numbers after the dictionary's transform. The words are those of the page,
+    Of each variable what the data dictionary says, its mean, the part of its variance that its parents explain, the
+    standard deviation that they leave, and the formula that rows are drawn by: of numbers after the dictionary's
+    transform. The words are those of the page,
     which `fedbnsl report` writes.
     """
     from rich.console import Console
 
+    from fedbnsl.network.family_contents import content_of
+    from fedbnsl_server.results.network_of_run import fitted_network
+    from fedbnsl_workbench.networks.families_in_words import ONE_OF_THE_CLASS, families_in_words
     from fedbnsl_workbench.report.network_on_terminal import print_network, told_of_network
     from fedbnsl_workbench.report.run_files import read_run
 
-    read = read_run(run)
+    read, families, why_not = read_run(run), dict[str, str](), ""
+    try:
+        fitted = fitted_network(run)
+        families = families_in_words(fitted)
+    except (SetupError, ResultError) as error:  # a run that tells no means or variances has edges to show
+        fitted, why_not = None, f"formulas are not known: {error}"
     if as_json:
-        click.echo(json.dumps(told_of_network(read), ensure_ascii=False))
-    else:
-        print_network(read, Console(), no_hidden_causes=no_hidden_causes)
+        of_families = {
+            "columns": [] if fitted is None else list(fitted.columns.names),
+            "families": {name: content_of(one) for name, one in fitted.network.families.items()} if fitted else None,
+            "families_in_words": families or None,
+            "no_families_because": why_not or None,
+        }
+        click.echo(json.dumps(told_of_network(read) | of_families, ensure_ascii=False))
+        return
+    about = why_not or ONE_OF_THE_CLASS * (not all(edge["directed"] for edge in read.result["edges"]))
+    print_network(read, families, Console(), about_families=about, no_hidden_causes=no_hidden_causes)
 
 
 @network.command()

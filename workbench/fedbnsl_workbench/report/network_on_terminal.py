@@ -72,11 +72,37 @@ def _entry(run: ReportedRun, name: str) -> Entry:
     return run.plan.dictionary[name] if name in run.plan.dictionary else Entry()
 
 
-def print_network(run: ReportedRun, console: Console, *, no_hidden_causes: bool = False) -> None:
-    """Print it; `no_hidden_causes`: see `print_summary`."""
+def print_network(
+    run: ReportedRun,
+    families: Mapping[str, str],
+    console: Console,
+    *,
+    about_families: str = "",
+    no_hidden_causes: bool = False,
+) -> None:
+    """Print it.
+
+    Parameters
+    ----------
+    families
+        By variable, what it is given its parents, in words.
+    about_families
+        What to know of them, or why there are none.
+    no_hidden_causes
+        See `print_summary`.
+    """
     result = run.result
     console.print(Text(_heading(result)), soft_wrap=True)
     console.print(keep_words(_table_of_variables(run), console.width))
+    lines = Table.grid(padding=(0, 2))
+    for name, words in list(families.items())[:MOST_SHOWN]:
+        lines.add_row(Text(name), Text(words))
+    if len(families) > MOST_SHOWN:
+        lines.add_row(f"... {len(families) - MOST_SHOWN} more", _ALL)
+    console.print(Text("given parents", style="table.title"))
+    if about_families:
+        console.print(Text(about_families), soft_wrap=True)
+    console.print(lines)
     remarks = print_learned(result, console, no_hidden_causes=no_hidden_causes)
     categories: Mapping[str, Mapping[str, Any]] = result["categories"] or {}
     for name, told in categories.items():

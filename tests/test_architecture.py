@@ -161,6 +161,7 @@ RANDOM_MODULES = {
     "fedbnsl_client.session",
     "fedbnsl_client.site.identity",
     "fedbnsl_client.budget.ledger",  # its number, its key and the first value of its chain; no noise
+    "fedbnsl_client.site.predict_cli",  # values of missing cells, of a fixed seed, in what stays at the site
     "fedbnsl.web.access",  # what the forms of a page show
 }
 
@@ -173,6 +174,7 @@ DATASET_MODULES = {
     "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone
     "fedbnsl_client.site.admission",
     "fedbnsl_client.site.folder",
+    "fedbnsl_client.site.predict_cli",  # predictions, for its own site alone
     "fedbnsl_client.refit",
     "fedbnsl_client.site.doctor",
     "fedbnsl_client.site.options",

@@ -64,6 +64,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("coordinator audit-log", "participant audit-log", "coordinator eject"),
         *("participant request", "participant enrol", "participant check", "participant leave"),
         *("participant peers", "participant agent", "participant runs", "participant withdraw"),
+        "participant predict",
         *("simulate", "demo", "effect", "evaluate", "bench", "privacy price", "report", "reproduce", "tune"),
         *("plan list", "plan show", "network show", "network sample", "network ask", "network predict", "network diff"),
         "network export",

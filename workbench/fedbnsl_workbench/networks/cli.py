@@ -210,8 +210,8 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
     """
     import numpy as np
 
-    from fedbnsl.network.prediction_file import write_predictions
-    from fedbnsl.network.predictions import predicted, scored
+    from fedbnsl.network.prediction_file import told_of, write_predictions
+    from fedbnsl.network.predictions import predicted
     from fedbnsl_server.results.network_of_run import fitted_network
     from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
 
@@ -221,19 +221,7 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
     X, unread = rows_of_table(fitted, read_rows(table))
     found = predicted(fitted, X, target, np.random.default_rng(1))
     write_predictions(found, X, fitted, target, out)
-    told: dict[str, Any] = {
-        "run": str(run),
-        "out": str(out),
-        "target": target,
-        "rows": len(X),
-        "by_draws": int(found.by_draws.sum()),
-        "few_draws": int(found.few.sum()),
-        "impossible": int(found.is_unknown.sum()),
-        "unread": unread,
-        "scores": scored(fitted, found, X, target),
-        "notes": fitted.rough([target]),
-        "doubts": fitted.doubts,
-    }
+    told = {"run": str(run), "out": str(out), "unread": unread, **told_of(found, X, fitted, target)}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
     else:
@@ -244,27 +232,13 @@ def _show_predictions(told: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from fedbnsl.network.prediction_file import lines_of
+
     console = Console()
     _show_doubts(console, told)
     unread = told["unread"].items()
     lines = [f"{n:,} cells of {name} are no value of the data dictionary: missing" for name, n in unread]
-    if told["by_draws"]:
-        few = f"; of {told['few_draws']:,} of them too few count, and they are rough" * bool(told["few_draws"])
-        lines.append(f"{told['by_draws']:,} rows lack a value that counts: predicted from draws of it{few}")
-    if told["impossible"]:
-        lines.append(f"{told['impossible']:,} rows have values that never occur together in the network: no prediction")
-    if (scores := told["scores"]) is not None:
-        words = {
-            "r2": "share of the variance that is told (R^2)",
-            "within": "values within their 95 % interval",
-            "auc": "area under the ROC curve",
-            "log_probability": "mean logarithm of the true level's probability",
-            "log_probability_of_shares": "the same by shares of levels alone",
-        }
-        lines.append(f"of {scores['rows']:,} rows that have {told['target']}:")
-        lines += [f"  {text}: {scores[key]:.3f}" for key, text in words.items() if key in scores]
-    lines.append(f"wrote {told['out']}: {told['rows']:,} rows")
-    for line in lines:
+    for line in (*lines, *lines_of(told), f"wrote {told['out']}: {told['rows']:,} rows"):
         console.print(Text(line), soft_wrap=True)
 
 

@@ -1,0 +1,81 @@
+"""`fedbnsl participant predict`: rows of a site's table predicted by a learned network, where they lie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+
+from fedbnsl.console.wording import first_few
+from fedbnsl.errors import SchemaMismatchError, SetupError
+from fedbnsl_client.site.options import FOLDER, PATH
+
+if TYPE_CHECKING:
+    from fedbnsl.network.fitted_network import FittedNetwork
+    from fedbnsl.protocol.sparse import Matrix
+    from fedbnsl_client.data.dataset import Dataset
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@FOLDER
+@click.option("--target", metavar="NAME", required=True, help="Variable to predict.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
+)
+@click.option("--dataset", "dataset_id", help="Which dataset's rows.  [default: the policy's only one]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def predict(run: Path, folder: Path, target: str, out: Path, dataset_id: str | None, as_json: bool) -> None:
+    """Predict a variable in the rows of the table of a site's FOLDER by the network of RUN; nothing leaves the site.
+
+    RUN is network.json, or the folder that has it: that of the run at the coordinator, or of its results at the site.
+    Of a number, its mean and the interval that holds 95 % of values are written; of a variable with levels, how likely
+    each is; rows are those that the site's dictionary and column map leave of the table, in their order. What a row has
+    of the target itself does not count, but how near predictions come to it is told, here alone. A row that lacks
+    values is predicted from the others. The file tells of single persons: only its owner can read it.
+    """
+    from fedbnsl.network.fitted_network import read_fitted_network
+    from fedbnsl.network.prediction_file import lines_of, told_of, write_predictions
+    from fedbnsl.network.predictions import predicted
+    from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.site import folder as site_folder
+
+    if out.exists():
+        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    network = read_fitted_network(run)
+    network.require(target)
+    policy = Policy.load(folder / site_folder.POLICY)
+    table = site_folder.read_table(folder, policy, policy.dataset(dataset_id).id)
+    X = _rows(network, table)
+    found = predicted(network, X, target, np.random.default_rng(1))
+    write_predictions(found, X, network, target, out)
+    told = {"run": str(run), "out": str(out), **told_of(found, X, network, target)}
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return
+    careful = [f"be careful: {doubt}" for doubt in (*told["doubts"], *told["notes"])]
+    for line in (*careful, *lines_of(told), f"wrote {out}: {len(X):,} rows; nothing has left this machine"):
+        click.echo(line)
+
+
+def _rows(network: FittedNetwork, table: Dataset) -> Matrix:
+    """(n, d) values of the network's columns, NaN where the table has none.
+
+    Raises SchemaMismatchError if the table's dictionary says other things of them, or it has none of them.
+    """
+    own, theirs = table.dictionary, network.dictionary
+    differ = [name for name in network.variables if name in own and name in theirs and own[name] != theirs[name]]
+    place, names = {name: k for k, name in enumerate(table.variables)}, network.columns.names
+    shared = [k for k, name in enumerate(names) if name in place]
+    if differ or bool(own) != bool(theirs) or not shared:
+        about = f": it says other things of {first_few(map(repr, differ))}" if differ else ""
+        raise SchemaMismatchError(
+            f"this site's table is not described as the variables of the network are{about}",
+            remedy="Put the consortium's dictionary.toml in the place of this site's; columns.toml names its columns.",
+        )
+    X = np.full((len(table.X), len(names)), np.nan)
+    X[:, shared] = table.X[:, [place[names[k]] for k in shared]]
+    return X

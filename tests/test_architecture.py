@@ -79,6 +79,8 @@ MATHS = (
     "fedbnsl.network.bayesian_network",
     "fedbnsl.network.families",
     "fedbnsl.network.own_fit",
+    "fedbnsl.network.own_means",
+    "fedbnsl.network.sums",
     "fedbnsl.network.validation",
     "fedbnsl.network.validation_scores",
     "fedbnsl.privacy.calibration",

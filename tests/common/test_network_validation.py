@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 import scipy.stats
 import statsmodels.api as statsmodels
 from sklearn.metrics import r2_score, roc_auc_score
+from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Bend, Family, Grade, Levels, Number, Table
-from fedbnsl.network.validation import Sums, histogram, levels_of, nothing, sizes, sums_of
+from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table
+from fedbnsl.network.own_means import with_own_mean
+from fedbnsl.network.sums import Sums
+from fedbnsl.network.validation import histogram, levels_of, nothing, sizes, sums_of
 from fedbnsl.network.validation_scores import scores_of
 
 NONE = np.array([], dtype=np.int64)
@@ -22,7 +26,9 @@ BENT = Number(
     1, NONE, np.array([]), 1.0, 0.7, bends=(Bend(0, np.array([9998.0, 1e4, 10002.0]), np.array([3.0, 0.0, 1.0])),)
 )
 WITHIN = Number(1, np.array([0]), np.array([0.5]), -5e3, 1.0, -1.0, 1.5)
-GRADE = Grade(1, np.array([0]), np.array([0.5]), -4998.8, np.array([0.5, 1.5, 2.5]), 0.5)
+GRADE = Grade(1, np.array([0]), np.array([0.7]), -7000.0, np.array([-1.0, 0.5, 2.0]), 0.8)
+RATES = Count(1, np.array([0]), np.array([0.3]), -2999.6, "log1p", by_rates=True, size=2.5)
+POISSON = Count(1, np.array([0]), np.array([0.3]), -2999.0, "none", by_rates=True, size=np.inf, low=0.0, high=60.0)
 YES = Levels(np.array([1]), np.array([0]), np.array([[0.7]]), np.array([-7001.0]), by_odds=True)
 THREE = Levels(np.array([1, 2]), np.array([0]), np.array([[0.7, -0.4]]), np.array([-7001.0, 4000.0]), by_odds=True)
 CENTRES = np.array([1e4, 0.0, 0.0])
@@ -31,6 +37,8 @@ FAMILIES: dict[str, Family] = {
     "bent": BENT,
     "within": WITHIN,
     "grade": GRADE,
+    "rates": RATES,
+    "poisson": POISSON,
     "yes": YES,
     "three": THREE,
 }
@@ -47,7 +55,7 @@ def rows(family: Family, n: int = 5000, seed: int = 1) -> np.ndarray:
 
 def scores(family: Family, X: np.ndarray, name: str = "child") -> dict[str, Any]:
     used = network(family)
-    return scores_of(used.families[name], sums_of(used, X, CENTRES)[name], CENTRES[used.families[name].columns[0]])
+    return scores_of(used.families[name], [sums_of(used, X, CENTRES)[name]], CENTRES[used.families[name].columns[0]])
 
 
 @each_family
@@ -65,7 +73,7 @@ def test_sums_of_sites_are_those_of_all_rows(family: Family) -> None:
     assert added.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-12)
     assert added.own is not None
     assert whole.own is not None
-    assert added.own >= whole.own >= whole.log_likelihood
+    assert added.own >= whole.own > whole.log_likelihood
     assert (added.counts.size, added.numbers.size) == sizes(family)
 
 
@@ -119,6 +127,35 @@ def test_own_fits_of_levels_are_logistic_regressions() -> None:
     assert scores(THREE, X)["own"] == pytest.approx(statsmodels.MNLogit(y, by).fit(disp=0).llf / len(X), rel=1e-8)
 
 
+def test_own_fits_of_grades_have_proportional_odds() -> None:
+    X = rows(GRADE)
+    found = OrderedModel(X[:, 1], X[:, [0]] - 1e4, distr="logit").fit(method="bfgs", disp=0)
+    assert scores(GRADE, X)["own"] == pytest.approx(found.llf / len(X), rel=1e-6)
+
+
+def test_own_fits_of_counts_are_negative_binomial_regressions() -> None:
+    X = rows(RATES)
+    k, by = np.rint(np.expm1(X[:, 1])), statsmodels.add_constant(X[:, 0] - 1e4)
+    told = scores(RATES, X)
+    found = statsmodels.NegativeBinomial(k, by).fit(disp=0)
+    assert told["own"] == pytest.approx(found.llf / len(X), rel=1e-6)
+    alone = statsmodels.NegativeBinomial(k, np.ones(len(k))).fit(disp=0)
+    assert told["of_independence"] == pytest.approx(alone.llf / len(X), rel=2e-4)
+    X = rows(POISSON)
+    rate = X[:, 1].mean()
+    assert scores(POISSON, X)["of_independence"] >= scipy.stats.poisson(rate).logpmf(X[:, 1]).mean() - 1e-9
+
+
+def test_counts_fall_evenly_into_the_bins_of_the_probability_integral_transform() -> None:
+    X = rows(RATES, 20_000)
+    told = scores(RATES, X)
+    np.testing.assert_allclose(told["pit"], 0.1, atol=5 * np.sqrt(0.09 / len(X)))
+    law = scipy.stats.nbinom(2.5, 2.5 / (2.5 + RATES.rates(RATES.location(X))))
+    k = np.rint(np.expm1(X[:, 1]))
+    assert told["within"] == ((k >= law.ppf(0.025)) & (k <= law.ppf(0.975))).mean()
+    assert told["r2"] == pytest.approx(r2_score(X[:, 1], RATES.mean(X)[:, 0]), abs=1e-9)
+
+
 def test_separated_levels_have_a_likelihood_of_almost_one() -> None:
     X = np.zeros((200, 3))
     X[:, 0] = 1e4 + np.linspace(-1.0, 1.0, 200)
@@ -139,6 +176,8 @@ def test_calibration_is_that_of_the_rows() -> None:
     bins = np.minimum((p * 10).astype(int), 9)
     expected = [(int((bins == k).sum()), p[bins == k].mean(), X[bins == k, 1].mean()) for k in np.unique(bins)]
     assert [tuple(one.values()) for one in told] == [pytest.approx(one) for one in expected]
+    error = sum(one["forecasts"] * abs(one["predicted"] - one["came_true"]) for one in told) / len(X)
+    assert scores(YES, X)["calibration_error"] == pytest.approx(error)
     P = THREE.probabilities(rows(THREE))
     three = scores(THREE, rows(THREE))["calibration"]
     assert sum(one["forecasts"] for one in three) == 3 * 5000
@@ -162,14 +201,14 @@ def test_tables_count_their_rows() -> None:
     table = Table(np.array([1, 2]), 3, ((np.array([0]), 2),), np.array([[0.2, 0.3, 0.5], [0.7, 0.3, 0.0]]))
     used = BayesianNetwork(3, {"parent": parent, "child": table})
     X = used.sample(4000, np.random.default_rng(3))
-    told = scores_of(table, sums_of(used, X, np.zeros(3))["child"], 0.0)
+    told = scores_of(table, [sums_of(used, X, np.zeros(3))["child"]], 0.0)
     level = X[:, 1] + 2 * X[:, 2]
     counts = np.array([[((X[:, 0] == a) & (level == k)).sum() for k in range(3)] for a in range(2)])
     shares = np.maximum(counts / counts.sum(axis=1, keepdims=True), 1e-300)
     assert told["own"] == pytest.approx((counts * np.log(shares)).sum() / 4000)
     np.testing.assert_allclose(told["levels"], counts.sum(axis=0) / 4000)
     impossible = np.array([[1.0, 0.0, 1.0]])  # the network gives it no probability: one row is not all there is to say
-    both = scores_of(table, sums_of(used, np.vstack([X, impossible]), np.zeros(3))["child"], 0.0)
+    both = scores_of(table, [sums_of(used, np.vstack([X, impossible]), np.zeros(3))["child"]], 0.0)
     assert both["log_likelihood"] * 4001 == pytest.approx(told["log_likelihood"] * 4000 + np.log(1e-12))
 
 
@@ -191,10 +230,60 @@ def test_an_own_fit_is_told_of_several_sites_if_all_that_have_rows_have_one() ->
     assert isinstance(whole + none + whole, Sums)
 
 
+def shifted(family: Family, n: int = 20_000) -> tuple[Family, np.ndarray]:
+    """Rows of a site that lies higher, and the family that they are of."""
+    if isinstance(family, Levels):
+        other: Family = replace(family, intercepts=family.intercepts + np.array([0.8, -0.6])[: len(family.columns)])
+    else:
+        other = replace(family, intercept=family.intercept + 0.9)
+    return other, network(other).sample(n, np.random.default_rng(9))
+
+
+@each_family
+def test_with_its_own_means_a_site_that_lies_higher_is_described_as_well(family: Family) -> None:
+    right, X = shifted(family)
+    told = sums_of(network(family), X, CENTRES, own_means=True)["child"]
+    assert told.log_likelihood == pytest.approx(right.log_density(X).sum(), rel=2e-3)
+    assert told.log_likelihood > family.log_density(X).sum() + 100.0
+    found = with_own_mean(family, X)
+    if isinstance(family, Count):
+        assert found.rates(found.location(X)).mean() == pytest.approx(family.counts(X).mean())  # type: ignore[attr-defined]
+    else:
+        np.testing.assert_allclose(found.mean(X).mean(axis=0), X[:, family.columns].mean(axis=0), rtol=1e-6)
+
+
+def test_where_sites_have_own_means_scores_compare_rows_within_them() -> None:
+    used, sites = network(LINE), [rows(LINE, 800), rows(LINE, 500, seed=2)]
+    sites[1][:, 1] += 5.0
+    told = [sums_of(used, X, CENTRES, own_means=True)["child"] for X in sites]
+    found = scores_of(LINE, told, 0.0, own_means=True)
+    centred = np.concatenate([X[:, 1] - X[:, 1].mean() for X in sites])
+    predicted = np.concatenate([0.5 * (X[:, 0] - X[:, 0].mean()) for X in sites])
+    assert found["r2"] == pytest.approx(r2_score(centred, predicted), abs=1e-9)
+    alone = sum(scipy.stats.norm.logpdf(X[:, 1], X[:, 1].mean(), X[:, 1].std()).sum() for X in sites)
+    assert found["of_independence"] == pytest.approx(alone / 1300)
+    sites = [rows(YES, 800), rows(YES, 500, seed=2)]
+    sites[1][:, 0] += 3.0
+    told = [sums_of(network(YES), X, CENTRES, own_means=True)["child"] for X in sites]
+    pairs = [X[:, 1].sum() * (1 - X[:, 1]).sum() for X in sites]
+    by_site = [roc_auc_score(X[:, 1], X[:, 0]) for X in sites]
+    found = scores_of(YES, told, 0.0, own_means=True)
+    assert found["auc"] == pytest.approx(np.average(by_site, weights=pairs), abs=0.002)
+
+
+def test_a_level_that_a_site_does_not_have_is_almost_impossible_there() -> None:
+    X = rows(THREE, 500)
+    X = X[X[:, 1] + X[:, 2] > 0.0]  # the first level occurs nowhere
+    P = with_own_mean(THREE, X).probabilities(X)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(P.mean(axis=0), [0.0, X[:, 1].mean(), X[:, 2].mean()], atol=1e-9)
+    one = X[X[:, 1] == 1.0]
+    assert (with_own_mean(THREE, one).probabilities(one)[:, 1] > 1.0 - 1e-9).all()  # type: ignore[attr-defined]
+
+
 def test_a_value_with_a_probability_is_spread_over_it() -> None:
     found = histogram(np.array([0.05, 0.3, 0.99]), np.array([0.25, 0.3, 1.0]))
     np.testing.assert_allclose(found, [0.25, 0.5, 0.25, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 def test_numbers_have_no_levels() -> None:
-    assert [levels_of(one) for one in (LINE, GRADE, YES, THREE)] == [0, 4, 2, 3]
+    assert [levels_of(one) for one in (LINE, RATES, GRADE, YES, THREE)] == [0, 0, 4, 2, 3]

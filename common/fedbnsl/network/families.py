@@ -73,6 +73,10 @@ class _Additive:
         """See `Family`."""
         return np.array([*self.lines.tolist(), *(bend.parent for bend in self.bends)], dtype=np.int64)
 
+    def terms(self, X: Matrix) -> Matrix:
+        """(n, p + b) what the sum is of: parents with straight effects, and what bends add."""
+        return np.column_stack([X[:, self.lines], *(bend.of(X[:, bend.parent]) for bend in self.bends)])
+
     def location(self, X: Matrix) -> Matrix:
         """(n,) the sum."""
         bent = sum((bend.of(X[:, bend.parent]) for bend in self.bends), np.zeros(len(X)))
@@ -136,6 +140,10 @@ class Count(_Additive):
     low: float = 0.0
     high: float = np.inf
 
+    def counts(self, X: Matrix) -> Matrix:
+        """(n,) the nearest counts within the range."""
+        return np.asarray(np.rint(np.clip(self._formula.back(X[:, self.column]), self.low, self.high)))
+
     def rates(self, location: Matrix) -> Matrix:
         """(n,) expected counts, without regard to the range."""
         if self.by_rates:
@@ -179,7 +187,7 @@ class Count(_Additive):
 
     def log_density(self, X: Matrix) -> Matrix:
         """See `Family`: of the nearest count."""
-        k = np.rint(np.clip(self._formula.back(X[:, self.column]), self.low, self.high))
+        k = self.counts(X)
         rates = self.rates(self.location(X))
         if np.isinf(self.size):
             inside = k * np.log(rates) - rates - gammaln(k + 1.0)

@@ -81,6 +81,10 @@ class FittedNetwork:
     def _members(self) -> dict[str, Index]:
         return dict(zip(self.columns.variables, self.columns.members(), strict=True))
 
+    def centre(self, name: str) -> float:
+        """The mean of the first column of a variable."""
+        return float(self.means[self.members(name)[0]])
+
     @property
     def variables(self) -> list[str]:
         """Those that have families, in the order of the run."""

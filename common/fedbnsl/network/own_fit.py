@@ -1,54 +1,47 @@
 """The largest log-likelihood that a variable can have, on some rows, with the parents that a network gives it.
 
 A number is a line in its parents, and in what their bends add; levels have odds of their own, or, in a table of levels,
-shares of their own in each combination; grades are cut from a normal value.
+shares of their own in each combination; grades have proportional odds; counts are negative
+binomial, without regard to their range.
 """
 
 import math
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import ndtr
+from scipy.special import digamma, expit, gammaln, ndtr
 
 from fedbnsl.families.categorical import Categorical
-from fedbnsl.network.families import Family, Grade, Levels, Number, Table, positions
+from fedbnsl.families.ordinal import Ordinal
+from fedbnsl.network.families import Count, Family, Grade, Levels, Number, Table, positions
 from fedbnsl.protocol.sparse import Index, Matrix
 
 _MOST_STEPS, _LONGEST = 60, 5.0
 _SETTLED = 1e-9  # of the log-likelihood, that a step gains
 _TINY = 1e-300
+_MOST_LOG, _LARGEST_LOG_SIZE = 27.0, 14.0  # of rates; of a count's size
 _LEAST_LEFT = 1e-12  # of a number's variance: less is rounding, and its parents determine it
+
+SIZES = 2.0 ** (np.arange(-8, 17) / 2.0)
+"""Of negative binomial counts: the variance is mean + mean^2 / size."""
 
 
 def best_log_likelihood(family: Family, X: Matrix) -> float | None:
-    """On (n, d) rows without a gap in the family; None: there are fewer rows than coefficients, or no noise."""
+    """On (n, d) rows without a gap in the family; None: there are too few for its coefficients, or no noise."""
     if isinstance(family, Table):
         return _of_table(family, X)
     if isinstance(family, Levels):
-        parents, y = _standardised(X[:, family.parents]), positions(X, family.columns, len(family.columns) + 1)
         K = len(family.columns) + 1
-        return _of_levels(parents, y, K) if len(X) > (K - 1) * (1 + parents.shape[1]) else None
-    if not isinstance(family, Grade | Number):
+        return _of_levels(Categorical, _standardised(X[:, family.parents]), positions(X, family.columns, K), K)
+    if not isinstance(family, Number | Count | Grade):
         return None
-    number = family
-    terms = np.column_stack([X[:, number.lines], *(bend.of(X[:, bend.parent]) for bend in number.bends)])
-    if len(X) <= terms.shape[1] + 2:
-        return None
-    Z = np.column_stack([np.ones(len(X)), _standardised(terms)])
-    x = X[:, number.column]
-    beta = np.asarray(np.linalg.lstsq(Z, x, rcond=None)[0], dtype=np.float64)
-    left = float(np.mean(np.square(x - Z @ beta)))
-    if left <= _LEAST_LEFT * float(x.var()) or left == 0.0:
-        return None
+    terms = _standardised(family.terms(X))
     if isinstance(family, Grade):
-        at = np.rint(x)
-        low = np.where(at <= 0, -np.inf, at - 0.5)
-        high = np.where(at >= family.n_levels - 1, np.inf, at + 0.5)
-        return _climbed(Z, beta, math.sqrt(left), low, high, None)
-    if np.isfinite(family.low) or np.isfinite(family.high):
-        ends = np.full(len(X), family.low), np.full(len(X), family.high)
-        return _climbed(Z, beta, math.sqrt(left), *ends, x)
-    return -0.5 * len(X) * (math.log(2.0 * math.pi * left) + 1.0)
+        return _of_levels(Ordinal, terms, positions(X, family.columns, family.n_levels), family.n_levels)
+    Z = np.column_stack([np.ones(len(X)), terms])
+    if len(X) <= Z.shape[1] + 1:
+        return None
+    return _of_counts(Z, family.counts(X)) if isinstance(family, Count) else _of_numbers(family, Z, X[:, family.column])
 
 
 def marginal_log_likelihood(n: int, total: float, squares: float, low: float, high: float) -> float | None:
@@ -74,10 +67,70 @@ def marginal_log_likelihood(n: int, total: float, squares: float, low: float, hi
     return float(-n * (found.fun + math.log(std * math.sqrt(2.0 * math.pi))))
 
 
+def counted_log_likelihood(n: int, total: float, of_factorials: float, of_sizes: Matrix) -> float:
+    """The largest one of n negative binomial counts k with one mean, from sums over them.
+
+    Parameters
+    ----------
+    total, of_factorials
+        Sums of k and of log k!.
+    of_sizes
+        Sums of log Gamma(k + r) for each r of `SIZES`; between them, the log-likelihood is a parabola in log r.
+    """
+    mean = total / n
+    if mean == 0.0:
+        return 0.0
+    r = SIZES
+    told = (
+        of_sizes - n * gammaln(r) - of_factorials + n * r * np.log(r / (r + mean)) + total * np.log(mean / (r + mean))
+    )
+    poisson = total * math.log(mean) - n * mean - of_factorials
+    at = int(np.argmax(told))
+    best = float(told[at])
+    if 0 < at < len(told) - 1:
+        first, last = told[at] - told[at - 1], told[at] - told[at + 1]
+        if first + last > 0.0:
+            best += float((first - last) ** 2 / (8.0 * (first + last)))
+    return max(best, poisson)
+
+
 def _standardised(X: Matrix) -> Matrix:
     """(n, p) columns of the same span, with the constant, whose steps are of one size."""
     spread = X.std(axis=0)
     return np.asarray((X - X.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0))
+
+
+def _of_numbers(family: Number, Z: Matrix, x: Matrix) -> float | None:
+    beta = np.asarray(np.linalg.lstsq(Z, x, rcond=None)[0], dtype=np.float64)
+    left = float(np.mean(np.square(x - Z @ beta)))
+    if left <= _LEAST_LEFT * float(x.var()) or left == 0.0:
+        return None
+    if math.isfinite(family.low) or math.isfinite(family.high):
+        return _truncated(Z, x, beta, math.sqrt(left), family.low, family.high)
+    return -0.5 * len(x) * (math.log(2.0 * math.pi * left) + 1.0)
+
+
+def _of_counts(Z: Matrix, k: Matrix) -> float | None:
+    """Of negative binomial counts, whose rates are exponentials of lines."""
+    if not k.any():
+        return 0.0
+
+    def loss(theta: Matrix) -> tuple[float, Matrix]:
+        eta, r = np.clip(Z @ theta[:-1], -_MOST_LOG, _MOST_LOG), math.exp(float(theta[-1]))
+        p = expit(math.log(r) - eta)  # r / (r + rate)
+        value = gammaln(k + r) - gammaln(r) - gammaln(k + 1.0) + r * np.log(p) + k * np.log1p(-p)
+        by_eta = k * p - r * (1.0 - p)
+        by_log_r = r * (digamma(k + r) - digamma(r) + np.log(p)) + r * (1.0 - p) - k * p
+        return -float(value.sum()), -np.append(Z.T @ by_eta, by_log_r.sum())
+
+    mean, variance = float(k.mean()), float(k.var())
+    log_r = math.log(mean**2 / (variance - mean)) if variance > mean else _LARGEST_LOG_SIZE
+    start = np.zeros(Z.shape[1] + 1)
+    start[0], start[-1] = math.log(mean), min(max(log_r, -_LARGEST_LOG_SIZE), _LARGEST_LOG_SIZE)
+    # A size at its bound is Poisson's distribution but for rounding.
+    bounds = [(None, None)] * Z.shape[1] + [(-_LARGEST_LOG_SIZE, _LARGEST_LOG_SIZE)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})
+    return -float(found.fun)
 
 
 def _of_table(family: Table, X: Matrix) -> float:
@@ -91,12 +144,15 @@ def _of_table(family: Table, X: Matrix) -> float:
     return float((counts * np.log(np.where(counts > 0.0, shares, 1.0))).sum())
 
 
-def _of_levels(X: Matrix, y: Index, K: int) -> float:
+def _of_levels(kind: type[Categorical] | type[Ordinal], X: Matrix, y: Index, K: int) -> float | None:
     """Newton's steps of all coefficients, halved where they go too far."""
-    family = Categorical(Categorical.totals(y, K))
+    family = kind(kind.totals(y, K))
+    beta = np.zeros(X.shape[1] * (K - 1 if kind is Categorical else 1))
+    if len(X) <= len(beta) + K - 1:
+        return None
     if not family.varies:
         return 0.0
-    alpha, beta = family.intercepts, np.zeros((K - 1) * X.shape[1])
+    alpha = family.intercepts
     a, found = len(alpha), family.sums(X, y, family.predictors(X, beta), alpha)
     for _ in range(_MOST_STEPS):
         step = np.linalg.lstsq(found.information, found.gradient, rcond=None)[0]
@@ -116,22 +172,17 @@ def _of_levels(X: Matrix, y: Index, K: int) -> float:
     return found.log_likelihood
 
 
-def _climbed(Z: Matrix, beta: Matrix, std: float, low: Matrix, high: Matrix, x: Matrix | None) -> float:
-    """The largest log-likelihood of (n,) normal values x within low and high; None: all that is known of them."""
+def _truncated(Z: Matrix, x: Matrix, beta: Matrix, std: float, low: float, high: float) -> float:
+    """The largest log-likelihood of (n,) normal values within their range."""
 
     def loss(theta: Matrix) -> tuple[float, Matrix]:
-        at, s = Z @ theta[:-1], float(np.exp(theta[-1]))
-        a, b = (low - at) / s, (high - at) / s
+        at, s = Z @ theta[:-1], math.exp(float(theta[-1]))
+        a, b, z = (low - at) / s, (high - at) / s, (x - at) / s
         up = a > 0.0  # by the tail in which the difference keeps its digits
         D = np.maximum(np.where(up, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a)), _TINY)
         fa, fb = _density(a), _density(b)
-        of_at, of_log_s = -(fb - fa) / (s * D), -(_product(b, fb) - _product(a, fa)) / D
-        if x is None:
-            value, by_at, by_log_s = np.log(D), of_at, of_log_s
-        else:
-            z = (x - at) / s
-            value = -0.5 * z**2 - np.log(s * np.sqrt(2.0 * np.pi)) - np.log(D)
-            by_at, by_log_s = z / s - of_at, z**2 - 1.0 - of_log_s
+        value = -0.5 * z**2 - math.log(s * math.sqrt(2.0 * math.pi)) - np.log(D)
+        by_at, by_log_s = z / s + (fb - fa) / (s * D), z**2 - 1.0 + (_product(b, fb) - _product(a, fa)) / D
         return -float(value.sum()), -np.append(Z.T @ by_at, by_log_s.sum())
 
     start = np.append(beta, math.log(std))

@@ -6,71 +6,28 @@ predicted probabilities come true.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import betainc, expit, gammaln, ndtr, pdtr
 
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Family, Grade, Levels, Number, Table, positions
-from fedbnsl.network.own_fit import best_log_likelihood
+from fedbnsl.network.families import Count, Family, Grade, Levels, Number, Table, positions
+from fedbnsl.network.own_fit import SIZES, best_log_likelihood
+from fedbnsl.network.own_means import with_own_mean
+from fedbnsl.network.sums import N_BINS, N_SCORES, Both, Sums
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-
-N_BINS = 10
-"""Of predicted probabilities, and of the probability integral transform; each as wide as the others."""
-
-N_SCORES = 128
-"""Bins of the probability of the second of two levels, from which the area under the ROC curve follows.
-
-The inner ones are equally wide in the logarithm of the odds, from -6 to 6.
-"""
 
 LEAST_PROBABILITY = 1e-12
 """What a level counts as that the network holds impossible, so that one such row is not all that a sum tells."""
 
-_EDGES = expit(np.linspace(-6.0, 6.0, N_SCORES - 1))
+_EDGES = expit(np.linspace(-10.0, 10.0, N_SCORES - 1))
 _CENTRAL = (0.025, 0.975)
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Over the rows of one variable.
-
-    Attributes
-    ----------
-    rows, left_out
-        Rows that have the variable and its parents; rows that have the variable, and lack a parent.
-    log_likelihood
-        Natural logarithm, of the variable given its parents, under the network.
-    own
-        The same under the fit of the same parents to these very rows; of several sites the sum of their own fits. None:
-        there are too few rows for one.
-    counts, numbers
-        Of a number: rows within their central 95 % interval; and (3 + 10,) the sums of x - c, of (x - c)^2 and of
-        (x - mean given the parents)^2, then rows by ten bins of the probability integral transform. Of K levels: (K,)
-        rows of each, (10,) forecasts by bins of their probability, (10,) those of them that came true, and if K is 2
-        (2, 128) rows of either level by bins of the probability of the second; and (10,) sums of probabilities.
-    """
-
-    rows: int
-    left_out: int
-    log_likelihood: float
-    own: float | None
-    counts: Index
-    numbers: Matrix
-
-    def __add__(self, other: Self) -> "Sums":
-        alone = [one for one in (self, other) if one.rows]
-        own = [one.own for one in alone if one.own is not None]
-        return Sums(
-            self.rows + other.rows,
-            self.left_out + other.left_out,
-            self.log_likelihood + other.log_likelihood,
-            sum(own) if own and len(own) == len(alone) else None,
-            self.counts + other.counts,
-            self.numbers + other.numbers,
-        )
+def both_of(network: BayesianNetwork, X: Matrix, centres: Matrix) -> dict[str, Both]:
+    """By variable; see `sums_of`."""
+    common, own = (sums_of(network, X, centres, own_means=one) for one in (False, True))
+    return {name: Both(common[name], own[name]) for name in network.families}
 
 
 def nothing(family: Family) -> Sums:
@@ -82,7 +39,11 @@ def nothing(family: Family) -> Sums:
 def sizes(family: Family) -> tuple[int, int]:
     """How many counts and numbers the sums of a variable have."""
     K = levels_of(family)
-    return (K + 2 * N_BINS + 2 * N_SCORES * (K == 2), N_BINS) if K else (1, 3 + N_BINS)
+    return (
+        (K + 2 * N_BINS + 2 * N_SCORES * (K == 2), N_BINS)
+        if K
+        else (1, 3 + N_BINS + (2 + len(SIZES)) * isinstance(family, Count))
+    )
 
 
 def levels_of(family: Family) -> int:
@@ -92,25 +53,28 @@ def levels_of(family: Family) -> int:
     return family.n_levels if isinstance(family, Grade | Table) else 0
 
 
-def sums_of(network: BayesianNetwork, X: Matrix, centres: Matrix) -> dict[str, Sums]:
+def sums_of(network: BayesianNetwork, X: Matrix, centres: Matrix, *, own_means: bool = False) -> dict[str, Sums]:
     """The sums of each variable over (n, d) rows, NaN where a value is missing.
 
     Parameters
     ----------
     centres
         (d,) of the columns: the c that sums of numbers are taken about.
+    own_means
+        Whether each family has the intercept that is best for these rows.
     """
     gaps = np.isnan(X)
-    return {name: _of_variable(one, X, gaps, centres) for name, one in network.families.items()}
+    return {name: _of_variable(one, X, gaps, centres, own_means) for name, one in network.families.items()}
 
 
-def _of_variable(family: Family, X: Matrix, gaps: Mask, centres: Matrix) -> Sums:
+def _of_variable(family: Family, X: Matrix, gaps: Mask, centres: Matrix, own_means: bool) -> Sums:
     own = ~gaps[:, family.columns].any(axis=1)
     rows = np.flatnonzero(own & ~gaps[:, family.parents].any(axis=1))
     if not rows.size:
         found = nothing(family)
         return Sums(0, int(own.sum()), 0.0, None, found.counts, found.numbers)
     X = X[rows]
+    family = with_own_mean(family, X) if own_means else family
     K = levels_of(family)
     log_p = family.log_density(X)
     if K:
@@ -130,26 +94,37 @@ def _of_number(family: Family, X: Matrix, centres: Matrix) -> tuple[Index, Matri
     first, last = _distribution(family, X)
     low, high = _CENTRAL
     within = int(((last > low) & (first < high)).sum())
-    return np.array([within]), np.array([about.sum(), about @ about, left @ left, *histogram(first, last)])
+    found = [about.sum(), about @ about, left @ left, *histogram(first, last)]
+    if isinstance(family, Count):
+        k = family.counts(X)
+        of_sizes: Matrix = np.sum(gammaln(k[:, None] + SIZES), axis=0)
+        found += [k.sum(), float(np.sum(gammaln(k + 1.0))), *of_sizes.tolist()]
+    return np.array([within]), np.array(found)
 
 
 def _distribution(family: Family, X: Matrix) -> tuple[Matrix, Matrix]:
     """(n,) probabilities of values below the row's own, and of values up to it; the same of a continuous variable."""
-    number = family
-    if not isinstance(number, Number):
+    if isinstance(family, Count):
+        k, rates = family.counts(X), family.rates(family.location(X))
+        first, last = (_up_to(one, rates, family.size) for one in (k - 1.0, k))
+        return np.where(k <= family.low, 0.0, first), np.where(k >= family.high, 1.0, last)
+    if not isinstance(family, Number):
         raise TypeError(f"no distribution function of {type(family).__name__}")
-    at, s = number.location(X), number.noise_std
-    a, b, z = (number.low - at) / s, (number.high - at) / s, (X[:, number.column] - at) / s
-    if not math.isfinite(number.low) and not math.isfinite(number.high):
-        p = ndtr(z)
-    else:
-        # In the upper tail by what is above: both differences keep their digits there.
-        up = a > 0.0
-        lower = ndtr(np.where(up, -b, a)), ndtr(np.where(up, -a, b)), ndtr(np.where(up, -z, z))
-        whole = np.maximum(lower[1] - lower[0], 1e-300)
-        p = np.where(up, (lower[1] - lower[2]) / whole, (lower[2] - lower[0]) / whole)
-    p = np.clip(p, 0.0, 1.0)
+    at, s = family.location(X), family.noise_std
+    a, b, z = (family.low - at) / s, (family.high - at) / s, (X[:, family.column] - at) / s
+    # In the upper tail by what is above: both differences keep their digits there.
+    up = a > 0.0
+    first, last, here = ndtr(np.where(up, -b, a)), ndtr(np.where(up, -a, b)), ndtr(np.where(up, -z, z))
+    whole = np.maximum(last - first, 1e-300)
+    p = np.clip(np.where(up, last - here, here - first) / whole, 0.0, 1.0)
     return p, p
+
+
+def _up_to(k: Matrix, rates: Matrix, size: float) -> Matrix:
+    """(n,) probabilities of counts up to k, of Poisson or negative binomial ones."""
+    at = np.maximum(k, 0.0)
+    found = pdtr(at, rates) if math.isinf(size) else betainc(size, at + 1.0, size / (size + rates))
+    return np.asarray(np.where(k < 0.0, 0.0, found))
 
 
 def histogram(first: Matrix, last: Matrix) -> Matrix:

@@ -59,6 +59,7 @@ from fedbnsl_client.data.plan_fit import fit_of, site_lines
 from fedbnsl_client.data.preparation import has_intercept
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.refit import known_values, personalise, unknown_in_words
+from fedbnsl_client.scores import VALIDATION, keep_scores
 from fedbnsl_client.session import Session
 from fedbnsl_client.site.admission import Admission
 from fedbnsl_client.site.identity import Link
@@ -208,8 +209,12 @@ def take_part(
         table, lines = known_values(table, units.limits)
         for line in lines:
             (told.aside or notice)(line)
-    if out is not None and (lacking := _keep(out, table, learned, plan)):
-        (told.aside or notice)(f"{lacking}; they are blank in {out / 'personalised-edges.csv'}")
+    if out is not None:
+        if end.network and plan.validation != "none":
+            (told.aside or notice)(keep_scores(out, end.network, table.X, table.columns, plan))
+            notice(f"how well the network describes the rows here is in {out / VALIDATION}, which stays here")
+        if lacking := _keep(out, table, learned, plan):
+            (told.aside or notice)(f"{lacking}; they are blank in {out / 'personalised-edges.csv'}")
     return learned
 
 

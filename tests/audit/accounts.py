@@ -25,6 +25,7 @@ from fedbnsl.rounds import hinges as hinges_rounds
 from fedbnsl.rounds import noise as noise_rounds
 from fedbnsl.rounds import regressions as regressions_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
+from fedbnsl.rounds import validation as validation_rounds
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_client import participant
 from fedbnsl_client.budget import journal as run_journal
@@ -304,6 +305,7 @@ def content_of(kind: str, W: SparseMatrix, scales: Matrix) -> Content:
         "counts": counts_rounds.Task.of(((0, 1),)),
         "hinges": hinges_rounds.Task(np.array([0])),
         "curvature": curvature_rounds.Task(W, np.empty(0, dtype=np.int64)),
+        "validation": validation_rounds.Task(""),
         "noise": noise_rounds.Task((DirectedPair(0, 1, ()),)),
         "regressions": regressions_rounds.Task((regressions_rounds.Family((0,), (1,)),), np.zeros(1)),
     }

@@ -1,4 +1,4 @@
-"""Runs over gRPC that count categories, look for curves or at noise: a killed coordinator ends with the same bits."""
+"""Runs over gRPC that count, look for curves or at noise, or score: a killed coordinator ends with the same bits."""
 
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ PLANS = {
     "grades": LEAN.with_settings(**STANDARD, dictionary=dict.fromkeys(VARIABLES, ORDINAL), counts_rounds=5),
     "hinges": LEAN.with_settings(**STANDARD, look_for_curves=True),
     "noise": LEAN.with_settings(**STANDARD, look_at_noise=True),
+    "validation": LEAN.with_settings(**STANDARD, tell_means=True, validation="sums"),
 }
 
 
@@ -81,12 +82,13 @@ def test_a_run_whose_coordinator_is_killed_again_and_again_finds_the_same(
     sites.coordinate(plan, out)
     result = read_result(out)
     assert_same_run(out, undisturbed)
-    for key in ("edges", "categories", "curves", "verdict"):
+    for key in ("edges", "categories", "curves", "validation", "verdict"):
         assert result[key] == told[key], key
     found = {
         "counts": result["categories"],
         "grades": result["categories"],
         "hinges": result["curves"] and result["curves"]["variables"],
         "noise": result["verdict"]["directed_by"].get("noise"),
+        "validation": result["validation"],
     }
     assert found[kind]

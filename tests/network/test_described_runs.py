@@ -59,6 +59,27 @@ def test_sites_with_words_of_their_own_get_the_graph_of_one_process(folder: Path
         assert "blood=A" not in (kept / "personalised-edges.csv").read_text(encoding="utf-8")
 
 
+def test_sites_that_score_the_network_alone_find_what_they_would_have_sent(folder: Path, tmp_path: Path) -> None:
+    plan, files = described_by(STANDARD, folder), site_files(folder)
+    forked_run(plan.with_settings(validation="at_site"), files, tmp_path / "network", seeds={})
+    told = simulate(plan, read_tables(files, (), dictionary=plan.dictionary, warn=False), tmp_path / "alone")
+    network = json.loads((tmp_path / "network" / "result.json").read_text(encoding="utf-8"))
+    assert network["edges"] == told["edges"]
+    assert network["validation"] is None
+    assert [one["kind"] for one in told["rounds"]][-1] == "validation"
+    assert [one["kind"] for one in network["rounds"]] == [one["kind"] for one in told["rounds"]][:-1]
+    for site in files:
+        path = tmp_path / "network" / "sites" / site / "validation.json"
+        assert path.stat().st_mode & 0o777 == 0o600
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        assert kept["network"] == told["validation"]["network"], "the same network"
+        assert kept["variables"].keys() == told["validation"]["variables"].keys()
+        for name, both in kept["variables"].items():
+            of_run = told["validation"]["variables"][name]["sites"][site]
+            for means, scores in both.items():
+                assert {key: scores[key] for key in of_run[means]} == of_run[means], (site, name, means)
+
+
 def test_a_private_site_that_lacks_a_column_keeps_the_weights_that_its_other_columns_tell(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "data", gaps=False)
     lines = [line.split(",") for line in (folder / "site-2.csv").read_text(encoding="utf-8").splitlines()]

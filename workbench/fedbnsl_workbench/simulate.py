@@ -197,7 +197,9 @@ def simulate(
 
     def play() -> None:
         search = Searching(follow=phases.follow, each=at_once(threads))
-        round_loop.run(plan, variables, n_samples, exchange, on_round=after_round, search=search)
+        round_loop.run(
+            plan, variables, n_samples, exchange, on_round=after_round, search=search, network=recorder.network
+        )
 
     def goes_on() -> bool:
         if on_enough is None or not phases.end_search():

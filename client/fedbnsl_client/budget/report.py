@@ -218,6 +218,13 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
             "nominal, ordinal and count variables are in regressions on the variables that edges lead from, with "
             "exact gradients and curvatures"
         )
+    if plan.sends_scores:
+        yield (
+            "last it sends exact sums that score the learned network on its rows, of each variable: how likely its "
+            "values are under the network, under the site's own fit and by themselves, squared errors, and how many "
+            "rows have each level, are within their intervals, or have a predicted probability within some bin, "
+            "also where it is one row"
+        )
 
 
 def _cost_lines(

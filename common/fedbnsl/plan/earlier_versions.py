@@ -52,6 +52,8 @@ def as_first_digested(content: Mapping[str, Any]) -> dict[str, Any]:
     content = {name: value for name, value in content.items() if value or name not in _LATER}
     if content["hidden_causes"] == "allowed":  # as versions without it did
         del content["hidden_causes"]
+    if content["validation"] == "none":  # likewise
+        del content["validation"]
     if content["preparation"] is not None and content["preparation"]["outlying"] == "keep":
         content["preparation"] = {k: v for k, v in content["preparation"].items() if k != "outlying"}
     if content["privacy"] is not None:

@@ -22,6 +22,9 @@ MOST_CURVATURE_NUMBERS = 30_000
 MOST_NOISE_NUMBERS = 30_000
 """Of an answer in a round that looks at the shape of noise: 21 a pair."""
 
+MOST_VALIDATION_NUMBERS = 1_500_000
+"""Of an answer in a round that scores the network: about 500 a variable with levels."""
+
 LARGEST_SQUARE = LARGEST_VALUE**2
 
 LEAST_SQUARE = LEAST_SPREAD**2 / 2.0

@@ -175,6 +175,8 @@ def _broken_privately(plan: Settings, privacy: Privacy) -> Iterator[tuple[str, s
         yield "value_type", f"float64 with squared bounds above {LARGEST_SQUARE:g}"
     if privacy.sites_per_person > plan.n_participants:
         yield "privacy.sites_per_person", "at most n_participants"
+    if plan.validation == "sums":
+        yield "validation", "at_site, or none, with [privacy]: exact sums would be released; at_site sends nothing"
     if not privacy.secure_aggregation:
         return
     if not plan.moments_rounds:

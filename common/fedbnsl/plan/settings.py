@@ -17,6 +17,7 @@ from fedbnsl.plan.limits import (
     MOST_HINGE_NUMBERS,
     MOST_NOISE_NUMBERS,
     MOST_REGRESSION_NUMBERS,
+    MOST_VALIDATION_NUMBERS,
 )
 from fedbnsl.plan.preparation import Preparation
 from fedbnsl.plan.privacy_settings import Positive, Privacy, Real, Unit
@@ -33,6 +34,7 @@ Consensus = Literal["mean", "median", "trimmed-mean"]
 GraphClass = Literal["cpdag", "dag-equal-variance"]
 HiddenCauses = Literal["allowed", "excluded"]
 FinalSearch = Literal["none", "steps"]
+Validation = Literal["none", "sums", "at_site"]
 PRIVATE_SOLVERS = ("dp-pgcd", "dp-pgcd-laplace", "noisy-covariance")
 
 _BYTES_A_CELL = 8  # a step to the next cell and a count, mostly one or two bytes each
@@ -173,6 +175,14 @@ class Settings(BaseModel):
         description="with [preparation] and moments_rounds: whether sites tell the means of their columns, so that the "
         "network can predict and draw values as tables have them; without, it knows of differences from the means of a "
         "site alone. No round is added. With [privacy] they are those that the statistics have paid for",
+    )
+
+    validation: Validation = Field(
+        default="none",
+        description="how the sites score the learned network on their rows: log-likelihood beside independence and the "
+        "site's own fit, R^2, intervals, calibration, area under the ROC curve. sums, without [privacy]: in one more "
+        "round they send exact sums by variable, and the result tells scores of all sites and of each; at_site: each "
+        "site keeps its own scores, in validation.json, and nothing is sent; none: the network is not scored",
     )
 
     # What the graph says
@@ -451,6 +461,11 @@ class Settings(BaseModel):
         return self.tell_means and self.preparation is not None and self.moments_rounds > 0
 
     @property
+    def sends_scores(self) -> bool:
+        """Whether a round asks for sums that score the learned network."""
+        return self.validation == "sums"
+
+    @property
     def sends_changes(self) -> bool:
         """Whether B_p and W are sent as the entries that have changed since they were last sent."""
         return self.send_tolerance > 0.0
@@ -475,6 +490,7 @@ class Settings(BaseModel):
         """Bytes that an answer may have beside those that follow from the number of variables."""
         numbers = MOST_REGRESSION_NUMBERS * self.has_ratios + MOST_CURVATURE_NUMBERS * self.looks_for_curves
         numbers += MOST_HINGE_NUMBERS * self.searches_curves + MOST_NOISE_NUMBERS * self.looks_at_noise
+        numbers += MOST_VALIDATION_NUMBERS * self.sends_scores
         return 32 * self.steps_sent + 9 * numbers + _BYTES_A_CELL * MOST_CELLS_A_ROUND * self.counted
 
     @property

@@ -289,7 +289,9 @@ def decode_finished(wire: federation.Finished, *, n_variables: int) -> Finished:
         raise MalformedMessageError(f"the end of the run has edges directed by {shown(min(unknown))!r}")
     by: tuple[DirectedBy, ...] = tuple(_DIRECTED_BY[one] for one in wire.directed_by)
     marks = _decode_marks(wire.marks, n_variables) if wire.HasField("marks") else None
-    return Finished(graph, wire.stopped_because, wire.search_ended_early, draws, tuple(wire.undecided), by, marks)
+    network = wire.network
+    early, undecided = wire.search_ended_early, tuple(wire.undecided)
+    return Finished(graph, wire.stopped_because, early, draws, undecided, by, marks, network)
 
 
 def _decode_marks(wire: federation.LinkMarks, n_variables: int) -> LinkMarks:

@@ -217,6 +217,7 @@ class Yields(Enum):
     WEIGHTS = "weights along the learned edges"
     GRAPH = "a searched graph"
     RATIOS = "odds ratios and rate ratios along the learned edges"
+    SCORES = "scores of the learned network"
 
 
 class Content:
@@ -332,6 +333,7 @@ class Finished:
     undecided: tuple[int, ...] = ()
     directed_by: tuple[DirectedBy, ...] = ()  # of the edges between variables, row by row; empty: not told
     marks: LinkMarks | None = None  # None: they are not told
+    network: str = ""  # the learned network as JSON, where sites score it; empty: they do not, or there is none
 
 
 @dataclass(frozen=True)

@@ -460,6 +460,7 @@ class Task(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
+    VALIDATION_FIELD_NUMBER: _builtins.int
     RESIDUALS_FIELD_NUMBER: _builtins.int
     COMPLETED_BY_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
@@ -511,6 +512,8 @@ class Task(_message.Message):
         """The regressions whose sums are asked for, and at which coefficients."""
 
     @_builtins.property
+    def validation(self) -> Global___ValidationTask: ...
+    @_builtins.property
     def residuals(self) -> _values_pb2.SparseMatrix:
         """In the last round of moments: weights of the residuals whose squares are asked for, too."""
 
@@ -549,17 +552,18 @@ class Task(_message.Message):
         counts: Global___CountsTask | None = ...,
         noise: Global___NoiseTask | None = ...,
         regressions: Global___RegressionsTask | None = ...,
+        validation: Global___ValidationTask | None = ...,
         residuals: _values_pb2.SparseMatrix | None = ...,
         completed_by: Global___Covariances | None = ...,
         units: Global___Units | None = ...,
         membership: _abc.Iterable[Global___Membership] | None = ...,
         lost: _abc.Iterable[Global___Loss] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "scales", b"scales", "statistics", b"statistics", "units", b"units", "validation", b"validation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "completed_by", b"completed_by", "completion", b"completion", "content", b"content", "contributed", b"contributed", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "lost", b"lost", "membership", b"membership", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "residuals", b"residuals", "round", b"round", "scales", b"scales", "statistics", b"statistics", "units", b"units", "validation", b"validation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "hinges", "curvature", "counts", "noise", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "completion", "hinges", "curvature", "counts", "noise", "regressions", "validation"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -793,6 +797,27 @@ class RegressionsTask(_message.Message):
 Global___RegressionsTask: _TypeAlias = RegressionsTask  # noqa: Y015
 
 @_typing.final
+class ValidationTask(_message.Message):
+    """The learned network as JSON (fedbnsl/network/fitted_network.py); empty: it has no numbers to score."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: _builtins.int
+    network: _builtins.str
+    def __init__(
+        self,
+        *,
+        network: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidationTask: _TypeAlias = ValidationTask  # noqa: Y015
+
+@_typing.final
 class Regression(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -930,10 +955,13 @@ class Finished(_message.Message):
     UNDECIDED_FIELD_NUMBER: _builtins.int
     DIRECTED_BY_FIELD_NUMBER: _builtins.int
     MARKS_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
     stopped_because: _builtins.str
     """Empty after success, otherwise one public sentence."""
     search_ended_early: _builtins.bool
     """Whether the coordinator's operator ended a search for the graph before it was through."""
+    network: _builtins.str
+    """The learned network as JSON, where sites score it; empty: they do not, or there is none."""
     @_builtins.property
     def graph(self) -> _values_pb2.SparseMatrix:
         """The learned DAG with its consensus weights; absent if the run ended without a result."""
@@ -966,10 +994,11 @@ class Finished(_message.Message):
         undecided: _abc.Iterable[_builtins.int] | None = ...,
         directed_by: _abc.Iterable[_builtins.str] | None = ...,
         marks: Global___LinkMarks | None = ...,
+        network: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "graph", b"graph", "marks", b"marks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directed_by", b"directed_by", "draws", b"draws", "graph", b"graph", "marks", b"marks", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because", "undecided", b"undecided"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directed_by", b"directed_by", "draws", b"draws", "graph", b"graph", "marks", b"marks", "network", b"network", "search_ended_early", b"search_ended_early", "stopped_because", b"stopped_because", "undecided", b"undecided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1126,6 +1155,7 @@ class Update(_message.Message):
     NOISE_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     REGRESSIONS_FIELD_NUMBER: _builtins.int
+    VALIDATION_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     FINDING_FIELD_NUMBER: _builtins.int
     run: _builtins.int
@@ -1180,6 +1210,8 @@ class Update(_message.Message):
     @_builtins.property
     def regressions(self) -> Global___Regressions: ...
     @_builtins.property
+    def validation(self) -> Global___Validation: ...
+    @_builtins.property
     def chunk(self) -> Global___Chunk:
         """Instead of all that but run, site and round: a chunk of such an update."""
 
@@ -1210,14 +1242,15 @@ class Update(_message.Message):
         noise: _values_pb2.Numbers | None = ...,
         counts: Global___Counts | None = ...,
         regressions: Global___Regressions | None = ...,
+        validation: Global___Validation | None = ...,
         chunk: Global___Chunk | None = ...,
         finding: _abc.Iterable[Global___TableFinding] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "scales", b"scales", "statistics", b"statistics", "validation", b"validation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admm", b"admm", "admm_dense", b"admm_dense", "admm_steps", b"admm_steps", "chunk", b"chunk", "completion", b"completion", "content", b"content", "counts", b"counts", "curvature", b"curvature", "finding", b"finding", "hinges", b"hinges", "keys", b"keys", "ledger", b"ledger", "masked_sum", b"masked_sum", "moments", b"moments", "noise", b"noise", "refit", b"refit", "regressions", b"regressions", "residual_moments", b"residual_moments", "round", b"round", "run", b"run", "scales", b"scales", "site", b"site", "statistics", b"statistics", "validation", b"validation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "hinges", "curvature", "noise", "counts", "regressions"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["admm", "admm_dense", "admm_steps", "refit", "moments", "scales", "residual_moments", "statistics", "keys", "masked_sum", "completion", "hinges", "curvature", "noise", "counts", "regressions", "validation"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -1559,6 +1592,58 @@ class Completed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Completed: _TypeAlias = Completed  # noqa: Y015
+
+@_typing.final
+class Validation(_message.Message):
+    """Sums that score the network, in the order of its families (fedbnsl/network/validation.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    LOG_LIKELIHOOD_FIELD_NUMBER: _builtins.int
+    HAS_OWN_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By variable: rows that have it and its parents; rows that have it, and lack a parent."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def log_likelihood(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def has_own(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether the site has a fit of its own, and its log-likelihood; 0 without."""
+
+    @_builtins.property
+    def own(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of all variables, one after another."""
+
+    @_builtins.property
+    def number(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        left_out: _abc.Iterable[_builtins.int] | None = ...,
+        log_likelihood: _abc.Iterable[_builtins.float] | None = ...,
+        has_own: _abc.Iterable[_builtins.bool] | None = ...,
+        own: _abc.Iterable[_builtins.float] | None = ...,
+        count: _abc.Iterable[_builtins.int] | None = ...,
+        number: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "has_own", b"has_own", "left_out", b"left_out", "log_likelihood", b"log_likelihood", "number", b"number", "own", b"own", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Validation: _TypeAlias = Validation  # noqa: Y015
 
 @_typing.final
 class Regressions(_message.Message):

@@ -26,6 +26,7 @@ from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.experiments import Experiments
 from fedbnsl_server.inference.noise import Noise
 from fedbnsl_server.inference.regressions import Regression
+from fedbnsl_server.inference.validation import Validation
 from fedbnsl_server.search.counts.tables import Counted
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
@@ -91,6 +92,7 @@ class AdmmState:
     noise: Noise | None = None  # what the shape of noise says of edges that the class leaves open; None: not asked
     # of edges that the class of the last graph leaves open, see `inference.directions`; the graph has these arrows
     directions: tuple[Direction, ...] = ()
+    validation: Validation | None = None  # how well the network describes rows of the sites; None: not asked
     experiments: Experiments | None = None  # what sites tell as experiments; None: they were not taken for any
 
     @property
@@ -168,7 +170,10 @@ def without(state: AdmmState, sites: Collection[str]) -> AdmmState:
     counted = None if state.counted is None else state.counted.without(sites)
     contributed = state.contributed - set(sites)
     completion = None if state.completion is None else state.completion.without(sites)
-    state = replace(state, steps=steps, moments=moments, squares=squares, counted=counted, outlying=outlying)
+    validation = None if state.validation is None else state.validation.without(sites)
+    state = replace(
+        state, validation=validation, steps=steps, moments=moments, squares=squares, counted=counted, outlying=outlying
+    )
     return replace(state, sites=left, contributed=contributed, completion=completion)
 
 

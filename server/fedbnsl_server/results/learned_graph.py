@@ -1,5 +1,6 @@
 """The learned graph in a run's results: its files, and its edges by name for result.json."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 from fedbnsl.files.durable import write_text
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.directed_by import DirectedBy, Source
-from fedbnsl.graphs.formats import LearnedGraph, strength_csv
+from fedbnsl.graphs.formats import LearnedGraph, lgbn_json, strength_csv
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.largest_changes import largest_changes, told
 from fedbnsl.plan.plan import Plan
@@ -38,16 +39,28 @@ def write_graph(
 
     `families`: by variable between which the graph is, what it is given its parents, if that is not linear.
     """
-    columns = graph.mask.columns
-    of_columns: list[int] = columns.variable_of.tolist()
-    named = [(name, columns.variables[v]) for name, v in zip(columns.names, of_columns, strict=True)]
-    kinds = {name: families[variable] for name, variable in named if variable in families}
-    graph_files.write_all(replace(_learned(graph, state, plan), families=kinds), folder, columns=columns)
+    learned = replace(_learned(graph, state, plan), families=_by_column(graph, families))
+    graph_files.write_all(learned, folder, columns=graph.mask.columns)
     W = told(raw_weights(state, plan).to_dense(), largest_changes(plan, graph.mask.columns))
     graph_files.write_weights(variables, W, folder / "weights.csv")
     if state.confidence is not None and state.confidence.draws:
         shares = state.confidence.shares(graph.mask.columns.variables)
         write_text(folder / "strength.csv", strength_csv(shares))
+
+
+def network_content(
+    graph: ConsensusGraph, state: AdmmState, plan: Plan, families: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """What lgbn.json holds of the graph; None: it is not written. See `write_graph` for `families`."""
+    learned = replace(_learned(graph, state, plan), families=_by_column(graph, families))
+    return json.loads(lgbn_json(learned)) if learned.is_network else None
+
+
+def _by_column(graph: ConsensusGraph, families: Mapping[str, str]) -> dict[str, str]:
+    columns = graph.mask.columns
+    of_columns: list[int] = columns.variable_of.tolist()
+    named = [(name, columns.variables[v]) for name, v in zip(columns.names, of_columns, strict=True)]
+    return {name: families[variable] for name, variable in named if variable in families}
 
 
 def _learned(graph: ConsensusGraph, state: AdmmState, plan: Plan) -> LearnedGraph:

@@ -167,25 +167,29 @@ def read_network(run: Path) -> LearnedNetwork:
     ResultError
         If one of them is missing or damaged.
     """
-    result = read_result(run)
-    columns, path = columns_of(result), run / LGBN
+    result, path = read_result(run), run / LGBN
     if not path.exists():
         why = result["not_written"].get(LGBN, "the file is missing")
         raise ResultError(f"{run} has no {LGBN}, which effects are computed from: {why}", remedy=_remedy(result))
+    plan = Plan.load(run / "plan.toml") if (run / "plan.toml").exists() else None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        W, variance = _network(content, columns)
-        withheld = [(source, target) for source, target in content.get("withheld", ())]
-        correlation, told = _correlation(result, columns), W.copy()
-        for source, target in withheld:
-            told[columns.names.index(source), columns.names.index(target)] = 0.0
+        return learned_from(result, json.loads(path.read_text(encoding="utf-8")), plan)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ResultError(
             f"{path} cannot be read as a network over the run's columns: {_what_is_wrong(error)}",
             remedy="Copy it again from the folder that the run has written; its result.json and it belong together.",
         ) from None
+
+
+def learned_from(result: Mapping[str, Any], content: Mapping[str, Any], plan: Plan | None) -> LearnedNetwork:
+    """The network of what result.json and lgbn.json hold; it raises nearly anything where they are not whole."""
+    columns = columns_of(result)
+    W, variance = weights_and_variances(content, columns)
+    withheld = [(source, target) for source, target in content.get("withheld", ())]
+    correlation, told = _correlation(result, columns), W.copy()
+    for source, target in withheld:
+        told[columns.names.index(source), columns.names.index(target)] = 0.0
     estimation, verdict = result["estimation"], result["verdict"]
-    plan = Plan.load(run / "plan.toml") if (run / "plan.toml").exists() else None
     return LearnedNetwork(
         columns,
         learned_class(result),
@@ -330,12 +334,7 @@ def _correlation(result: Mapping[str, Any], columns: Columns) -> Matrix:
     return found
 
 
-def weights_and_variances(run: Path, columns: Columns) -> tuple[Matrix, Matrix]:
-    """(d, d) weights and (d,) residual variances of the lgbn.json of a run folder that `read_network` has read."""
-    return _network(json.loads((run / LGBN).read_text(encoding="utf-8")), columns)
-
-
-def _network(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:
+def weights_and_variances(content: Mapping[str, Any], columns: Columns) -> tuple[Matrix, Matrix]:
     """(d, d) weights and (d,) residual variances of the content of lgbn.json."""
     position = {name: k for k, name in enumerate(columns.names)}
     W, variance = np.zeros((len(position), len(position))), np.zeros(len(position))

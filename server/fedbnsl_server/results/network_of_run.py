@@ -4,6 +4,7 @@ Effects are those of the result: lines, curves, odds ratios, or tables of counts
 from draws: an intercept is the one that gives a column the mean that was told.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table
@@ -23,7 +25,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Entry
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_server.results.learned_network import LearnedNetwork, read_network, weights_and_variances
+from fedbnsl_server.results.learned_network import LearnedNetwork, learned_from, read_network, weights_and_variances
 from fedbnsl_server.store.result_file import read_result
 
 _DRAWS, _SEED = 20_000, 20_240_229  # of the intercepts: fixed, so that a run has one network
@@ -63,11 +65,25 @@ def fitted_network(run: Path) -> NetworkOfRun:
         raise ResultError(f"{run} has no plan.toml, which says what the variables are", remedy="Copy the whole folder.")
     plan = Plan.load(run / "plan.toml")
     _require_its_plan(run, result, plan, learned)
+    return _network_of(result, json.loads((run / LGBN).read_text(encoding="utf-8")), plan, learned)
+
+
+def network_of(result: Mapping[str, Any], content: Mapping[str, Any], plan: Plan) -> NetworkOfRun:
+    """The network of a result, as `read_result` has it, and of the content of the lgbn.json beside it.
+
+    Raises SetupError as `fitted_network` does.
+    """
+    return _network_of(result, content, plan, learned_from(result, content, plan))
+
+
+def _network_of(
+    result: Mapping[str, Any], content: Mapping[str, Any], plan: Plan, learned: LearnedNetwork
+) -> NetworkOfRun:
     if plan.dictionary.rows and plan.dictionary.rows.within == "within":
         raise SetupError("the rows of this run are deviations from the means of their groups, not rows of a table")
     if learned.before:
         raise SetupError("the rows of this run are those of a series (lags), of which no single row is drawn")
-    W, variance = weights_and_variances(run, learned.columns)
+    W, variance = weights_and_variances(content, learned.columns)
     means = _means(result, plan, learned.columns)
     fitting = _Fitting(result, learned, plan, W, variance, means)
     network = fitting.network()

@@ -439,6 +439,66 @@ class Outlying(_Part):
     values: dict[str, Count]
 
 
+class Bin(_Part):
+    """Predicted probabilities that are about the same."""
+
+    forecasts: Count
+    predicted: float
+    came_true: Share
+
+
+class Scores(_Part):
+    """How well the network describes a variable in some rows; null where they, or sites, do not tell it."""
+
+    rows: Count
+    left_out: Count
+    log_likelihood: Number = None
+    of_independence: Number = None
+    own: Number = None
+    r2: Number = None
+    within: Number = None
+    auc: Number = None
+    auc_error: Number = None
+    calibration_error: Number = None
+    pit: list[Share] | None = None
+    levels: list[Share] | None = None
+    calibration: list[Bin] | None = None
+
+
+class BothScores(_Part):
+    """With the means of each site, and with those of all sites."""
+
+    own_means: Scores
+    common_means: Scores
+
+
+class LeftOutScores(_Part):
+    """Of numbers that a site had no part in, in its rows."""
+
+    r2: Number
+    gain: Number
+
+
+class LeftOut(LeftOutScores):
+    """Over all sites, each with the numbers of the others."""
+
+    sites: dict[str, LeftOutScores]
+
+
+class ScoresOfAll(BothScores):
+    """In rows of all sites, and of each, there without what has bins."""
+
+    left_out: LeftOut | None = None
+    sites: dict[str, BothScores]
+
+
+class Validation(_Part):
+    """Of the network, on the rows that it was learned from."""
+
+    network: str
+    variables: dict[str, ScoresOfAll]
+
+
 class Preparation(_Part):
     """Of the columns."""
 
@@ -624,6 +684,7 @@ class Result(_Part):
     categories: dict[str, Category] | None = None
     curves: Curves | None = None
     outlying: dict[str, Outlying] = {}
+    validation: Validation | None = None
     warnings: Texts
     warning_codes: Texts = []
     unused: list[Unused] = []
@@ -679,6 +740,9 @@ class Result(_Part):
             yield "categories and variables do not belong together"
         if (self.fit.keys() | self.taken.keys()) - variables:
             yield "fit, or how variables were taken, and variables do not belong together"
+        scored = {} if self.validation is None else self.validation.variables
+        if scored.keys() - variables or any(one.sites.keys() - sites for one in scored.values()):
+            yield "scores of the network are of no variable, or of a site that is not listed"
         named = {site for one in self.rounds for site in (*one.contributed, *one.bytes, *one.influence)}
         if named - sites:
             yield "a round names a site that is not listed"

@@ -19,11 +19,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbnsl.errors import InterruptedRunError, ResultError
+from fedbnsl.errors import InterruptedRunError, ResultError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.files.json_numbers import finite, not_finite
 from fedbnsl.graphs.formats import ORIENTATION
@@ -51,7 +52,13 @@ from fedbnsl_server.results.experiments import experiments_of, with_tests_of_dir
 from fedbnsl_server.results.gaps import complete_cases, gaps_of, of_gaps
 from fedbnsl_server.results.hidden_causes import hidden_causes_of
 from fedbnsl_server.results.how_taken import how_taken
-from fedbnsl_server.results.learned_graph import dropped_edges, files_not_written, named_edges, write_graph
+from fedbnsl_server.results.learned_graph import (
+    dropped_edges,
+    files_not_written,
+    named_edges,
+    network_content,
+    write_graph,
+)
 from fedbnsl_server.results.noise import with_noise
 from fedbnsl_server.results.outlier_scores import many_rows, outliers, table
 from fedbnsl_server.results.outlying import outlying_notes, outlying_of
@@ -61,6 +68,7 @@ from fedbnsl_server.results.regressions import ratios_of, regressions_csv, with_
 from fedbnsl_server.results.sentences import Note, in_words, note
 from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.results.unused import unused_entries, unused_notes
+from fedbnsl_server.results.validation import validation_of
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.ejection import Ejected, losses
@@ -69,7 +77,7 @@ from fedbnsl_server.sites.roster import Member
 from fedbnsl_server.store import checkpoint
 from fedbnsl_server.store.history import TURNED_OUT
 from fedbnsl_server.store.manifest import manifest
-from fedbnsl_server.store.result_file import SCHEMA
+from fedbnsl_server.store.result_file import SCHEMA, with_defaults
 from fedbnsl_server.store.round_entry import round_entry, total
 from fedbnsl_server.store.run_folder import RunFolder
 
@@ -131,6 +139,7 @@ class RunRecorder:
         # Rounds are recorded on the engine's thread, while an interruption ends the run on another.
         self._lock = threading.Lock()
         self._ended = False
+        self.scored_network = ""  # that the sites get at the end, to score it; empty: they score none
 
     def start(
         self,
@@ -252,6 +261,37 @@ class RunRecorder:
                 else:
                     self._site_versions[site] = member.versions
 
+    def network(self) -> str:
+        """The learned network of the rounds so far as JSON; empty: it has no numbers, or rows are of another kind."""
+        with self._lock:
+            state, names = self._used
+            if state is None:
+                return ""
+            graph = consensus_graph(state, self._plan, self._plan.edge_mask(names))
+            told = self._told(graph)
+            result = in_words(_without_gaps(self._result("finished", "", graph, told)))
+            found = self._network(result, graph, state, told)
+            if not self._ended:
+                self._folder.events.write("network", sha256=sha256(found.encode()).hexdigest(), n_bytes=len(found))
+            return found
+
+    def _scored(self, result: Mapping[str, Any], graph: ConsensusGraph, state: AdmmState, told: "_Told") -> str:
+        """The network that sites score, as JSON; empty: they score none."""
+        if state.validation is not None:
+            return state.validation.network
+        return "" if self._plan.validation == "none" else self._network(result, graph, state, told)
+
+    def _network(self, result: Mapping[str, Any], graph: ConsensusGraph, state: AdmmState, told: "_Told") -> str:
+        content = network_content(graph, state, self._plan, told.families)
+        if content is None:
+            return ""
+        from fedbnsl_server.results.network_of_run import network_of  # here: it loads SciPy
+
+        try:
+            return network_of(with_defaults(result), content, self._plan).to_json()
+        except SetupError:  # the means are not told, or the rows are those of groups or of a series
+            return ""
+
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results so far and return what result.json holds.
 
@@ -290,6 +330,8 @@ class RunRecorder:
             result: dict[str, Any] = in_words(_without_gaps(self._result(outcome, reason, graph, told)))
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             durable.write_text(self._folder.path / "result.json", text)
+            if graph is not None and state is not None and outcome == "finished":
+                self.scored_network = self._scored(result, graph, state, told)
             self._folder.events.write(outcome, reason=reason)
         except BaseException as error:
             if not shortage(error):
@@ -392,6 +434,7 @@ class RunRecorder:
             "categories": told.categories,
             "curves": told.curves,
             "outlying": outlying_of(state, names),
+            "validation": None if state is None else validation_of(state.validation),
             "warnings": warned,
             "warning_codes": [one.code for one in warned],
             "influence": influence,

@@ -1,6 +1,6 @@
 """The interface of a kind of round at the coordinator, and what its functions get."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Protocol, Self, cast
@@ -37,6 +37,8 @@ class Run:
     # where a search says how far it is, and hears that it should end; of each round another one
     progress: Progress = UNWATCHED
     whole_rows: Mapping[str, int] = field(default_factory=dict[str, int])  # without a gap, of sites that have told
+    # The learned network of the rounds so far as JSON, for the round that scores it; empty: it has no numbers.
+    network: Callable[[], str] = lambda: ""
     n_squares: int = 0  # columns of the mask, the last ones, that are squares of numbers
 
     def as_one(self, name: str) -> Self:

@@ -51,6 +51,9 @@ _ROUNDED_UP = 1.0 + 1e-5
 # Edges that knowledge forbids and the tables show: so many are kept.
 _MOST_AGAINST = 20
 
+MOST_KEPT = 4_000_000
+"""Moments of all sites that are kept for scores: 32 MB of a checkpoint."""
+
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """The neighbours that the ADMM rounds found; later all pairs, or those within two steps in the last graph.
@@ -116,15 +119,23 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if last and run.plan.tells_means:
         state = replace(state, means=_means(state, answers, run))
     after = _advanced(state, answers, task, run, gives_the_result=last and not counts_follow)
-    if not (counts_follow or (last and run.plan.looks_at_noise)):
+    scores_follow = last and keeps_moments(state, run)
+    if not (counts_follow or (last and run.plan.looks_at_noise) or scores_follow):
         return after
     needed = _needed(task, run)
     told = {site: symmetric(answer.moments, needed) for site, answer in answers.items()}
+    if not counts_follow and not run.plan.looks_at_noise:
+        return replace(after, moments=told)
     if not counts_follow:
         return replace(after, moments=told, neighbours=task.neighbours)
     every = np.arange(len(run.mask.allowed))
     squares = _squares(answers, needed, every, task) if last else {}
     return replace(after, moments=told, neighbours=task.neighbours, squares=squares)
+
+
+def keeps_moments(state: AdmmState, run: Run) -> bool:
+    """Whether moments by site stay for the scores of the network."""
+    return run.plan.sends_scores and len(state.sites) * len(run.mask.allowed) ** 2 <= MOST_KEPT
 
 
 def _means(state: AdmmState, answers: Mapping[str, Answer], run: Run) -> Matrix:

@@ -18,7 +18,7 @@ from fedbnsl_server.algorithm.influence import Compared
 from fedbnsl_server.inference.noise import noise_of, pairs_of
 from fedbnsl_server.rounds.curvature import are_sums
 from fedbnsl_server.rounds.kinds import Run
-from fedbnsl_server.rounds.moments import along_another_dag
+from fedbnsl_server.rounds.moments import along_another_dag, keeps_moments
 
 # Of a mean product of two functions that sums are of, and rounding.
 _LARGEST = 4.0 + 1e-3
@@ -79,7 +79,8 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if (told.between_variables & ~told.class_marks).any():
         after = along_another_dag(after, consistent_extension(told.class_marks), run)
     keeps_squares = run.plan.searches_curves
-    return replace(after, moments={}, squares=after.squares if keeps_squares else {})
+    moments: Mapping[str, Matrix] = after.moments if keeps_moments(after, run) else {}
+    return replace(after, moments=moments, squares=after.squares if keeps_squares else {})
 
 
 def _shares_of_rows(answers: Mapping[str, Answer], rows: Mapping[str, int]) -> Matrix:

@@ -172,7 +172,11 @@ class Coordinator:
             self._emit("run over", outcome=end.outcome, reason="paused by its operator")
             await door.close_without_a_word(self._mailbox)
         else:
-            finished = Finished(None, public_reason(error)) if error else told(end.finished, result)
+            finished = (
+                Finished(None, public_reason(error))
+                if error
+                else told(end.finished, result, self._recorder.scored_network)
+            )
             grace_s = _GOODBYE_S if error is None else _HASTY_GOODBYE_S
             self._emit("run over", outcome=end.outcome, reason="" if error is None else str(error))
             self._end_notice = asyncio.ensure_future(self._mailbox.finish(finished, set(self._roster.members), grace_s))
@@ -248,6 +252,7 @@ class Coordinator:
                     losses(self._recorder.ejected) if plan.secure_aggregation else (),
                 ),
                 search=Searching(follow=self._phases.follow, each=at_once(processors())),
+                network=self._recorder.network,
             )
             try:
                 state = await _in_daemon_thread(play)

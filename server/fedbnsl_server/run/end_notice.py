@@ -48,9 +48,9 @@ def _marks(confidence: Confidence | None) -> LinkMarks | None:
     return LinkMarks(links, confidence.draws, same)
 
 
-def told(end: Finished, result: Mapping[str, Any]) -> Finished:
-    """The same with what the written result says against its graph."""
-    return replace(end, search_ended_early=bool(result.get("verdict", {}).get("incomplete")))
+def told(end: Finished, result: Mapping[str, Any], network: str) -> Finished:
+    """The same with what the written result says against its graph, and with the network that sites score."""
+    return replace(end, search_ended_early=bool(result.get("verdict", {}).get("incomplete")), network=network)
 
 
 def public_reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from fedbnsl.errors import DivergenceError, RemoteProtocolError, StaleRoundError
 from fedbnsl.graphs.graph import threshold
 from fedbnsl.plan.interventions import refuse_other_names
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask, Units
+from fedbnsl.protocol.messages import Content, LocalUpdate, RoundTask, Units, Yields
 from fedbnsl.rounds.kinds import KINDS, n_rounds, stage
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.consensus_graph import consensus_graph, present_weights
@@ -77,14 +77,16 @@ def run(
     state: AdmmState | None = None,
     secure: SecureSites = NO_SECURE_SITES,
     search: Searching = IN_TURN,
+    network: Callable[[], str] = lambda: "",
 ) -> AdmmState:
     """Play all rounds of a run from `state`, or from zero; the d variables are in the order of the matrices.
 
     `on_round` gets the new state after each round, before the next one is handed out: the place to save it. Raises
     QuorumLostError or InterruptedRunError from the exchange, DivergenceError if an iterate is not finite, and PlanError
-    for interventions at other sites or in other variables.
+    for interventions at other sites or in other variables. `network` gives the learned network of the rounds that
+    `on_round` has got, as JSON, to a round that scores it.
     """
-    context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost))
+    context = Run(plan, plan.edge_mask(variables), n_samples, secure.certificates, tuple(secure.lost), network=network)
     if state is None:
         refuse_other_names(plan.interventions, n_samples, context.mask.columns.variables)
         state = initial_state(len(variables), list(n_samples), sends_changes=plan.sends_changes)
@@ -139,7 +141,9 @@ def advance(state: AdmmState, updates: Mapping[str, LocalUpdate], asked: Content
     if after.refitted is not None and not np.isfinite(after.refitted.value).all():
         raise DivergenceError("the refitted weights are not finite")
     after = replace(after, round=state.round + 1, contributed=frozenset(updates))
-    if after.round == n_rounds(run.plan, after.iterations_with_next) and not after.regressions:
+    iterations = after.iterations_with_next
+    left = (stage(run.plan, t, iterations) for t in range(after.round + 1, n_rounds(run.plan, iterations) + 1))
+    if all(one.yields is Yields.SCORES for one in left) and not after.regressions:
         return regressions.begin(after, run)  # the graph has been found
     return after
 

@@ -23,6 +23,7 @@ from fedbnsl_server.inference.directions import Direction
 from fedbnsl_server.inference.experiments import Change, Difference, Experiments
 from fedbnsl_server.inference.noise import Noise, NoiseTest
 from fedbnsl_server.inference.regressions import Regression
+from fedbnsl_server.inference.validation import Validation
 from fedbnsl_server.search.counts.tables import Choice, Counted, SiteTables
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
@@ -77,6 +78,7 @@ def save(path: Path, state: AdmmState, *, plan_digest: bytes) -> None:
         "noise": None if state.noise is None else asdict(state.noise),
         "directions": [asdict(one) for one in state.directions],
         "experiments": None if state.experiments is None else asdict(state.experiments),
+        "validation": None if state.validation is None else state.validation.content(),
     }
 
     def write(file: BinaryIO) -> None:
@@ -183,6 +185,7 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
         noise=_noise(head.get("noise")),  # as above
         directions=tuple(Direction(**one) for one in head.get("directions", [])),  # as above
         experiments=_experiments(head.get("experiments")),  # as above
+        validation=_validation(head.get("validation")),  # as above
     )
 
 
@@ -240,6 +243,10 @@ def _experiments(told: dict[str, Any] | None) -> Experiments | None:
         for one in told["differences"]
     )
     return Experiments(told["n_open"], told["n_compared"], differences)
+
+
+def _validation(told: dict[str, Any] | None) -> Validation | None:
+    return None if told is None else Validation.of_content(told)
 
 
 def _head_of(completion: Completion | None) -> dict[str, Any] | None:

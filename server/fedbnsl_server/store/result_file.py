@@ -33,7 +33,7 @@ def read_result(run: Path) -> dict[str, Any]:
     if result.get("schema") != SCHEMA:
         raise ResultError(f"{path} has the format {result.get('schema')!r}; expected {SCHEMA!r}")
     try:
-        result = Result.model_validate(result).model_dump(by_alias=True)
+        result = with_defaults(result)
     except ValidationError as error:
         places = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
         raise ResultError(
@@ -46,6 +46,11 @@ def read_result(run: Path) -> dict[str, Any]:
             remedy="There is nothing to show or to score: continue the run, or start another one.",
         )
     return result
+
+
+def with_defaults(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result with what an older version did not write. Raises ValidationError if it is not what a run writes."""
+    return Result.model_validate(result).model_dump(by_alias=True)
 
 
 def _no_result(run: Path) -> ResultError:

@@ -163,6 +163,7 @@ def test_every_kind_of_round_of_a_run_without_privacy_is_said_and_no_other(ledge
         "noise": "exact sums over its rows of products of functions of residuals",
         "curvature": "exact sums over its rows of residuals times steps of other columns",
         "regressions": "in regressions on the variables that edges lead from",
+        "validation": "exact sums that score the learned network on its rows",
     }
     levels = {name: {"kind": "binary", "levels": ["no", "yes"]} for name in "ab"}
     standard = Plan.load("standard")

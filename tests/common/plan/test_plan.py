@@ -50,6 +50,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "look_for_curves": [True],
     "look_at_noise": [True],
     "tell_means": [True],
+    "validation": ["sums", "at_site"],
     "graph_class": [],
     "hidden_causes": ["excluded"],
     "neighbour_threshold": [0.0, 0.2],
@@ -161,6 +162,7 @@ IMPOSSIBLE: list[tuple[str, Any, str]] = [
     ("look_for_curves", 3, "valid boolean"),
     ("look_at_noise", 3, "valid boolean"),
     ("tell_means", 3, "valid boolean"),
+    ("validation", "all", "'none', 'sums' or 'at_site'"),
     ("hidden_causes", "unlikely", "'allowed' or 'excluded'"),
     ("regressions_rounds", 51, "less than or equal to 50"),
     ("refit_threshold", 0.31, "at most threshold"),
@@ -380,7 +382,7 @@ def test_a_plan_of_an_older_run_folder_which_has_every_setting_is_read() -> None
 
 
 def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_under_both() -> None:
-    later = ["look_for_curves=false", "tell_means=false"]
+    later = ["look_for_curves=false", "tell_means=false", "validation=none"]
     plan = Plan.load("private", [*later, "privacy.secure_aggregation_retries=2", "n_participants=8"])
     now = plan.model_dump()["privacy"]
     before = {name.replace("secure_aggregation", "secure_sum"): value for name, value in now.items()}
@@ -397,6 +399,7 @@ def test_settings_of_an_older_run_folder_are_read_under_their_old_names_but_not_
                     "look_for_curves": True,
                     "look_at_noise": True,
                     "tell_means": True,
+                    "validation": True,
                     "hidden_causes": True,
                     "interventions": True,
                     "preparation": {"outlying"},

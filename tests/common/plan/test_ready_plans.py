@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "look_for_curves": False,
     "look_at_noise": False,
     "tell_means": False,
+    "validation": "none",
     "neighbour_threshold": 0.01,
     "final_search": "none",
     "graph_class": "dag-equal-variance",
@@ -155,6 +156,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
             "look_for_curves": True,
             "look_at_noise": True,
             "tell_means": True,
+            "validation": "sums",
             "graph_class": "cpdag",
             "threshold": 0.0,
         }
@@ -164,7 +166,7 @@ FROZEN: list[tuple[str, float | None, dict[str, Any]]] = [
         "private",
         None,
         {**PRIVATE_MOMENTS, "graph_class": "cpdag", "threshold": 0.0, "preparation": Preparation().model_dump()}
-        | {"look_for_curves": True, "tell_means": True}
+        | {"look_for_curves": True, "tell_means": True, "validation": "at_site"}
         | {
             "privacy": {
                 "epsilon": 1.0,

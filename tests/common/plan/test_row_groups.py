@@ -77,7 +77,8 @@ def test_a_trend_makes_a_variable_of_time_that_nothing_causes() -> None:
 def test_digests_of_dictionaries_and_plans_without_such_columns_are_those_of_earlier_versions() -> None:
     before = described({"age": {"range": [0, 110]}, "sex": {"kind": "binary", "levels": ["f", "m"]}})
     assert before.digest() == "42a401acb4d5556283e339eafea1736f178a324173d1a058616b7c22c278cba7"
-    plan = Plan.load("private", ["look_for_curves=false", "tell_means=false"]).with_dictionary(before, origin="it")
+    plan = Plan.load("private", ["look_for_curves=false", "tell_means=false", "validation=none"])
+    plan = plan.with_dictionary(before, origin="it")
     assert plan.digest().hex() == "717396acedf720a628f6cb1307b96725d89200306507f4d8753fff0f3b40c586"
     assert described(ALL).digest() != described(VARIABLES).digest()
 

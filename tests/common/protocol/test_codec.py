@@ -34,6 +34,7 @@ from fedbnsl.rounds import regressions as regression_rounds
 from fedbnsl.rounds import residual_moments as residual_rounds
 from fedbnsl.rounds import scales as scales_rounds
 from fedbnsl.rounds import statistics as statistics_rounds
+from fedbnsl.rounds import validation as validation_rounds
 from fedbnsl.rounds.kinds import KINDS
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import values_pb2 as values
@@ -165,6 +166,7 @@ def tasks_of(matrix: SparseMatrix) -> list[Content]:
         counts_rounds.Task.of(((0, 1), (1,))),
         counts_rounds.Task.of(()),
         regression_rounds.Task((regression_rounds.Family((0,), (1,)),), scales[:1]),
+        validation_rounds.Task('{"name": "Märker"}'),
     ]
 
 
@@ -189,6 +191,7 @@ def answers_of(matrix: SparseMatrix, numbers: Matrix) -> list[Content]:
         counts_rounds.Answer(np.array([2, 0, 1]), np.array([0, 3, 1]), np.array([4, 1, 900]), b"8 digits"),
         counts_rounds.Answer(np.zeros(2, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), b"8 digits"),
         regression_rounds.Answer(whole, np.sqrt(whole), -numbers, numbers, numbers),
+        validation_rounds.Answer(whole[:2], whole[:2], -numbers, numbers, whole[:2] % 2, whole, numbers),
     ]
 
 

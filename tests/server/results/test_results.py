@@ -119,6 +119,7 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
         "ejected", "bytes", "seconds", "rounds", "manifest", "rarely_drawn", "warning_codes", "outlying", "regressions",
             "categories",
             "curves",
+            "validation",
             "taken",
     }  # fmt: skip
     assert set(result["manifest"]) == {

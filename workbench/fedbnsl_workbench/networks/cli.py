@@ -244,6 +244,64 @@ def _show_predictions(told: dict[str, Any]) -> None:
 
 @network.command()
 @_RUN
+@click.argument("table", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
+@_JSON
+def validate(run: Path, table: Path | None, as_json: bool) -> None:
+    """Show how well the network of the run folder RUN describes rows: those of its sites, or of the CSV file TABLE.
+
+    Without TABLE, what the sites have told in the run's own round (plan setting validation = "sums"), on rows that the
+    network was learned from. RUN may be a site's validation.json, too. With TABLE, on the rows of this file, which are
+    new if no site has them; cells are as in `network predict`, and nothing is sent.
+
+    A row counts for a variable where it has the variable and all of its parents. Sites differ in means where
+    instruments or patients do: scores are with the means of each site, or of the table, and beside them with those of
+    all sites.
+    """
+    from fedbnsl.plan.plan import Plan
+    from fedbnsl_server.results.network_of_run import fitted_network
+    from fedbnsl_server.store.result_file import read_result
+    from fedbnsl_workbench.networks.scores import scores_of_rows, scores_of_run, scores_of_site
+
+    if table is not None:
+        from fedbnsl_workbench.networks.rows import read_rows, rows_of_table
+
+        fitted = fitted_network(run)
+        X, unread = rows_of_table(fitted, read_rows(table))
+        told = {"table": str(table), "rows": len(X), "unread": unread, **scores_of_rows(fitted, X)}
+    elif run.is_file():
+        told = scores_of_site(run)
+    else:
+        result = read_result(run)
+        told = scores_of_run(result, Plan.load(run / "plan.toml").validation)
+    if as_json:
+        click.echo(json.dumps({"run": str(run), **told}, ensure_ascii=False))
+    else:
+        _show_scores(told)
+
+
+def _show_scores(told: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from fedbnsl_workbench.networks.scores import MEANING, table_of
+
+    console = Console()
+    console.print(table_of(told["variables"]))
+    lines = [
+        f"{n:,} cells of {name} are no value of the data dictionary: missing"
+        for name, n in told.get("unread", {}).items()
+    ]
+    lines.append(MEANING)
+    if "table" not in told:
+        lines.append(
+            "The network was learned from these rows: on others it is somewhat worse, most where rows are few."
+        )
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+@network.command()
+@_RUN
 @click.argument("other", type=click.Path(path_type=Path))
 @_JSON
 def diff(run: Path, other: Path, as_json: bool) -> None:

@@ -48,6 +48,63 @@ def curved_effects(curves: Mapping[str, Any] | None, units: Mapping[str, str]) -
     return _as_element(figure, "; ".join(f"{one['target']} by {one['source']}" for one in shown))
 
 
+def scores_by_site(variables: Mapping[str, Any], sites: Sequence[str]) -> str:
+    """R^2, or the area under the ROC curve, by variable: a mark for each site, with its own means; empty: no scores."""
+    told = {name: [_score(both["sites"][site]["own_means"]) for site in sites] for name, both in variables.items()}
+    told = {name: one for name, one in told.items() if any(value is not None for value in one)}
+    if not told or len(told) > _MOST_LABELLED:
+        return ""
+    figure, axes = _chart("R^2 or AUC", "", height=min(max(_HEIGHT, 0.24 * len(told) + 1.1), 13.0))
+    for k, site in enumerate(sites):
+        values = [float("nan") if (value := one[k]) is None else max(value, 0.0) for one in told.values()]
+        many = len(sites) > _SITES_AS_LINES
+        colour, mark = (_POSITIVE, "o") if many else (COLOURS[k], "os^Dvx"[k])
+        label = "" if many else shortened(site, _NAME)
+        axes.plot(values, range(len(told)), mark, color=colour, alpha=0.7, markersize=4.5, label=label)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(len(told) - 0.5, -0.5)
+    axes.set_yticks(range(len(told)), [shortened(name, _NAME) for name in told], fontsize=8, parse_math=False)
+    if len(sites) <= _SITES_AS_LINES:
+        _legend(figure, axes)
+    return _as_element(figure, f"R^2 or AUC of {len(told)} variables at each of {len(sites)} sites; below 0 as 0")
+
+
+def _score(told: Mapping[str, Any]) -> float | None:
+    known: float | None = told["r2"] if told["r2"] is not None else told["auc"]
+    return known
+
+
+def as_told(variables: Mapping[str, Any]) -> str:
+    """Whether what is predicted comes true, a panel for each variable; empty: nothing is told.
+
+    Of levels, their probabilities; of numbers, the shares of rows in each tenth of their predicted distribution.
+    """
+    every = {name: both["own_means"] for name, both in variables.items()}
+    shown = [(name, one) for name, one in every.items() if one["pit"] or one["calibration"]][:_MOST_CURVES]
+    if not shown:
+        return ""
+    across = min(len(shown), _CURVES_ACROSS)
+    down = -(-len(shown) // across)
+    figure, axes = new_figure(2.6 * across, 2.3 * down, rows=down, columns=across)
+    for (name, one), panel in zip(shown, axes, strict=False):
+        if one["pit"]:
+            panel.bar([k + 0.5 for k in range(len(one["pit"]))], one["pit"], width=0.9, color=_POSITIVE, alpha=0.6)
+            panel.axhline(1.0 / len(one["pit"]), color="#57606a", linestyle="--", linewidth=1)
+            panel.set_xlabel("tenth of the distribution", fontsize=8)
+            panel.set_ylabel("share of rows", fontsize=8)
+        else:
+            ends = [[each[key] for each in one["calibration"]] for key in ("predicted", "came_true")]
+            panel.plot([0, 1], [0, 1], color="#57606a", linestyle="--", linewidth=1)
+            panel.plot(*ends, "o-", color=_POSITIVE, markersize=3.5, linewidth=1.2)
+            panel.set_xlabel("predicted", fontsize=8)
+            panel.set_ylabel("came true", fontsize=8)
+        panel.set_title(shortened(name, _NAME), fontsize=8, parse_math=False)
+        panel.tick_params(labelsize=7)
+    for panel in axes[len(shown) :]:
+        panel.set_axis_off()
+    return _as_element(figure, f"Predicted, and what came true, of {', '.join(name for name, _ in shown)}")
+
+
 def weight_map(W: Matrix, names: Sequence[str]) -> str:
     """Raw W, (d, d), as a heat map: source by row, target by column; with numbers while they can be read.
 

@@ -24,6 +24,7 @@ from fedbnsl_workbench.report import hidden_causes as report_marks
 from fedbnsl_workbench.report import history as report_course
 from fedbnsl_workbench.report import learned as report_graph
 from fedbnsl_workbench.report import prepared as report_preparation
+from fedbnsl_workbench.report import scores as report_scores
 from fedbnsl_workbench.report import sentences
 from fedbnsl_workbench.report import summary as report_summary
 from fedbnsl_workbench.report.run_files import ReportedRun, read_run
@@ -176,6 +177,7 @@ def report_page(run: ReportedRun) -> str:
         scales=report_cautions.scale_table(run),
         path=report_cautions.threshold_path(run),
         scores=_score_rows(scores, of_class=run.is_class) if scores else [],
+        scored=report_scores.scored(result["validation"]),
         command=command,
         placeholders=[(word, meaning) for word, meaning in _PLACEHOLDERS if any(word in line for line in command)],
     )

@@ -24,6 +24,7 @@ from fedbnsl_server.results.sentences import (
     taken_in_words,
     whole,
 )
+from fedbnsl_workbench.networks.scores import in_one_line as in_one_line_of_scores
 from fedbnsl_workbench.report.along_curves import along_curves
 from fedbnsl_workbench.report.edges_on_terminal import (
     FLAG,
@@ -106,6 +107,8 @@ def print_summary(
         )
     if left_out:
         lines.add_row("", Text(left_out, style="yellow"))
+    if described := in_one_line_of_scores(result):
+        lines.add_row("describes rows", Text(described))
     if prepared := in_short(result):
         lines.add_row("prepared", prepared)
     for kind, meaning in (("formula", "as the paper counts"), ("serialised", "real protobuf messages")):

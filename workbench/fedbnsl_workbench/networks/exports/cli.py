@@ -8,6 +8,8 @@ import click
 
 from fedbnsl.errors import SetupError
 
+_MOST_LINES = 30  # of a thousand variables, each with a unit
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -63,7 +65,10 @@ def _show_about(about: list[str], out: Path) -> None:
     from rich.text import Text
 
     console = Console()
-    for line in about:
-        style = "bold red" if line.startswith("be careful:") else ""
-        console.print(Text(line, style=style), soft_wrap=True)
-    console.print(Text(f"wrote {out}"), soft_wrap=True)
+    for line in (doubts := [line for line in about if line.startswith("be careful:")]):
+        console.print(Text(line, style="bold red"), soft_wrap=True)
+    others = [line for line in about if line not in doubts]
+    for line in others[:_MOST_LINES]:
+        console.print(Text(line), soft_wrap=True)
+    more = f"; {len(others) - _MOST_LINES:,} more of such lines are in it" if len(others) > _MOST_LINES else ""
+    console.print(Text(f"wrote {out}{more}"), soft_wrap=True)

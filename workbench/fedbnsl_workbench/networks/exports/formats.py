@@ -47,7 +47,7 @@ class Source:
     @cached_property
     def about_dag(self) -> list[str]:
         """What to know of a file that has numbers of one DAG."""
-        return [*about_graph(self.result, is_dag=True), *about_numbers(self.fitted)]
+        return [*about_graph(self.result, is_dag=True), *about_numbers(self.fitted, by_lines=True)]
 
     @cached_property
     def about_class(self) -> list[str]:
@@ -106,8 +106,7 @@ def _bnlearn(source: Source) -> tuple[str, Sequence[str]]:
 
 
 def _json(source: Source) -> tuple[str, Sequence[str]]:
-    # Curves and ranges are in the file.
-    about = [*about_graph(source.result, is_dag=True), *(f"be careful: {one}" for one in source.fitted.doubts)]
+    about = [*about_graph(source.result, is_dag=True), *about_numbers(source.fitted, by_lines=False)]
     return source.fitted.to_json(), about
 
 

@@ -41,12 +41,19 @@ def about_graph(result: Mapping[str, Any], *, is_dag: bool) -> list[str]:
     return found
 
 
-def about_numbers(fitted: NetworkOfRun) -> list[str]:
-    """Of what variables are given their parents."""
-    return [*_of_families(fitted), *_of_variables(fitted), *(f"be careful: {doubt}" for doubt in fitted.doubts)]
+def about_numbers(fitted: NetworkOfRun, *, by_lines: bool) -> list[str]:
+    """Of what variables are given their parents; `by_lines`: whether numbers are straight lines without ends."""
+    found = [*_simplified(fitted), *_units(fitted)] if by_lines else []
+    withheld = [
+        f"noise took the coefficient of {source!r} on {target!r} beyond what is possible: the nearest is here"
+        for source, target in fitted.learned.withheld
+    ]
+    left_out = [f"{name!r} is left out: {why}" for name, why in fitted.left_out.items()]
+    doubts = [f"be careful: {doubt}" for doubt in fitted.doubts]
+    return [*found, *fitted.rough(fitted.variables), *withheld, *left_out, *doubts]
 
 
-def _of_families(fitted: NetworkOfRun) -> Iterator[str]:
+def _simplified(fitted: NetworkOfRun) -> Iterator[str]:
     for name, family in fitted.network.families.items():
         if isinstance(family, Count):
             yield f"{name!r} is a count about a rate: here a straight line and normal noise stand for it"
@@ -58,11 +65,9 @@ def _of_families(fitted: NetworkOfRun) -> Iterator[str]:
         if math.isfinite(family.low) or math.isfinite(family.high):
             low, high = fitted.entry(name).range or (family.low, family.high)
             yield f"{name!r} has values from {low:g} to {high:g}: here it is normal, without ends"
-    for source, target in fitted.learned.withheld:
-        yield f"noise took the coefficient of {source!r} on {target!r} beyond what is possible: the nearest is here"
 
 
-def _of_variables(fitted: NetworkOfRun) -> Iterator[str]:
+def _units(fitted: NetworkOfRun) -> Iterator[str]:
     for name in fitted.variables:
         entry = fitted.entry(name)
         if name in fitted.levels:
@@ -71,8 +76,6 @@ def _of_variables(fitted: NetworkOfRun) -> Iterator[str]:
             yield f"{name!r} is {entry.applied}({name}{f' in {entry.unit}' if entry.unit else ''})"
         elif entry.unit:
             yield f"{name!r} is in {entry.unit}"
-    yield from fitted.rough(fitted.variables)
-    yield from (f"{name!r} is left out: {why}" for name, why in fitted.left_out.items())
 
 
 def _pairs(names: list[str], of: Any) -> list[str]:

@@ -237,7 +237,7 @@ def _show_predictions(told: dict[str, Any]) -> None:
     console = Console()
     _show_doubts(console, told)
     unread = told["unread"].items()
-    lines = [f"{n:,} cells of {name} are no value of the data dictionary: missing" for name, n in unread]
+    lines = [f"{counted(n, 'cell')} of {name} count as missing: no value of the data dictionary" for name, n in unread]
     for line in (*lines, *lines_of(told), f"wrote {told['out']}: {told['rows']:,} rows"):
         console.print(Text(line), soft_wrap=True)
 

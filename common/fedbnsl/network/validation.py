@@ -63,17 +63,20 @@ def sums_of(network: BayesianNetwork, X: Matrix, centres: Matrix, *, own_means: 
     own_means
         Whether each family has the intercept that is best for these rows.
     """
-    gaps = np.isnan(X)
-    return {name: _of_variable(one, X, gaps, centres, own_means) for name, one in network.families.items()}
+    gaps, room = np.isnan(X), np.empty(X.shape, order="F")
+    return {name: _of_variable(one, X, gaps, room, centres, own_means) for name, one in network.families.items()}
 
 
-def _of_variable(family: Family, X: Matrix, gaps: Mask, centres: Matrix, own_means: bool) -> Sums:
+def _of_variable(family: Family, X: Matrix, gaps: Mask, room: Matrix, centres: Matrix, own_means: bool) -> Sums:
     own = ~gaps[:, family.columns].any(axis=1)
     rows = np.flatnonzero(own & ~gaps[:, family.parents].any(axis=1))
     if not rows.size:
         found = nothing(family)
         return Sums(0, int(own.sum()), 0.0, None, found.counts, found.numbers)
-    X = X[rows]
+    # Only these columns are looked at: copies of all, for each of many variables, would take most of the time.
+    looked_at = np.concatenate([family.columns, family.parents])
+    room[: len(rows), looked_at] = X[np.ix_(rows, looked_at)]
+    X = room[: len(rows)]
     family = with_own_mean(family, X) if own_means else family
     K = levels_of(family)
     log_p = family.log_density(X)

@@ -137,6 +137,21 @@ def test_a_run_without_scores_says_how_to_get_them(settings: dict[str, object], 
     write_report(tmp_path / "run")
 
 
+def test_a_network_that_cannot_be_made_costs_a_run_its_scores_and_not_its_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr("fedbnsl_server.results.network_of_run.network_of", broken)
+    result = simulate(PLAN, TABLES, tmp_path / "run")
+    assert (result["state"], result["validation"]) == ("finished", None)
+    assert (
+        '"reason": "ValueError: no such thing", "event": "no network"'
+        in (tmp_path / "run" / "events.jsonl").read_text()
+    )
+
+
 def test_a_file_that_has_no_scores_is_refused(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "validation.json"
     for text in (

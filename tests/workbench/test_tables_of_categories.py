@@ -248,6 +248,7 @@ def test_a_constant_a_level_that_occurs_nowhere_and_a_copy_end_in_a_result_with_
     assert ["b", "copy"] in [sorted(names) for names in result["verdict"]["functions"]]
     assert any("constant" in one["variable"] for one in result["unused"])
     assert not any("constant" in (edge["source"], edge["target"]) for edge in result["edges"])
+    assert result["validation"]["variables"]["c"]["common_means"]["rows"] == sum(map(len, tables))
 
 
 def test_sites_with_other_shares_of_levels_are_said_where_no_main_effect_shows_them(tmp_path: Path) -> None:

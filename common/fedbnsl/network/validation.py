@@ -64,7 +64,8 @@ def sums_of(network: BayesianNetwork, X: Matrix, centres: Matrix, *, own_means: 
         Whether each family has the intercept that is best for these rows.
     """
     gaps, room = np.isnan(X), np.empty(X.shape, order="F")
-    return {name: _of_variable(one, X, gaps, room, centres, own_means) for name, one in network.families.items()}
+    with np.errstate(all="ignore"):  # of trial steps far off, which are not taken
+        return {name: _of_variable(one, X, gaps, room, centres, own_means) for name, one in network.families.items()}
 
 
 def _of_variable(family: Family, X: Matrix, gaps: Mask, room: Matrix, centres: Matrix, own_means: bool) -> Sums:
@@ -84,6 +85,8 @@ def _of_variable(family: Family, X: Matrix, gaps: Mask, room: Matrix, centres: M
         log_p = np.maximum(log_p, math.log(LEAST_PROBABILITY))
     likely = float(log_p.sum())
     best = best_log_likelihood(family, X)
+    if best is not None and not math.isfinite(best):
+        best = None
     counts, numbers = _of_levels(family, X, K) if K else _of_number(family, X, centres)
     # Of the network's own numbers, too, the best fit is at least as good.
     return Sums(

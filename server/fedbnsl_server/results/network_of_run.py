@@ -306,11 +306,18 @@ class _Fitting:
         told, of_parents = self._learned.tables[name], list[tuple[Index, int]]()
         for parent in told.parents:
             of_parents.append((self._members[parent], len(self.levels[parent])))
-        rows = told.counts.sum(axis=-1, keepdims=True)
-        whole = told.counts.reshape(-1, told.counts.shape[-1]).sum(axis=0)
+        # Counts have levels that occur nowhere, too; the network's columns have not.
+        counts = told.counts[np.ix_(*map(self._counted_levels, (*told.parents, name)))]
+        rows = counts.sum(axis=-1, keepdims=True)
+        whole = counts.reshape(-1, counts.shape[-1]).sum(axis=0)
         # Combinations of levels that no record has: what the variable is like elsewhere.
-        shares = np.where(rows > 0.0, told.counts / np.where(rows > 0.0, rows, 1.0), whole / whole.sum())
+        shares = np.where(rows > 0.0, counts / np.where(rows > 0.0, rows, 1.0), whole / whole.sum())
         return Table(own, len(self.levels[name]), tuple(of_parents), shares)
+
+    def _counted_levels(self, name: str) -> list[int]:
+        """Where the levels of the network are among those of tables of counts."""
+        counted = list(self._learned.table_levels[name])
+        return [counted.index(level) for level in self.levels[name]]
 
     def _of_levels(self, name: str, own: Index) -> Levels:
         shares = np.clip(self._means[own], _LEAST_SHARE, 1.0 - _LEAST_SHARE)
@@ -370,8 +377,9 @@ class _Fitting:
     def _bends(self, name: str) -> list[Bend]:
         found: list[Bend] = []
         for one in self._result["curves"]["effects"] if self._result["curves"] else ():
-            if one["target"] == name:
-                parent = self._names.index(one["source"])
+            parent = self._names.index(one["source"])
+            # An edge without a direction is told from the end that bends; this DAG may have it from the other one.
+            if one["target"] == name and self._W[parent, self._members[name][0]] != 0.0:
                 found.append(Bend(parent, np.array(one["at"]) + self._means[parent], np.array(one["change"])))
         return found
 

@@ -285,12 +285,20 @@ class RunRecorder:
         content = network_content(graph, state, self._plan, told.families)
         if content is None:
             return ""
-        from fedbnsl_server.results.network_of_run import network_of  # here: it loads SciPy
+        from fedbnsl.network.fitted_network import FittedNetwork  # here: both load SciPy
+        from fedbnsl_server.results.network_of_run import network_of
 
         try:
-            return network_of(with_defaults(result), content, self._plan).to_json()
+            found = network_of(with_defaults(result), content, self._plan).to_json()
+            FittedNetwork.from_json(found)  # sites would refuse it
         except SetupError:  # the means are not told, or the rows are those of groups or of a series
             return ""
+        except (ValueError, ArithmeticError, LookupError, ResultError) as error:
+            # The run has its graph: what is wrong here costs it the scores, and not the result.
+            if not self._ended:
+                self._folder.events.write("no network", reason=f"{type(error).__name__}: {error}")
+            return ""
+        return found
 
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results so far and return what result.json holds.

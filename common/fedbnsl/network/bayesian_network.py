@@ -51,10 +51,7 @@ class BayesianNetwork:
             X[rows], log_weights[rows] = self.log_weighted_draws(rows.stop - first, rng, known, set_to, columns)
         highest = log_weights.max()
         if not np.isfinite(highest):
-            raise SetupError(
-                f"what is said to be known never occurs in the network: {', '.join(map(repr, known or {}))}",
-                remedy="Leave one of the values out, or take one that is possible together with the others.",
-            )
+            raise never_occurs(known or {})
         weights = np.exp(log_weights - highest)
         return X, weights / weights.sum()
 
@@ -69,7 +66,7 @@ class BayesianNetwork:
         """(n, c) draws and the (n,) logarithms of their weights; what is known may be another value in each draw."""
         known, set_to = known or {}, set_to or {}
         X, log_weights = np.zeros((n, self.n_columns)), np.zeros(n)
-        for name in self.families if columns is None else self._needed(columns, known, set_to):
+        for name in self.families if columns is None else self.needed(columns, known, set_to):
             family = self.families[name]
             if name in set_to:
                 X[:, family.columns] = set_to[name]
@@ -80,11 +77,19 @@ class BayesianNetwork:
                 X[:, family.columns] = family.sample(X, rng)
         return X if columns is None else X[:, columns], log_weights
 
-    def _needed(self, asked: Index, known: Mapping[str, object], set_to: Mapping[str, object]) -> list[str]:
-        """Variables that the asked columns, or known values, depend on: all others add up to 1."""
+    def needed(self, asked: Index, known: Mapping[str, object], set_to: Mapping[str, object]) -> list[str]:
+        """Variables that the asked columns, or known values, depend on, in order: all others add up to 1."""
         columns, found = set(asked.tolist()), list[str]()
         for name, family in reversed(list(self.families.items())):
             if name in known or not columns.isdisjoint(family.columns.tolist()):
                 found.append(name)
                 columns.update(() if name in set_to else family.parents.tolist())
         return found[::-1]
+
+
+def never_occurs(known: Mapping[str, object]) -> SetupError:
+    """The error for values that are impossible together."""
+    return SetupError(
+        f"what is said to be known never occurs in the network: {', '.join(map(repr, known))}",
+        remedy="Leave one of the values out, or take one that is possible together with the others.",
+    )

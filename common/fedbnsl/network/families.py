@@ -265,6 +265,11 @@ class Levels:
     intercepts: Matrix  # (K - 1,)
     by_odds: bool
 
+    @property
+    def n_levels(self) -> int:
+        """K."""
+        return len(self.columns) + 1
+
     def probabilities(self, X: Matrix) -> Matrix:
         """(n, K) of its levels."""
         told = X[:, self.parents] @ self.weights + self.intercepts

@@ -368,10 +368,10 @@ class _Fitting:
         low, high = (-np.inf, np.inf) if entry.has_levels else (described.low, described.high)
         variance = float(self._variance[column])
         found = Number(column, lines, weights, 0.0, math.sqrt(variance), low, high, bends=bends)
-        at = found.location(self._X)
-        if bends:
-            whole = float(self._learned.covariance[column, column])
-            variance = max(min(variance, whole - float(at.var())), _LEAST_LEFT * whole)
+        if not bends:  # of draws, the means are those of the sites but for chance
+            return replace(found, intercept=mean - float(weights @ self._means[lines]))
+        at, whole = found.location(self._X), float(self._learned.covariance[column, column])
+        variance = max(min(variance, whole - float(at.var())), _LEAST_LEFT * whole)
         return replace(found, intercept=mean - float(at.mean()), noise_std=math.sqrt(variance))
 
     def _bends(self, name: str) -> list[Bend]:

@@ -1,6 +1,5 @@
 """What a learned network says of a variable where others are known or set: a distribution of values or of levels."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedbnsl.errors import SetupError
-from fedbnsl.network.families import Number, positions
+from fedbnsl.network.exact import Values, moments, probabilities
+from fedbnsl.network.families import positions
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.results.effect_report import effect_of
 from fedbnsl_server.results.network_of_run import NetworkOfRun
@@ -32,8 +32,8 @@ def answer(
     """JSON-ready: mean, spread and 95 % interval of a number, or probabilities of levels.
 
     `doubts`: what says against the network; `notes`: what to know of the question; `exact`: whether the numbers follow
-    from formulas (a network of lines and normal noise without ranges), and not from draws; then `draws` is null, else
-    how many draws count.
+    from formulas (of what it hangs on, all are lines with normal noise without ranges, or all have levels), and not
+    from draws; then `draws` is null, else how many draws count.
 
     Parameters
     ----------
@@ -60,11 +60,8 @@ def answer(
     asked: dict[str, Any] = {"target": target, "unit": fitted.entry(target).unit, "given": dict(given), "do": dict(do)}
     far = [f"{text}: hardly a row tells what is there" for text in _far(fitted, {**given, **do})]
     asked |= {"notes": [*far, *fitted.rough([target, *given, *do])], "doubts": fitted.doubts}
-    if not do and (told := _by_formula(fitted, target, known)) is not None:
-        mean, spread = told
-        half = _NORMAL_95 * spread
-        interval = [mean - half, mean + half]
-        return asked | {"exact": True, "draws": None, "mean": mean, "spread": spread, "interval": interval}
+    if (told := _by_formula(fitted, target, known, set_to)) is not None:
+        return asked | {"exact": True, "draws": None, **told}
     rng = np.random.default_rng(seed)
     X, weights = fitted.network.draws(_DRAWS, rng, known, set_to, fitted.members(target))
     n = float(1.0 / np.square(weights).sum())
@@ -109,22 +106,17 @@ def _quantiles(values: Matrix, weights: Matrix) -> list[float]:
     return found
 
 
-def _by_formula(fitted: NetworkOfRun, target: str, known: Mapping[str, list[float]]) -> tuple[float, float] | None:
-    """Mean and standard deviation given values, in a network of lines and normal noise; None: it has other families."""
-    families = fitted.network.families
-    plain = all(
-        isinstance(one, Number) and not one.bends and np.isneginf(one.low) and np.isposinf(one.high)
-        for one in families.values()
-    )
-    if not plain or fitted.entry(target).applied != "none":
+def _by_formula(fitted: NetworkOfRun, target: str, known: Values, set_to: Values) -> dict[str, Any] | None:
+    """Mean, spread and interval, or probabilities, of a network of lines or of levels; None: it has other families."""
+    if target in fitted.levels:
+        p = probabilities(fitted.network, target, known, set_to)
+        return None if p is None else {"probabilities": dict(zip(fitted.levels[target], p.tolist(), strict=True))}
+    told = moments(fitted.network, target, known, set_to) if fitted.entry(target).applied == "none" else None
+    if told is None:
         return None
-    (t,), S = fitted.members(target).tolist(), fitted.learned.covariance
-    at = np.array([int(fitted.members(name)[0]) for name in known], dtype=np.int64)
-    if not at.size:
-        return float(fitted.means[t]), float(np.sqrt(S[t, t]))
-    gap = np.array([values[0] for values in known.values()]) - fitted.means[at]
-    weights = np.linalg.solve(S[np.ix_(at, at)], S[at, t])
-    return float(fitted.means[t] + weights @ gap), math.sqrt(max(float(S[t, t] - weights @ S[at, t]), 0.0))
+    mean, spread = told
+    half = _NORMAL_95 * spread
+    return {"mean": mean, "spread": spread, "interval": [mean - half, mean + half]}
 
 
 def _require_identified(

@@ -29,6 +29,7 @@ def a_result(edges):
         "references": {},
         "regressions": [],
         "curves": None,
+        "validation": None,
         "hidden_causes": None,
         "taken": {},
         "verdict": Verdict(assumed=[], contradicted=[], directed_by={}).model_dump(),

@@ -15,7 +15,7 @@ import numpy as np
 from fedbnsl.errors import RemoteProtocolError, ResultError
 from fedbnsl.files import durable
 from fedbnsl.network.families import Family
-from fedbnsl.network.fitted_network import FittedNetwork
+from fedbnsl.network.fitted_network import NETWORK, FittedNetwork
 from fedbnsl.network.scores_in_words import in_one_line
 from fedbnsl.network.sums import N_BINS, Both, Sums
 from fedbnsl.network.validation import both_of, levels_of, nothing
@@ -72,7 +72,9 @@ def scored_rows(
 
 
 def keep_scores(out: Path, text: str, X: Matrix | RowsElsewhere, columns: Columns, plan: Plan) -> str:
-    """Write validation.json: scores of the network of a run on the (n, d) rows of the site itself; nothing is sent.
+    """Write network.json, the network of a run, and validation.json: its scores on the (n, d) rows of the site itself.
+
+    Nothing is sent.
 
     Returns
     -------
@@ -90,6 +92,7 @@ def keep_scores(out: Path, text: str, X: Matrix | RowsElsewhere, columns: Column
         network = network_that_fits(text, plan.edge_mask(columns.names))
     except ResultError as error:
         raise RemoteProtocolError(f"the network at the end of the run cannot be scored: {error}") from None
+    durable.write_text(out / NETWORK, text)
     sums = scored_rows(network, X, columns, plan.dictionary)
     content: dict[str, Any] = {
         "schema": VALIDATION_SCHEMA,

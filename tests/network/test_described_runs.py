@@ -10,6 +10,7 @@ import pytest
 
 from described_tables import VARIABLES, write_dictionary, write_folder
 from fedbnsl.errors import SchemaMismatchError
+from fedbnsl.network.fitted_network import NETWORK
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.site_files import column_file, site_files
@@ -68,7 +69,10 @@ def test_sites_that_score_the_network_alone_find_what_they_would_have_sent(folde
     assert network["validation"] is None
     assert [one["kind"] for one in told["rounds"]][-1] == "validation"
     assert [one["kind"] for one in network["rounds"]] == [one["kind"] for one in told["rounds"]][:-1]
+    kept_by_run = (tmp_path / "network" / NETWORK).read_bytes()
+    assert kept_by_run == (tmp_path / "alone" / NETWORK).read_bytes()
     for site in files:
+        assert (tmp_path / "network" / "sites" / site / NETWORK).read_bytes() == kept_by_run
         path = tmp_path / "network" / "sites" / site / "validation.json"
         assert path.stat().st_mode & 0o777 == 0o600
         kept = json.loads(path.read_text(encoding="utf-8"))

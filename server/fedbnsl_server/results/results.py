@@ -8,6 +8,7 @@ weights.csv      the raw W of the last ADMM round (without any: the weights of t
 edges.csv        the learned edges between variables, and their shares of the bootstrap draws
 strength.csv     these shares of all pairs, as bnlearn's boot.strength; only where there are draws
 regressions.csv  odds ratios, rate ratios and mean differences; only where there are such numbers
+network.json     the network as a distribution, which answers by itself; only where the means of columns are told
 graph.graphml, graph.dot, dagitty.txt, lgbn.json    the same graph for other tools; lgbn.json only where the residual
                  variances are known (result.json says under `not_written` why they are not)
 pag.csv, pag-tetrad.txt, pag-dagitty.txt    the marks that hold if common causes are hidden; only where they are told
@@ -28,6 +29,7 @@ from fedbnsl.errors import InterruptedRunError, ResultError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.files.json_numbers import finite, not_finite
 from fedbnsl.graphs.formats import ORIENTATION
+from fedbnsl.network.fitted_network import NETWORK
 from fedbnsl.privacy.report import guarantees
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm.admm import AdmmState, of_result, without
@@ -275,12 +277,6 @@ class RunRecorder:
                 self._folder.events.write("network", sha256=sha256(found.encode()).hexdigest(), n_bytes=len(found))
             return found
 
-    def _scored(self, result: Mapping[str, Any], graph: ConsensusGraph, state: AdmmState, told: "_Told") -> str:
-        """The network that sites score, as JSON; empty: they score none."""
-        if state.validation is not None:
-            return state.validation.network
-        return "" if self._plan.validation == "none" else self._network(result, graph, state, told)
-
     def _network(self, result: Mapping[str, Any], graph: ConsensusGraph, state: AdmmState, told: "_Told") -> str:
         content = network_content(graph, state, self._plan, told.families)
         if content is None:
@@ -299,6 +295,11 @@ class RunRecorder:
                 self._folder.events.write("no network", reason=f"{type(error).__name__}: {error}")
             return ""
         return found
+
+    def _keep_network(self, text: str) -> None:
+        if text:
+            durable.write_text(self._folder.path / NETWORK, text)
+        self.scored_network = "" if self._plan.validation == "none" else text
 
     def finish(self, outcome: str, reason: str = "") -> dict[str, Any]:
         """Write the results so far and return what result.json holds.
@@ -336,10 +337,13 @@ class RunRecorder:
                     # Raised below: first result.json says what happened.
                     unwritten, outcome, reason = error, "failed", str(error)
             result: dict[str, Any] = in_words(_without_gaps(self._result(outcome, reason, graph, told)))
+            if graph is not None and state is not None and outcome == "finished":
+                self._keep_network(
+                    self._network(result, graph, state, told) if state.validation is None else state.validation.network
+                )
+                result["manifest"] = self._manifest()  # with that file
             text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             durable.write_text(self._folder.path / "result.json", text)
-            if graph is not None and state is not None and outcome == "finished":
-                self.scored_network = self._scored(result, graph, state, told)
             self._folder.events.write(outcome, reason=reason)
         except BaseException as error:
             if not shortage(error):
@@ -467,16 +471,19 @@ class RunRecorder:
                 "global": round(sum(entry["global_s"] for entry in rounds), 6),
             },
             "rounds": rounds,
-            "manifest": manifest(
-                self._folder,
-                run=self._run,
-                private=self._plan.privacy is not None and not self._no_guarantee(),
-                seeds=self._seeds,
-                site_versions=self._site_versions,
-                created_at=self._created_at,
-            ),
+            "manifest": self._manifest(),
         }
         return {**content, "taken": how_taken(content, self._plan, told.families)}
+
+    def _manifest(self) -> dict[str, Any]:
+        return manifest(
+            self._folder,
+            run=self._run,
+            private=self._plan.privacy is not None and not self._no_guarantee(),
+            seeds=self._seeds,
+            site_versions=self._site_versions,
+            created_at=self._created_at,
+        )
 
     def _told(self, graph: ConsensusGraph | None) -> "_Told":
         state, names = self._used

@@ -14,10 +14,10 @@ from fedbnsl.console.interrupt import Interruption, outcome_of, signals_to_heed
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.events.security_log import Record
+from fedbnsl.network.fitted_network import NETWORK
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import Finished
-from fedbnsl_server.algorithm.admm import AdmmState
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.run.coordinator import Coordinator
@@ -205,17 +205,11 @@ def finished_run(
     mailbox = Mailbox(plan, loop, past=CompleteRounds(state.round, state.sites), traffic=folder.past.traffic())
     servicer = Servicer(plan, identity.run, roster, mailbox, ledgers, notice, record, name=folder.path.name)
     servicer.progress.state = "finished"
-    end = told(end_of(state, plan, roster.variables), folder.finished_result() or {}, _scored(folder.path, plan, state))
+    end = told(end_of(state, plan, roster.variables), folder.finished_result() or {}, _scored(folder.path, plan))
     return servicer, end, plan.site_grace_s
 
 
-def _scored(run: Path, plan: Plan, state: AdmmState) -> str:
+def _scored(run: Path, plan: Plan) -> str:
     """The network that sites score, of a finished run; empty: they score none."""
-    if state.validation is not None or plan.validation == "none":
-        return "" if state.validation is None else state.validation.network
-    from fedbnsl_server.results.network_of_run import fitted_network  # here: it loads SciPy
-
-    try:
-        return fitted_network(run).to_json()
-    except (ResultError, SetupError):  # the run has no numbers of single rows, which its result says
-        return ""
+    kept = run / NETWORK
+    return kept.read_text(encoding="utf-8") if plan.validation != "none" and kept.exists() else ""

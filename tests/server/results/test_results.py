@@ -181,7 +181,7 @@ def test_the_manifest_holds_the_sha256_of_every_other_file(finished: Path) -> No
     noted = read(finished)["manifest"]["sha256"]
     there = {file.name for file in finished.iterdir()}
     assert there == {*noted, "events.jsonl", "result.json"}
-    assert set(noted) == {*GRAPH_FILES, "plan.toml", "checkpoint.npz"}
+    assert set(noted) == {*GRAPH_FILES, "plan.toml", "checkpoint.npz", "network.json"}
     for name, digest in noted.items():
         assert digest == hashlib.sha256((finished / name).read_bytes()).hexdigest(), name
 

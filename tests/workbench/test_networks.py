@@ -26,6 +26,7 @@ from fedbnsl_workbench.cli import simulate as simulate_command
 from fedbnsl_workbench.network import Network
 from fedbnsl_workbench.networks.cli import _values, network
 from fedbnsl_workbench.networks.questions import answer
+from fedbnsl_workbench.networks.rows import rows_of_table
 from fedbnsl_workbench.networks.synthetic import drawn
 from fedbnsl_workbench.simulate import simulate
 
@@ -414,7 +415,8 @@ def test_tables_are_drawn_along_their_own_graph_and_unseen_combinations_as_all_o
         "z": TableOfCounts(("y",), np.array([[36.0, 4.0], [0.0, 0.0]])),
     }
     described = {"x": two, "y": two, "z": two}
-    of = fitting(straight, W, {}, [0.55, 0.5, 0.1], tables=tables, dictionary=described)
+    levels = {name: ["no", "yes"] for name in described}
+    of = fitting(straight, W, {}, [0.55, 0.5, 0.1], tables=tables, table_levels=levels, dictionary=described)
     X = of.network().sample(100_000, np.random.default_rng(1))
     assert X.mean(axis=0) == pytest.approx([0.55, 0.5, 0.1], abs=0.01)
     assert X[X[:, 1] == 1.0].mean(axis=0) == pytest.approx([0.9, 1.0, 0.1], abs=0.01)
@@ -499,6 +501,23 @@ def test_counts_and_grades_are_drawn_as_often_as_the_tables_have_them(mixed: Pat
         none = answer(fitted, "stage = now", {"visits": "0"}, {})["probabilities"][stage]
         of_zeros = np.mean([row["stage = now"] == stage for row in real if row["visits"] == "0"])
         assert none == pytest.approx(of_zeros, abs=0.04)
+
+
+def test_counts_and_grades_without_ratios_depend_on_their_parents_as_the_tables_have_it(
+    mixed: Path, tmp_path: Path
+) -> None:
+    arguments = ["standard", "--data", str(mixed.parent), "--out", str(tmp_path / "run"), "--set", "bootstrap=0"]
+    result = CliRunner().invoke(simulate_command, [*arguments, "--set", "regressions_rounds=0"])
+    assert result.exit_code == 0, result.output
+    fitted = fitted_network(tmp_path / "run")
+    X = np.vstack(list(drawn(fitted, 100_000, 1)))
+    rows = rows_of(mixed.parent / "site-1.csv") + rows_of(mixed.parent / "site-2.csv")
+    real, _ = rows_of_table(fitted, rows)
+    for name in ("grade", "visits"):
+        family = fitted.network.families[name]
+        (own,), parents = family.columns, family.parents
+        slopes = [np.linalg.lstsq(np.c_[np.ones(len(Z)), Z[:, parents]], Z[:, own])[0][1:] for Z in (X, real)]
+        assert slopes[0] == pytest.approx(slopes[1], abs=0.03), name
 
 
 def test_of_more_than_three_grades_shares_are_said_to_be_rough(straight: Path, mixed: Path) -> None:

@@ -37,6 +37,7 @@ _CLOSE = 1e-4  # the same: of an intercept
 _POINTS = 400  # that stand for the draws where two numbers of a family are looked for
 _LOG_SPREADS = math.log(1e-3), math.log(30.0)  # of steps between grades, or of their noise
 _LOG_VARIATIONS = math.log(1e-3), math.log(3.0)  # of the rates of rows that are alike: standard deviation by mean
+_TIMES, _MOST_TIMES, _NEAR = (0.1, 10.0), 8, 5e-3  # by which effects on a location exceed those on its column
 _REACH = 2000.0  # of intercepts, on scales of logarithms and of grades
 
 
@@ -230,24 +231,23 @@ class _Fitting:
         return self._with_mean(number) if math.isfinite(number.low) else number
 
     def _grade(self, name: str, number: Number, n_levels: int) -> Grade:
-        """With the mean and the spread that its column has: of the shares of its levels, a run tells no more."""
+        """With the mean, spread and effects that its column has: of the shares of its levels, a run tells no more."""
         steps = np.arange(n_levels - 1, dtype=np.float64) - (n_levels - 2) / 2.0
         if (ratios := self._ratios(name, "odds ratio")) is not None:
             of_odds = Grade(number.column, *self._lines(name, ratios), 0.0, steps)
-            return self._with_spread(of_odds, lambda step: replace(of_odds, cuts=step * steps), _LOG_SPREADS)
-        of = Grade(number.column, number.lines, number.weights, 0.0, steps, bends=number.bends)
-        return self._with_spread(of, lambda scale: replace(of, scale=scale), _LOG_SPREADS)
+            return self._with_spread(of_odds, lambda of, step: replace(of, cuts=step * steps), _LOG_SPREADS)
+        of_lines = Grade(number.column, number.lines, number.weights, 0.0, steps, bends=number.bends)
+        return self._with_effects(of_lines, lambda of, scale: replace(of, scale=scale), _LOG_SPREADS)
 
     def _count(self, name: str, number: Number, entry: Entry) -> Count:
-        """With the mean and the spread that its column has."""
+        """With the mean and the spread that its column has, and its effects."""
         low, high = entry.range or (0.0, math.inf)
         ends = float(math.ceil(low)), float(math.floor(high)) if math.isfinite(high) else math.inf
         if (ratios := self._ratios(name, "rate ratio")) is not None:
-            of = Count(number.column, *self._lines(name, ratios), 0.0, entry.applied, True, math.inf, *ends)
-        else:
-            of = Count(number.column, number.lines, number.weights, 0.0, entry.applied, False, math.inf, *ends)
-            of = replace(of, bends=number.bends)
-        return self._with_spread(of, lambda variation: replace(of, size=variation**-2.0), _LOG_VARIATIONS)
+            of_rates = Count(number.column, *self._lines(name, ratios), 0.0, entry.applied, True, math.inf, *ends)
+            return self._with_spread(of_rates, _varying, _LOG_VARIATIONS)
+        of_lines = Count(number.column, number.lines, number.weights, 0.0, entry.applied, False, math.inf, *ends)
+        return self._with_effects(replace(of_lines, bends=number.bends), _varying, _LOG_VARIATIONS)
 
     def _ratios(self, name: str, kind: str) -> dict[tuple[str, str], float] | None:
         """Logarithms of a variable's odds ratios or rate ratios, by columns; None: not all are told."""
@@ -278,29 +278,55 @@ class _Fitting:
             return number
         return replace(number, intercept=_root(excess, first, last, _CLOSE * number.noise_std))
 
-    def _with_spread(
-        self, family: _Spread, of: Callable[[float], _Spread], log_spreads: tuple[float, float]
+    def _with_effects(
+        self, family: _Spread, of: Callable[[_Spread, float], _Spread], log_spreads: tuple[float, float]
     ) -> _Spread:
-        """Of the families that `of` gives, the one whose column has its mean and its spread; else the nearest.
+        """With an effect on its column that is, in the mean over the draws, the one told; else the nearest.
+
+        Told are lines and curves of the column. They are those of the location times a number above 1: at the first
+        and the last grade, and at 0, the column moves less than its location does.
+        """
+        told, times = self._points(family), 1.0
+        found = self._with_spread(family, of, log_spreads)
+        if (square := float(told.var())) == 0.0:
+            return found
+        for _ in range(_MOST_TIMES):
+            moved = found.moments(found.intercept + times * told)[0]
+            slope = float(((moved - moved.mean()) * told).mean()) / square
+            if abs(slope - 1.0) < _NEAR or slope <= 0.0:
+                break
+            times = float(np.clip(times / slope, *_TIMES))
+            found = self._with_spread(_stretched(family, times), of, log_spreads)
+        return found
+
+    def _points(self, family: _Spread) -> Matrix:
+        """(_POINTS,) sums of the effects, which stand for those of all draws."""
+        return np.asarray(np.sort(family.location(self._X)).reshape(_POINTS, -1).mean(axis=1))
+
+    def _with_spread(
+        self, family: _Spread, of: Callable[[_Spread, float], _Spread], log_spreads: tuple[float, float]
+    ) -> _Spread:
+        """Of those that `of` makes of the family, the one whose column has its mean and its spread; else the nearest.
 
         All have the location of `family`, whose intercept is 0.
         """
-        points = np.sort(family.location(self._X)).reshape(_POINTS, -1).mean(axis=1)
+        points = self._points(family)
         centre, mean = float(points.mean()), float(self._means[family.column])
         square = mean**2 + float(self._learned.covariance[family.column, family.column])
         reach = _REACH + float(np.ptp(points)) + 4.0 * abs(mean)
 
-        def with_mean(spread: _Spread) -> _Spread:
+        def intercept(spread: _Spread) -> float:
             def excess(at: float) -> float:
                 return float(spread.moments(at + points - centre)[0].mean()) - mean
 
-            return replace(spread, intercept=_root(excess, -reach, reach) - centre)
+            return _root(excess, -reach, reach) - centre
 
         def excess(log_spread: float) -> float:
-            found = with_mean(of(math.exp(log_spread)))
-            return float(found.moments(found.intercept + points)[1].mean()) - square
+            found = of(family, math.exp(log_spread))
+            return float(found.moments(intercept(found) + points)[1].mean()) - square
 
-        return with_mean(of(math.exp(_root(excess, *log_spreads))))
+        found = of(family, math.exp(_root(excess, *log_spreads, xtol=_CLOSE)))
+        return replace(found, intercept=intercept(found))
 
     def _table(self, name: str, own: Index) -> Table:
         told, of_parents = self._learned.tables[name], list[tuple[Index, int]]()
@@ -382,6 +408,15 @@ class _Fitting:
             if one["target"] == name and self._W[parent, self._members[name][0]] != 0.0:
                 found.append(Bend(parent, np.array(one["at"]) + self._means[parent], np.array(one["change"])))
         return found
+
+
+def _varying(of: Count, variation: float) -> Count:
+    return replace(of, size=variation**-2.0)
+
+
+def _stretched(family: _Spread, times: float) -> _Spread:
+    bends = tuple(bend._replace(adds=times * bend.adds) for bend in family.bends)
+    return replace(family, weights=times * family.weights, bends=bends)
 
 
 def _root(f: Callable[[float], float], low: float, high: float, xtol: float = _SETTLED) -> float:

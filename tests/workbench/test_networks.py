@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Levels, Number
@@ -24,7 +25,7 @@ from fedbnsl_server.results.network_of_run import _Fitting, _promise, fitted_net
 from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.cli import simulate as simulate_command
 from fedbnsl_workbench.network import Network
-from fedbnsl_workbench.networks.cli import _values, network
+from fedbnsl_workbench.networks.cli import _values
 from fedbnsl_workbench.networks.questions import answer
 from fedbnsl_workbench.networks.rows import rows_of_table
 from fedbnsl_workbench.networks.synthetic import drawn
@@ -98,7 +99,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def told(*arguments: str | Path | int) -> dict[str, Any]:
-    result = CliRunner().invoke(network, [*map(str, arguments), "--json"])
+    result = CliRunner().invoke(root, ["network", *map(str, arguments), "--json"])
     if result.exception is not None:
         raise result.exception
     return dict(json.loads(result.stdout))

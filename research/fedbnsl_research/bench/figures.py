@@ -19,6 +19,7 @@ from fedbnsl_research.bench.kernels import kernels
 from fedbnsl_research.bench.lean import lean, private_moments, unequal_noise
 from fedbnsl_research.bench.load import load
 from fedbnsl_research.bench.missing import missing
+from fedbnsl_research.bench.network_answers import network_answers
 from fedbnsl_research.bench.network_use import network_use
 from fedbnsl_research.bench.networks import networks
 from fedbnsl_research.bench.overlapping import overlapping
@@ -73,5 +74,6 @@ FIGURES: dict[str, Callable[..., Iterator[Row]]] = {
     "regressions": regressions,
     "registration": registration,
     "network": network_use,
+    "network-answers": network_answers,
     "discrete": discrete,
 }

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from described_tables import COLUMNS, dictionary, write_column_map, write_dictionary, write_ward
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl.errors import ResultError, SchemaMismatchError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Count, Family, Levels, Number
 from fedbnsl.network.fitted_network import NETWORK, FittedNetwork
 from fedbnsl.plan.columns import Columns
-from fedbnsl_client.cli import participant
 from private_site import make_site
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbnsl_client.data.checks.DataWarning")
@@ -57,7 +57,7 @@ def write_network(folder: Path, **entries: dict[str, object]) -> Path:
 
 
 def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(participant, ["predict", *map(str, arguments)])
+    result = CliRunner().invoke(root, ["participant", "predict", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output

@@ -77,7 +77,7 @@ def _beside_the_normal_law(seed: int, scratch: Path) -> Row:
     for k, target in enumerate(fitted.variables):
         at: Index = rng.choice(np.delete(np.arange(len(S)), k), _SEEN, replace=False)
         values: Matrix = fitted.means[at] + np.sqrt(S[at, at]) * rng.normal(size=_SEEN)
-        weights: Matrix = np.linalg.solve(S[np.ix_(at, at)], S[at, k])
+        weights: Matrix = np.asarray(np.linalg.solve(S[np.ix_(at, at)], S[at, k]), dtype=np.float64)
         spread = float(np.sqrt(S[k, k] - weights @ S[at, k]))
         places: list[int] = at.tolist()
         given = {fitted.variables[i]: float(value) for i, value in zip(places, values, strict=True)}

@@ -15,7 +15,7 @@ from fedbnsl.console.shown import steers_terminal
 from fedbnsl.graphs.directed_by import DirectedBy
 from fedbnsl.protocol.sparse import Mask, Matrix, SparseMatrix
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 
 KEY_BYTES = 32
 """Of an X25519 public key."""

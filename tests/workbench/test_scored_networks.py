@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import r2_score, roc_auc_score
 
-from fedbnsl.errors import ResultError
+from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
@@ -88,6 +88,7 @@ def test_the_terminal_and_the_page_show_them(run: Path) -> None:
     shown = told("validate", run)
     assert "R^2 0.6" in shown
     assert "AUC" in shown
+    assert "left out: R^2" in shown
     assert "learned from these rows" in shown
     page = write_report(run).read_text(encoding="utf-8")
     assert "How well the network describes the rows" in page
@@ -111,12 +112,18 @@ def test_rows_of_a_table_are_scored_without_a_run_of_their_own(run: Path, tmp_pa
     dead = found["variables"]["dead"]["common_means"]
     assert (dead["rows"], dead["left_out"]) == (len(TABLES["site-2"].X), 1)
     assert "1 cells of dead are no value" in told("validate", run, table)
-    assert "learned from these rows" not in told("validate", run, table)
+    shown = told("validate", run, table)
+    assert "learned from these rows" not in shown
+    assert "left out" not in shown  # of a table, no site is
+    assert "the means of the table's own rows" in shown
     table.write_text("dose\n20\n", encoding="utf-8")
     alone = json.loads(told("validate", run, table, "--json"))["variables"]
     assert alone["dose"]["own_means"]["rows"] == 1
     table.write_text("crp\n20\n", encoding="utf-8")
     with pytest.raises(Exception, match="no row of the table has a variable of the network and all of its parents"):
+        told("validate", run, table)
+    table.write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match="is empty"):
         told("validate", run, table)
 
 

@@ -283,15 +283,16 @@ def _show_scores(told: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from fedbnsl_workbench.networks.scores import MEANING, table_of
+    from fedbnsl.console.whole_words import keep_words
+    from fedbnsl_workbench.networks.scores import meaning, table_of
 
     console = Console()
-    console.print(table_of(told["variables"]))
+    console.print(keep_words(table_of(told["variables"]), console.width, fewest=7))
     lines = [
         f"{n:,} cells of {name} are no value of the data dictionary: missing"
         for name, n in told.get("unread", {}).items()
     ]
-    lines.append(MEANING)
+    lines.append(meaning(told))
     if "table" not in told:
         lines.append(
             "The network was learned from these rows: on others it is somewhat worse, most where rows are few."

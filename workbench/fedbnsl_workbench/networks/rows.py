@@ -23,9 +23,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             if not file.readline().startswith("#"):
                 file.seek(0)
-            header, *rows = csv.reader(file)
+            lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         raise DataError(f"{path} cannot be read as CSV with a header: {error}") from None
+    if not lines:
+        raise DataError(f"{path} is empty", remedy="Its first line names the network's variables.")
+    header, *rows = lines
     names = [name.strip() for name in header]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{path} has the column {twice[0]!r} twice", remedy="Leave one of them out.")

@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     from fedbnsl.network.fitted_network import FittedNetwork
 
 HEADS = ("variable", "rows", "predicted", "left out", "as told", "gain", "own fit", "common means")
-MEANING = (
-    "predicted: R^2 of numbers, and of two levels the area under the ROC curve (AUC); left out: R^2 at each site of "
-    "numbers that the other sites alone have given, along the same graph (straight lines, at sites that have most "
-    "values); as told: values within their 95 % interval, or how far probabilities of levels are off the shares that "
-    "came true; gain: log-likelihood a row, in nats, above that of each variable by itself; own fit: what the same "
-    "parents, fitted to these rows, gain beyond that. All of these are with the means of each site; common means: "
-    "predicted, with the means of all sites"
+_PREDICTED = "predicted: R^2 of numbers, after their transform, and of two levels the area under the ROC curve (AUC)"
+_LEFT_OUT = (
+    "left out: R^2 at each site of numbers that the other sites alone have given, along the same graph (straight "
+    "lines, at sites that have most values)"
 )
+_OTHERS = (
+    "as told: values within their 95 % interval, or how far probabilities of levels are off the shares that came true; "
+    "gain: log-likelihood a row, in nats, above that of each variable by itself; own fit: what the same parents, "
+    "fitted to these rows, gain beyond that. All of these are with the means of {whose}; common means: predicted, with "
+    "the means of all sites"
+)
+
+
+def meaning(told: Mapping[str, Any]) -> str:
+    """What the columns of `table_of` say, of scores of a run, a site or a table."""
+    left_out = [_LEFT_OUT] * any(map(_left_out, told["variables"].values()))
+    whose = "the table's own rows" if "table" in told else "each site"
+    return "; ".join([_PREDICTED, *left_out, _OTHERS.format(whose=whose)])
 
 
 def scores_of_run(result: Mapping[str, Any], validation: str) -> dict[str, Any]:
@@ -97,15 +107,17 @@ def in_one_line(result: Mapping[str, Any]) -> str:
 
 
 def table_of(variables: Mapping[str, Any]) -> "Table":
-    """A row for each variable."""
+    """A row for each variable; without the columns that have nothing."""
     from rich.table import Table
     from rich.text import Text
 
+    rows = [[name, *cells_of(both)] for name, both in variables.items()]
+    shown = [k for k in range(len(HEADS)) if any(row[k] for row in rows)]
     table = Table()
-    for head in HEADS:
-        table.add_column(head, justify="left" if head == "variable" else "right", overflow="fold")
-    for name, both in variables.items():
-        table.add_row(Text(name), *cells_of(both))
+    for k in shown:
+        table.add_column(HEADS[k], justify="right" if k else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[k]) for k in shown))
     return table
 
 

@@ -108,6 +108,7 @@ def test_questions_are_built_step_by_step_and_answered_as_ask_answers(described:
     assert answer.interval == pytest.approx((16.0 - 1.96, 16.0 + 1.96), abs=0.3)
     assert answer.spread == pytest.approx(1.0, abs=0.05)
     assert repr(answer).startswith("well = being, where dose set to 8: mean 1")
+    assert repr(answer).endswith("; if no common cause is hidden")
     assert described.given(dose=2).probabilities("pain")["yes"] == pytest.approx(1 / (1 + np.exp(1.4)), abs=0.05)
 
 

@@ -133,7 +133,7 @@ def in_words(told: Mapping[str, Any]) -> Sequence[str]:
     about += [f"{name} set to {value}" for name, value in told["do"].items()]
     where = f", where {' and '.join(about)}" if about else ""
     how = "by formulas" if told["exact"] else f"from draws, of which about {told['draws']:,} count"
-    last = f"{how}; of rows with the means of all sites"
+    last = f"{how}; of rows with the means of all sites" + "; if no common cause is hidden" * bool(told["do"])
     if "probabilities" in told:
         levels = [f"{level}: {100 * p:.1f} %" for level, p in told["probabilities"].items()]
         return [f"{told['target']}{where}:", *levels, last]

@@ -198,6 +198,7 @@ DATASET_MODULES = {
     "fedbnsl_research.bench.attacks",
     "fedbnsl_research.bench.regressions",  # generated tables
     "fedbnsl_research.bench.discrete",  # generated tables
+    "fedbnsl_research.bench.network_answers",  # generated tables
     "fedbnsl_workbench.cli",
 }
 

@@ -241,7 +241,7 @@ class Network:
         return asked(self.fitted, target, given or {}, do or {}, none_hidden=none_hidden)
 
     @remedy_as_note
-    def predict(self, rows: "pd.DataFrame", target: str) -> "pd.DataFrame":
+    def predict(self, rows: "pd.DataFrame", target: str, *, own_means: bool = False) -> "pd.DataFrame":
         """Predict the target in each row of a data frame, from what else the row has, as `fedbnsl network predict`.
 
         Of a number `predicted` (its mean), and the ends `low` and `high` of the interval that holds 95 % of values; of
@@ -249,12 +249,17 @@ class Network:
         together. `attrs["unread"]`: by variable, how many cells the data dictionary does not have, which count as
         missing; `attrs["scores"]`: how near the predictions come, if rows have the target.
 
+        Parameters
+        ----------
+        own_means
+            Whether variables have the means of these rows, as those of one site; else they have those of all sites.
+
         Raises
         ------
         SetupError
             As `sample`; or if the frame has no column of the network, or the network no such target.
         """
-        from fedbnsl.network.predictions import predicted, scored
+            from fedbnsl.network.predictions import predicted, scored
         from fedbnsl_workbench.networks.frames import predictions_of
         from fedbnsl_workbench.networks.rows import rows_of_table
 
@@ -262,9 +267,10 @@ class Network:
             raise SetupError(f"expected a data frame of rows to predict; got {type(rows).__name__}")
         self.fitted.require(target)
         X, unread = rows_of_table(self.fitted, rows.to_dict("records"))
-        found = predicted(self.fitted, X, target, np.random.default_rng(1))
+        used = self.fitted.with_own_means(X)[0] if own_means else self.fitted
+        found = predicted(used, X, target, np.random.default_rng(1))
         frame = predictions_of(found, rows.index)
-        frame.attrs.update(unread=unread, scores=scored(self.fitted, found, X, target), doubts=self.fitted.doubts)
+        frame.attrs.update(unread=unread, scores=scored(used, found, X, target), doubts=self.fitted.doubts)
         return frame
 
     @remedy_as_note

@@ -27,15 +27,27 @@ if TYPE_CHECKING:
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
 )
 @click.option("--dataset", "dataset_id", help="Which dataset's rows.  [default: the policy's only one]")
+@click.option(
+    "--common-means", is_flag=True, help="Take the means of all sites, and not those of the variables in this table."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-def predict(run: Path, folder: Path, target: str, out: Path, dataset_id: str | None, as_json: bool) -> None:
+def predict(
+    run: Path,
+    folder: Path,
+    target: str,
+    out: Path,
+    dataset_id: str | None,
+    common_means: bool,
+    as_json: bool,
+) -> None:
     """Predict a variable in the rows of the table of a site's FOLDER by the network of RUN; nothing leaves the site.
 
     RUN is network.json, or the folder that has it: that of the run at the coordinator, or of its results at the site.
     Of a number, its mean and the interval that holds 95 % of values are written; of a variable with levels, how likely
     each is; rows are those that the site's dictionary and column map leave of the table, in their order. What a row has
     of the target itself does not count, but how near predictions come to it is told, here alone. A row that lacks
-    values is predicted from the others. The file tells of single persons: only its owner can read it.
+    values is predicted from the others. Variables have the means that they have here: sites may differ in them. The
+    file tells of single persons: only its owner can read it.
     """
     from fedbnsl.network.fitted_network import read_fitted_network
     from fedbnsl.network.prediction_file import lines_of, told_of, write_predictions
@@ -49,10 +61,12 @@ def predict(run: Path, folder: Path, target: str, out: Path, dataset_id: str | N
     network.require(target)
     policy = Policy.load(folder / site_folder.POLICY)
     table = site_folder.read_table(folder, policy, policy.dataset(dataset_id).id)
-    X = _rows(network, table)
+    X, common = _rows(network, table), network.variables
+    if not common_means:
+        network, common = network.with_own_means(X)
     found = predicted(network, X, target, np.random.default_rng(1))
     write_predictions(found, X, network, target, out)
-    told = {"run": str(run), "out": str(out), **told_of(found, X, network, target)}
+    told = {"run": str(run), "out": str(out), **told_of(found, X, network, target, common)}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
         return

@@ -8,7 +8,7 @@ A run writes it as network.json, for whoever predicts without the rest of the ru
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from fedbnsl.errors import PlanError, ResultError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Grade, coded, positions
 from fedbnsl.network.family_contents import HOW, content_of, family_of
+from fedbnsl.network.own_means import with_own_mean
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.protocol.sparse import Index, Matrix
@@ -29,6 +30,7 @@ SCHEMA = "fedbnsl.network/1"
 NETWORK = "network.json"
 
 _DIGITS = 3  # of a standard deviation
+_LEAST_ROWS = 30  # for a mean of their own
 _LARGEST_COUNT = 2.0**53
 
 
@@ -152,6 +154,18 @@ class FittedNetwork:
             values = np.round(values, _DIGITS - 1 - math.floor(math.log10(abs(last - first) / 2.0 or spread)))
         rounded: list[float] = np.clip(values, low, high).tolist()
         return rounded
+
+    def with_own_means(self, X: Matrix) -> tuple[Self, list[str]]:
+        """The network where (n, d) rows are from, with gaps as NaN, and variables of which too few rows tell a mean."""
+        families, means, without = dict(self.network.families), self.means.copy(), list[str]()
+        for name, family in self.network.families.items():
+            rows = X[~np.isnan(X[:, np.append(family.columns, family.parents)]).any(axis=1)]
+            if len(rows) < _LEAST_ROWS:
+                without.append(name)
+                continue
+            families[name] = with_own_mean(family, rows)
+            means[family.columns] = rows[:, family.columns].mean(axis=0)
+        return replace(self, network=BayesianNetwork(self.network.n_columns, families), means=means), without
 
     def to_json(self) -> str:
         """The network as network.json has it."""

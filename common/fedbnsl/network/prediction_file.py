@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,20 @@ def write_predictions(found: Predictions, X: Matrix, fitted: FittedNetwork, targ
     durable.write_text(out, text.getvalue(), mode=durable.OWNER_ONLY)  # it tells of single persons
 
 
-def told_of(found: Predictions, X: Matrix, fitted: FittedNetwork, target: str) -> dict[str, Any]:
-    """JSON-ready: of how many rows, how they were predicted, how near predictions come, and what to know of them."""
+def told_of(
+    found: Predictions, X: Matrix, fitted: FittedNetwork, target: str, common_means: Sequence[str]
+) -> dict[str, Any]:
+    """JSON-ready: of how many rows, how they were predicted, how near predictions come, and what to know of them.
+
+    `common_means`: variables with the means of all sites, and not those of the rows.
+    """
     return {
         "target": target,
         "rows": len(X),
         "not_in_the_table": [
             name for name in fitted.variables if name != target and np.isnan(X[:, fitted.members(name)]).all()
         ],
+        "common_means": list(common_means),
         "by_draws": int(found.by_draws.sum()),
         "few_draws": int(found.few.sum()),
         "impossible": int(found.is_unknown.sum()),
@@ -60,6 +66,8 @@ def lines_of(told: Mapping[str, Any]) -> list[str]:
     lines = list[str]()
     if lacking := told["not_in_the_table"]:
         lines.append(f"the table has no value of {first_few(map(repr, lacking))}: predicted from the others")
+    if common := told["common_means"]:
+        lines.append(f"means of {first_few(map(repr, common))} are those of all sites: where others are, these are off")
     if told["by_draws"]:
         few = f"; of {told['few_draws']:,} of them too few count, and they are rough" * bool(told["few_draws"])
         lines.append(f"{told['by_draws']:,} rows lack a value that counts: predicted from draws of it{few}")

@@ -70,7 +70,7 @@ def told(*arguments: str | Path) -> dict[str, Any]:
 
 def test_rows_of_the_sites_own_words_are_predicted_from_what_they_have(folder: Path, tmp_path: Path) -> None:
     network, out = write_network(tmp_path / "run"), tmp_path / "out.csv"
-    said = told(network, folder, "--target", "crp", "--out", out)
+    said = told(network, folder, "--target", "crp", "--common-means", "--out", out)
     assert said["rows"] == 200
     assert said["by_draws"] > 0  # ages and sexes that are not known
     assert said["scores"]["r2"] > 0.4
@@ -105,3 +105,22 @@ def test_what_cannot_be_predicted_is_refused_and_nothing_written(folder: Path, t
     with pytest.raises(SetupError, match="is not overwritten"):
         told(network, folder, "--target", "crp", "--out", out)
     assert out.read_text() == "mine"
+
+
+def test_variables_have_the_means_of_the_site_or_of_all_sites_where_it_tells_none(folder: Path, tmp_path: Path) -> None:
+    network = write_network(tmp_path / "run")
+    text = json.loads((network / NETWORK).read_text(encoding="utf-8"))
+    text["families"]["crp"]["intercept"] += 1.5  # elsewhere crp is 4.5 times as high
+    (network / NETWORK).write_text(json.dumps(text), encoding="utf-8")
+    own = told(network, folder, "--target", "crp", "--out", tmp_path / "own.csv")
+    common = told(network, folder, "--target", "crp", "--common-means", "--out", tmp_path / "common.csv")
+    assert own["scores"]["r2"] > 0.4
+    assert common["scores"]["r2"] < 0.0
+    assert own["common_means"] == []
+    assert common["common_means"] == ["age", "sex", "crp", "blood", "visits"]
+    header, *rows = (tmp_path / "ward.csv").read_text(encoding="utf-8").splitlines()
+    rows = [",".join([row.split(",")[0], "", *row.split(",")[2:]]) for row in rows]
+    (tmp_path / "ward.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    unknown = told(network, folder, "--target", "crp", "--out", tmp_path / "unknown.csv")
+    assert unknown["common_means"] == ["crp"]
+    assert unknown["scores"] is None

@@ -199,14 +199,16 @@ def ask(
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file to write; must not exist."
 )
+@click.option("--own-means", is_flag=True, help="Variables have the means of this table: it is that of one site.")
 @_JSON
-def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> None:
+def predict(run: Path, table: Path, target: str, out: Path, own_means: bool, as_json: bool) -> None:
     """Predict a variable in each row of the CSV file TABLE by the network of the run folder RUN.
 
     Of a number, its mean and the interval that holds 95 % of values; of a variable with levels, how likely each is. The
     other columns of a row count as far as it has values; what the row has of the target itself does not, but how near
     predictions come to it is told. Cells are in the data dictionary's units and levels; an empty one, or one that
-    it does not have, is a missing value. Nothing of the table is sent. Rows are predicted with the means of all sites.
+    it does not have, is a missing value. Nothing of the table is sent. Variables have the means of all sites, or those
+    of the table: sites may differ in them.
     """
     import numpy as np
 
@@ -219,9 +221,10 @@ def predict(run: Path, table: Path, target: str, out: Path, as_json: bool) -> No
     fitted = fitted_network(run)
     fitted.require(target)
     X, unread = rows_of_table(fitted, read_rows(table))
-    found = predicted(fitted, X, target, np.random.default_rng(1))
-    write_predictions(found, X, fitted, target, out)
-    told = {"run": str(run), "out": str(out), "unread": unread, **told_of(found, X, fitted, target)}
+    used, common = fitted.with_own_means(X) if own_means else (fitted, fitted.variables)
+    found = predicted(used, X, target, np.random.default_rng(1))
+    write_predictions(found, X, used, target, out)
+    told = {"run": str(run), "out": str(out), "unread": unread, **told_of(found, X, used, target, common)}
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
     else:

@@ -259,7 +259,7 @@ class Network:
         SetupError
             As `sample`; or if the frame has no column of the network, or the network no such target.
         """
-            from fedbnsl.network.predictions import predicted, scored
+        from fedbnsl.network.predictions import predicted, scored
         from fedbnsl_workbench.networks.frames import predictions_of
         from fedbnsl_workbench.networks.rows import rows_of_table
 

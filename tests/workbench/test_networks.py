@@ -241,13 +241,15 @@ def test_a_run_that_tells_no_means_draws_no_rows(tmp_path: Path) -> None:
 def test_rows_of_a_private_run_say_what_it_promises(tmp_path: Path) -> None:
     ranges = {"x": {"range": [30, 70]}, "y": {"range": [10, 40]}, "z": {"range": [-40, 0]}}
     plan = Plan.load("private", ["privacy.secure_aggregation=false"], epsilon=50.0)
-    simulate(plan.with_settings(dictionary=ranges, n_participants=2), straight_tables(), tmp_path / "run", noise_seed=1)
-    fitted = fitted_network(tmp_path / "run")
+    run = tmp_path / "run"
+    simulate(plan.with_settings(dictionary=ranges, n_participants=2), straight_tables(), run, noise_seed=1)
+    fitted = fitted_network(run)
     assert fitted.privacy.startswith("no privacy is promised: a simulation keeps no ledger")
     X = next(drawn(fitted, 2000, 1))
     assert np.isfinite(X).all()
-    (said,) = told("ask", tmp_path / "run", "--target", "x")["doubts"][-1:]
+    (said,) = told("ask", run, "--target", "x")["doubts"][-1:]
     assert said == "the noise of privacy is in all numbers, and no interval here counts it"
+    assert "the noise of privacy is in these numbers" in CliRunner().invoke(root, ["network", "show", str(run)]).stdout
 
 
 def test_a_promise_is_told_with_what_drawing_costs_in_one_line() -> None:

@@ -50,6 +50,11 @@ class NetworkOfRun(FittedNetwork):
 
     learned: LearnedNetwork = field(kw_only=True)
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the noise of privacy is in its numbers."""
+        return _is_noisy(self.learned)
+
 
 def fitted_network(run: Path) -> NetworkOfRun:
     """The network of a run folder.
@@ -105,8 +110,12 @@ def _network_of(
 
 
 def _doubts(learned: LearnedNetwork) -> list[str]:
-    noisy = learned.precision is not None and learned.precision.noise_std > 0.0
-    return [*learned.doubts, *["the noise of privacy is in all numbers, and no interval here counts it"] * noisy]
+    noisy = ["the noise of privacy is in all numbers, and no interval here counts it"] * _is_noisy(learned)
+    return [*learned.doubts, *noisy]
+
+
+def _is_noisy(learned: LearnedNetwork) -> bool:
+    return learned.precision is not None and learned.precision.noise_std > 0.0
 
 
 def _promise(privacy: Mapping[str, Any] | None) -> str:

@@ -50,7 +50,7 @@ def show(run: Path, no_hidden_causes: bool, as_json: bool) -> None:
 
     from fedbnsl.network.family_contents import content_of
     from fedbnsl_server.results.network_of_run import fitted_network
-    from fedbnsl_workbench.networks.families_in_words import ONE_OF_THE_CLASS, families_in_words
+    from fedbnsl_workbench.networks.families_in_words import NOISE_IN_NUMBERS, ONE_OF_THE_CLASS, families_in_words
     from fedbnsl_workbench.report.network_on_terminal import print_network, told_of_network
     from fedbnsl_workbench.report.run_files import read_run
 
@@ -69,8 +69,11 @@ def show(run: Path, no_hidden_causes: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps(told_of_network(read) | of_families, ensure_ascii=False))
         return
-    about = why_not or ONE_OF_THE_CLASS * (not all(edge["directed"] for edge in read.result["edges"]))
-    print_network(read, families, Console(), about_families=about, no_hidden_causes=no_hidden_causes)
+    about = [why_not or ONE_OF_THE_CLASS * (not all(edge["directed"] for edge in read.result["edges"]))]
+    about += [NOISE_IN_NUMBERS] * (fitted is not None and fitted.is_noisy)
+    print_network(
+        read, families, Console(), about_families="; ".join(filter(None, about)), no_hidden_causes=no_hidden_causes
+    )
 
 
 @network.command()

@@ -9,6 +9,7 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.results.network_of_run import NetworkOfRun
 
 ONE_OF_THE_CLASS = "parents are those in one of the graphs that fit equally well, which lgbn.json has"
+NOISE_IN_NUMBERS = "the noise of privacy is in these numbers and in the means above: see `fedbnsl privacy price`"
 
 
 def families_in_words(fitted: NetworkOfRun) -> dict[str, str]:

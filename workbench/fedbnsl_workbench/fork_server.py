@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -58,7 +59,8 @@ class Forked:
     def send_signal(self, sig: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, sig)
+            with suppress(ProcessLookupError):  # it may end in between, and the server then knows it no more
+                os.kill(self.pid, sig)
 
     def kill(self) -> None:
         """SIGKILL."""

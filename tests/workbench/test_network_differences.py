@@ -7,7 +7,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from class_runs import edge, small_run
-from fedbnsl_workbench.networks.cli import network
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl_workbench.networks.differences import differences
 
 
@@ -78,11 +78,11 @@ def test_a_variable_of_which_a_run_tells_nothing_is_not_compared() -> None:
 def test_the_command_compares_run_folders(tmp_path: Path) -> None:
     first = small_run(tmp_path / "first")
     second = small_run(tmp_path / "second", edges=[edge("a", "c", 0.9, 1.0, "data")], unsure=[])
-    told = json.loads(CliRunner().invoke(network, ["diff", str(first), str(second), "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(root, ["network", "diff", str(first), str(second), "--json"]).stdout)
     assert told["same"] == 1
     assert {row["what"] for row in told["edges"]} == {"went"}
     assert len(told["edges"]) == 4
-    shown = CliRunner().invoke(network, ["diff", str(first), str(second)]).stdout
+    shown = CliRunner().invoke(root, ["network", "diff", str(first), str(second)]).stdout
     assert "1 edge alike, 4 not" in shown
     assert "went" in shown
 
@@ -94,6 +94,6 @@ def test_a_run_without_draws_is_said_to_have_none(tmp_path: Path) -> None:
         one["bootstrap"] = None
     content["verdict"]["draws"] = 0
     (second / "result.json").write_text(json.dumps(content), encoding="utf-8")
-    shown = " ".join(CliRunner().invoke(network, ["diff", str(first), str(second)]).stdout.split())
+    shown = " ".join(CliRunner().invoke(root, ["network", "diff", str(first), str(second)]).stdout.split())
     assert f"{second} made no bootstrap draws: how sure its edges are is not known" in shown
     assert f"{first} made no" not in shown

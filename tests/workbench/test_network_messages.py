@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from class_runs import small_run
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl.errors import SetupError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_workbench.networks.asking import in_short
-from fedbnsl_workbench.networks.cli import network
 from fedbnsl_workbench.simulate import simulate
 
 DICTIONARY: dict[str, Any] = {
@@ -45,20 +45,22 @@ def test_a_file_whose_folder_is_missing_is_refused_before_any_work(tmp_path: Pat
     (tmp_path / "rows.csv").write_text("a\n1\n")
     name, *options = [str(tmp_path / "rows.csv") if one == "TABLE" else one for one in command]
     out = tmp_path / "no such" / "out.csv"
-    done = CliRunner().invoke(network, [name, str(tmp_path / "no run"), *options, "--out", str(out)])
+    done = CliRunner().invoke(root, ["network", name, str(tmp_path / "no run"), *options, "--out", str(out)])
     assert isinstance(done.exception, SetupError), done.output
     assert str(done.exception) == f"{out}: there is no folder {out.parent}"
     assert done.exception.remedy == f"Make it (mkdir -p '{out.parent}'), or give another --out."
 
 
-def test_long_findings_are_one_line_that_says_where_they_stand() -> None:
+def test_long_findings_are_a_short_line_each_those_about_the_question_first() -> None:
     long, short = "a finding that goes on " * 20, "noise is in all numbers"
+    about = f"straight lines do not describe how 'age' acts on 'frailty': {long}"
     assert in_short([short], "there") == [short]
-    (first, last) = in_short([long, short, long], "there")
-    assert last == short
-    assert len(first) < 170
-    assert first.startswith("a finding that goes on a finding")
-    assert first.endswith("... and 1 more; whole: there")
+    first, second, third = in_short([long, short, about], "there", ["age"])
+    assert first.startswith("straight lines do not describe how 'age' acts on 'frailty'")
+    assert first.endswith("...")
+    assert second.endswith("...; whole: there")
+    assert third == short
+    assert max(map(len, (first, second))) < 150
 
 
 def test_answers_have_findings_in_short_and_json_has_them_whole(tmp_path: Path) -> None:
@@ -66,20 +68,20 @@ def test_answers_have_findings_in_short_and_json_has_them_whole(tmp_path: Path) 
     content = json.loads((run / "result.json").read_text(encoding="utf-8"))
     content["verdict"]["contradicted"] = ["sites differ " * 30]
     (run / "result.json").write_text(json.dumps(content), encoding="utf-8")
-    asked = CliRunner().invoke(network, ["ask", str(run), "--target", "a"])
+    asked = CliRunner().invoke(root, ["network", "ask", str(run), "--target", "a"])
     assert asked.exception is None, asked.exception
     first, *_ = asked.stdout.splitlines()
     assert first.startswith("be careful: sites differ sites differ")
     assert first.endswith(f"...; whole: fedbnsl network show {run}")
     assert len(first) < 180 + len(str(run))
-    told = json.loads(CliRunner().invoke(network, ["ask", str(run), "--target", "a", "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(root, ["network", "ask", str(run), "--target", "a", "--json"]).stdout)
     assert told["doubts"] == content["verdict"]["contradicted"]
 
 
 def test_drawn_rows_are_compared_in_all_columns_levels_and_pairs(described: Path, tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("rows.csv", "comparison.csv")]
     arguments = ["sample", str(described), "--rows", "3000", "--out", files[0], "--comparison", files[1]]
-    told = json.loads(CliRunner().invoke(network, [*arguments, "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(root, ["network", *arguments, "--json"]).stdout)
     with open(files[0], encoding="utf-8") as file:
         file.readline()
         rows = list(csv.DictReader(file))
@@ -100,10 +102,12 @@ def test_drawn_rows_are_compared_in_all_columns_levels_and_pairs(described: Path
     assert Counter(row["what"] for row in table) == {
         "mean": 4, "standard deviation": 4, "share of level": 6, "correlation": 6
     }  # fmt: skip
-    again = CliRunner().invoke(network, [*arguments[:4], "--out", str(tmp_path / "more.csv")]).stdout
+    again = CliRunner().invoke(root, ["network", *arguments[:4], "--out", str(tmp_path / "more.csv")]).stdout
     assert "ward: B" in again
     assert "... 1 nearer" in again
     assert "gr=ade " not in again.partition("shares of levels")[0]
-    refused = CliRunner().invoke(network, [*arguments[:4], "--out", str(tmp_path / "x.csv"), "--comparison", files[1]])
+    refused = CliRunner().invoke(
+        root, ["network", *arguments[:4], "--out", str(tmp_path / "x.csv"), "--comparison", files[1]]
+    )
     assert isinstance(refused.exception, SetupError)
     assert not (tmp_path / "x.csv").exists()

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from class_runs import small_run
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
-from fedbnsl_workbench.networks.cli import network
 from fedbnsl_workbench.simulate import simulate
 
 DICTIONARY: dict[str, Any] = {
@@ -38,7 +38,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(run: Path, *options: str) -> str:
-    result = CliRunner().invoke(network, ["show", str(run), *options])
+    result = CliRunner().invoke(root, ["network", "show", str(run), *options])
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import r2_score, roc_auc_score
 
+from fedbnsl.cli import fedbnsl as root
 from fedbnsl.errors import DataError, ResultError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_server.results.network_of_run import fitted_network
-from fedbnsl_workbench.networks.cli import network
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.simulate import simulate
 
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(*arguments: object) -> str:
-    ended = CliRunner(catch_exceptions=False).invoke(network, list(map(str, arguments)))
+    ended = CliRunner(catch_exceptions=False).invoke(root, ["network", *map(str, arguments)])
     assert ended.exit_code == 0, ended.output
     return ended.output
 

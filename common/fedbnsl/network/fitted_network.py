@@ -214,7 +214,7 @@ class FittedNetwork:
             )
             found._require_whole()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, ValidationError, PlanError) as error:
-            raise ResultError(f"this is not the whole text of a learned network: {error!r}") from None
+            raise ResultError("this is not the text of a learned network as it was written") from error
         return found
 
     def _require_whole(self) -> None:

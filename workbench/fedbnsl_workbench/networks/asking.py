@@ -3,7 +3,7 @@
 ``network.given(age=60, sex="f").predict("pressure").interval``, ``network.do(stage="III").none_hidden().mean("crp")``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,7 +59,7 @@ class Answer:
         return self.told[what]
 
     def __repr__(self) -> str:
-        doubts = [*in_short(self.told["doubts"], ".doubts of this answer"), *self.told["notes"]]
+        doubts = [*in_short(self.told["doubts"], ".doubts of this answer", names_in(self.told)), *self.told["notes"]]
         return "\n".join([*(f"be careful: {one}" for one in doubts), *in_words(self.told)])
 
 
@@ -145,14 +145,23 @@ def in_words(told: Mapping[str, Any]) -> Sequence[str]:
     return [of_number, last]
 
 
-def in_short(doubts: Sequence[str], whole: str) -> list[str]:
-    """What says against a network, in one line where it is long; `whole`: where all of it stands."""
-    long = [one for one in doubts if len(one) > _SHORT]
-    if not long:
-        return list(doubts)
-    begin = long[0][:_SHORT].rpartition(" ")[0]
-    more = f" and {len(long) - 1} more" * (len(long) > 1)
-    return [f"{begin} ...{more}; whole: {whole}", *(one for one in doubts if len(one) <= _SHORT)]
+def names_in(told: Mapping[str, Any]) -> list[str]:
+    """The variables that an answer is about."""
+    return [name for name in (told.get("target"), *told.get("given", ()), *told.get("do", ())) if name]
+
+
+def in_short(doubts: Sequence[str], whole: str, names: Iterable[str] = ()) -> list[str]:
+    """What says against a network, a line each, long ones cut; first those that name these variables.
+
+    `whole`: where all of them stand.
+    """
+    asked = list(map(repr, names))
+    ordered = sorted(doubts, key=lambda doubt: not any(name in doubt for name in asked))
+    lines = [one if len(one) <= _SHORT else f"{one[:_SHORT].rpartition(' ')[0]} ..." for one in ordered]
+    cut = [k for k, line in enumerate(lines) if line != ordered[k]]
+    if cut:
+        lines[cut[-1]] += f"; whole: {whole}"
+    return lines
 
 
 def _joined(

@@ -148,10 +148,10 @@ def _show_doubts(console: Any, told: dict[str, Any]) -> None:
     """What says against the network, in short, and what to know of the question."""
     from rich.text import Text
 
-    from fedbnsl_workbench.networks.asking import in_short
+    from fedbnsl_workbench.networks.asking import in_short, names_in
 
     whole = f"fedbnsl network show {shlex.quote(told['run'])}"
-    for doubt in [*in_short(told["doubts"], whole), *told.get("notes", ())]:
+    for doubt in [*in_short(told["doubts"], whole, names_in(told)), *told.get("notes", ())]:
         console.print(Text(f"be careful: {doubt}", style="bold red"), soft_wrap=True)
 
 

@@ -1,7 +1,8 @@
 """How well the learned network describes a site's own rows: the sums that it sends, or keeps.
 
 With a rule `least_cell`, nothing is told of a variable that, with its parents, has a combination of levels or gaps of
-fewer rows. Counts by probability are left out where one of them is smaller, also one that others tell by subtraction.
+fewer rows, or a curve with fewer between two points at which it turns. Counts by probability are left out where one of
+them is smaller, also one that others tell by subtraction.
 """
 
 import json
@@ -14,7 +15,7 @@ import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError, ResultError
 from fedbnsl.files import durable
-from fedbnsl.network.families import Family
+from fedbnsl.network.families import Count, Family, Grade, Number
 from fedbnsl.network.fitted_network import NETWORK, FittedNetwork
 from fedbnsl.network.scores_in_words import in_one_line
 from fedbnsl.network.sums import N_BINS, Both, Sums
@@ -67,6 +68,7 @@ def scored_rows(
     for name, family in network.network.families.items():
         variables: list[int] = np.unique(columns.variable_of[places[[*family.columns, *family.parents]]]).tolist()
         small = has_small_cell(rows, columns, dictionary, variables, least_cell)
+        small = small or _few_along_a_curve(family, rows[:, places], least_cell)
         told[name] = Both(*(nothing(family) if small else _withheld(one, family, least_cell) for one in found[name]))
     return told
 
@@ -132,6 +134,17 @@ def _withheld(sums: Sums, family: Family, least_cell: int) -> Sums:
     if _has_small(scores.tolist(), least_cell):
         scores[:] = 0
     return replace(sums, counts=counts, numbers=numbers)
+
+
+def _few_along_a_curve(family: Family, rows: Matrix, least_cell: int) -> bool:
+    """Whether few rows lie between two points at which a curve turns: a sum could tell of them alone."""
+    for bend in family.bends if isinstance(family, Count | Grade | Number) else ():
+        values = rows[:, bend.parent]
+        turns: Matrix = bend.at[1:-1]  # beyond the first and the last, lines go on
+        n: list[float] = np.bincount(np.searchsorted(turns, values[~np.isnan(values)])).tolist()
+        if _has_small(n, least_cell):
+            return True
+    return False
 
 
 def _has_small(counts: list[float], least_cell: int) -> bool:

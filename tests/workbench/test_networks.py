@@ -557,6 +557,8 @@ def test_a_network_is_the_same_after_it_was_written_and_read(mixed: Path, straig
         lambda told: told["families"]["y"].update(weights=[[1.0]]),
         lambda told: told["families"]["y"].update(weights=[1.0, 2.0, 3.0]),
         lambda told: told["families"]["y"].update(noise_std=0.0),
+        lambda told: told["families"]["y"].update(noise_std=-1.0),
+        lambda told: told["families"]["y"].update(lines=[10**30]),
         lambda told: told["families"].update(y=told["families"]["x"]),
         lambda told: told.update(families=dict(reversed(told["families"].items()))),
         lambda told: told["columns"][0].pop("mean"),

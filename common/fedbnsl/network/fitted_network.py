@@ -213,8 +213,12 @@ class FittedNetwork:
                 str(content["privacy"]),
             )
             found._require_whole()
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ValidationError, PlanError) as error:
-            raise ResultError("this is not the text of a learned network as it was written") from error
+        except (
+            *(KeyError, TypeError, ValueError, IndexError, AttributeError, ValidationError, PlanError),
+            *(OverflowError, RecursionError, MemoryError),  # numbers, depths and sizes that no network has
+        ) as error:
+            why = f" ({error})" if isinstance(error, ValueError) else ""
+            raise ResultError(f"this is not the text of a learned network as it was written{why}") from None
         return found
 
     def _require_whole(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Family, Levels, Number
+from fedbnsl.network.families import Bend, Family, Levels, Number
 from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.network.sums import N_BINS
 from fedbnsl.network.validation import sums_of
@@ -119,6 +119,28 @@ def test_with_a_least_cell_a_variable_with_few_rows_of_a_level_or_a_gap_is_not_t
     X[:2, 1] = np.nan
     _, y, z = told(X, network().to_json(), least_cell=5).sums(FAMILIES.values())
     assert (y.common_means.rows, z.common_means.rows) == (0, 0), "two rows lack y"
+
+
+def test_with_a_least_cell_no_curve_singles_out_a_row() -> None:
+    """A spike at the value of one row would make the sums of squares tell that row's value of another column."""
+    X = rows()
+    X[:, 1] = np.nan_to_num(X[:, 1])
+    t, none = float(X[7, 0]), np.array([], dtype=np.int64)
+    for at, is_told in (
+        (t + np.array([-1.0, -1e-3, 0.0, 1e-3, 1.0]), False),
+        (np.array([0.0, 8.0, 10.0, 12.0, 20.0]), True),
+    ):
+        spike = Bend(0, at, np.array([0.0, 0.0, 1e6, 0.0, 0.0]))
+        made_up = dict(FAMILIES, y=Number(1, none, np.array([]), 0.0, 1e9, bends=(spike,)))
+        x, y, _ = told(X, network(made_up).to_json(), least_cell=5).sums(made_up.values())
+        assert (y.common_means.rows > 0, y.common_means.numbers.any()) == (is_told, is_told)
+        assert x.common_means.rows == 400
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": "fedbnsl.network/1", "columns": [{"name": 1e999}]}'])
+def test_a_text_that_no_network_has_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="no network to score"):
+        told(rows(), text)
 
 
 def test_a_network_of_other_columns_along_forbidden_edges_or_without_end_is_refused() -> None:

@@ -95,7 +95,12 @@ def keep_scores(out: Path, text: str, X: Matrix | RowsElsewhere, columns: Column
     except ResultError as error:
         raise RemoteProtocolError(f"the network at the end of the run cannot be scored: {error}") from None
     durable.write_text(out / NETWORK, text)
-    sums = scored_rows(network, X, columns, plan.dictionary)
+    try:
+        sums = scored_rows(network, X, columns, plan.dictionary)
+    except (ValueError, ArithmeticError):
+        raise RemoteProtocolError(
+            "the network at the end of the run has numbers with which no row can be scored"
+        ) from None
     content: dict[str, Any] = {
         "schema": VALIDATION_SCHEMA,
         "network": sha256(text.encode()).hexdigest(),
@@ -138,10 +143,10 @@ def _withheld(sums: Sums, family: Family, least_cell: int) -> Sums:
 
 def _few_along_a_curve(family: Family, rows: Matrix, least_cell: int) -> bool:
     """Whether few rows lie between two points at which a curve turns: a sum could tell of them alone."""
+    used = rows[~np.isnan(rows[:, [*family.columns, *family.parents]]).any(axis=1)]
     for bend in family.bends if isinstance(family, Count | Grade | Number) else ():
-        values = rows[:, bend.parent]
         turns: Matrix = bend.at[1:-1]  # beyond the first and the last, lines go on
-        n: list[float] = np.bincount(np.searchsorted(turns, values[~np.isnan(values)])).tolist()
+        n: list[float] = np.bincount(np.searchsorted(turns, used[:, bend.parent])).tolist()
         if _has_small(n, least_cell):
             return True
     return False

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedbnsl.errors import DataError, SetupError
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Levels, Number
+from fedbnsl.network.families import Count, Levels, Number
 from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.network.prediction_file import write_predictions
 from fedbnsl.network.predictions import predicted, scored
@@ -137,7 +137,7 @@ def test_cells_are_read_in_the_words_of_the_dictionary_and_others_are_counted_as
         ("x,d,x\n1,yes,2\n", "has the column 'x' twice"),
         ("x,d\n1,yes\n2\n", "row 2 of .* has 1 cells; its header has 2"),
         ("x,d\n", "has a header and no row"),
-        ("", "cannot be read as CSV with a header"),
+        ("", "is empty"),
     ],
 )
 def test_files_that_are_no_table_are_refused_with_the_reason(tmp_path: Path, text: str, words: str) -> None:
@@ -174,3 +174,35 @@ def test_rows_that_cannot_be_have_no_prediction() -> None:
     found = predicted(fitted, X, "b", np.random.default_rng(1))
     assert found.is_unknown.tolist() == [True, False]
     assert found.probabilities[1, 1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.02, 0.1, 0.5])
+def test_intervals_are_those_of_the_normal_law_however_much_the_others_tell(noise: float) -> None:
+    a = Number(0, NONE, np.array([]), 0.0, 1.0)
+    b = Number(1, np.array([0]), np.array([1.0]), 0.0, noise)
+    spread = np.array([1.0, np.sqrt(1.0 + noise**2)])
+    described = Dictionary.model_validate({"a": {}, "b": {}})
+    fitted = FittedNetwork(
+        BayesianNetwork(2, {"a": a, "b": b}), Columns.of(["a", "b"]), described, np.zeros(2), spread, {}
+    )
+    X = np.array([[0.03, 0.03], [1.7, 1.7]])
+    below = predicted(fitted, X, "b", np.random.default_rng(1))
+    for end, expected in ((below.low, X[:, 0] - 1.96 * noise), (below.high, X[:, 0] + 1.96 * noise)):
+        np.testing.assert_allclose(end, expected, rtol=0.0, atol=0.15 * noise)
+    np.testing.assert_allclose(below.mean, X[:, 0], rtol=0.0, atol=0.01 * noise)
+    above = predicted(fitted, X, "a", np.random.default_rng(1))
+    shrunk, rest = 1.0 / (1.0 + noise**2), noise / np.sqrt(1.0 + noise**2)
+    np.testing.assert_allclose(above.mean, X[:, 1] * shrunk, rtol=0.0, atol=0.01 * rest)
+    np.testing.assert_allclose(above.high, X[:, 1] * shrunk + 1.96 * rest, rtol=0.0, atol=0.15 * rest)
+
+
+def test_a_count_within_its_range_is_predicted_within_it() -> None:
+    x = Number(0, NONE, np.array([]), 0.0, 1.0)
+    k = Count(1, np.array([0]), np.array([0.0]), float(np.log(6.0)), "log1p", True, np.inf, 0.0, 10.0)
+    described = Dictionary.model_validate({"x": {}, "k": {"kind": "count", "range": [0, 10]}})
+    means, spread = np.array([0.0, 1.9]), np.array([1.0, 0.4])
+    fitted = FittedNetwork(BayesianNetwork(2, {"x": x, "k": k}), Columns.of(["x", "k"]), described, means, spread, {})
+    told = predicted(fitted, np.zeros((1, 2)), "k", np.random.default_rng(1))
+    drawn_counts = np.minimum(np.random.default_rng(2).poisson(6.0, 200_000), 10)
+    assert told.mean[0] == pytest.approx(drawn_counts.mean(), abs=0.02)
+    assert (told.low[0], told.high[0]) == pytest.approx((2.0, 10.0))

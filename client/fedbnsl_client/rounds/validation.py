@@ -28,7 +28,10 @@ class Rounds(LocalRounds):
         problem = self.problem
         if self._network is None:
             return Answer.of(())
-        found = scored_rows(
-            self._network, problem.X, problem.mask.columns, problem.plan.dictionary, least_cell=problem.least_cell
-        )
+        try:
+            found = scored_rows(
+                self._network, problem.X, problem.mask.columns, problem.plan.dictionary, least_cell=problem.least_cell
+            )
+        except (ValueError, ArithmeticError):
+            raise RemoteProtocolError("the network has numbers with which no row can be scored") from None
         return Answer.of(list(found.values()))

@@ -88,7 +88,7 @@ def moments(network: BayesianNetwork, target: str, known: Values, set_to: Values
     t = names.index(target)
     at = np.array([i for i, name in enumerate(names) if name in known], dtype=np.int64)
     gap = np.array([known[names[i]][0] for i in at.tolist()]) - means[at]
-    weights = np.asarray(np.linalg.solve(S[np.ix_(at, at)], S[at, t]), dtype=np.float64)
+    weights = np.asarray(np.linalg.lstsq(S[np.ix_(at, at)], S[at, t], rcond=None)[0], dtype=np.float64)
     return float(means[t] + weights @ gap), math.sqrt(max(float(S[t, t] - weights @ S[at, t]), 0.0))
 
 

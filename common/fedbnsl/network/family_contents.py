@@ -100,7 +100,11 @@ def _sum(content: _Content) -> tuple[int, Index, Matrix, float]:
 
 
 def _bends(content: _Content) -> tuple[Bend, ...]:
-    return tuple(Bend(int(one["parent"]), _matrix(one["at"], 1), _matrix(one["adds"], 1)) for one in content["bends"])
+    found = tuple(Bend(int(one["parent"]), _matrix(one["at"], 1), _matrix(one["adds"], 1)) for one in content["bends"])
+    for bend in found:
+        if len(bend.at) != len(bend.adds) or len(bend.at) < 2 or not (np.diff(bend.at) > 0.0).all():
+            raise ValueError("points of a curve that do not ascend, or not a number for each")
+    return found
 
 
 def _limit(number: Any, none: float) -> float:

@@ -78,7 +78,7 @@ def counted_log_likelihood(n: int, total: float, of_factorials: float, of_sizes:
         Sums of log Gamma(k + r) for each r of `SIZES`; between them, the log-likelihood is a parabola in log r.
     """
     mean = total / n
-    if mean == 0.0:
+    if mean <= 0.0:
         return 0.0
     r = SIZES
     told = (

@@ -19,6 +19,7 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 _GRID, _WIDTHS = 241, 7.0  # points, and standard deviations to either side
 _DRAWS = 4_000
+_MOST_PASSES, _FINE, _NEGLIGIBLE = 6, 0.1, 1e-9  # of finer grids; steps, in standard deviations; weights
 _FEW = 30  # draws that count
 _MOST_VALUES = 2_000_000  # at a time, of all columns
 _ENDS = (0.025, 0.975)
@@ -101,17 +102,38 @@ def _on_grid(fitted: FittedNetwork, X: Matrix, target: str, own: Index, n_levels
     if n_levels:
         values = np.tile(np.arange(n_levels, dtype=np.float64), (len(X), 1))
         cells = np.tile(coded(np.arange(n_levels), len(own), n_levels), (len(X), 1))
-    else:
-        values = _places(fitted, target, families[target].mean(filled))
-        cells = values.reshape(-1, 1)
-    g = values.shape[1]
-    at = np.repeat(filled, g, axis=0)
+        return values, _weights(fitted, filled, target, cells, n_levels)
+    values = _places(fitted, target, families[target].mean(filled))
+    weights = _weights(fitted, filled, target, values.reshape(-1, 1), values.shape[1])
+    if isinstance(family := families[target], Count):
+        most = float(fitted.entry(target).formula.forth(np.array([family.high]))[0])
+        weights = np.where(values > most, 0.0, weights)  # what lies beyond counts at the end, and once
+        return values, weights / weights.sum(axis=1, keepdims=True)
+    for _ in range(_MOST_PASSES):  # where the others tell much, between two points of the first grid
+        step = values[:, 1] - values[:, 0]
+        mean = (weights * values).sum(axis=1, keepdims=True)
+        spread = np.sqrt((weights * (values - mean) ** 2).sum(axis=1))
+        if not (step > _FINE * spread).any():
+            break
+        likely = weights > _NEGLIGIBLE
+        first = np.where(likely, values, np.inf).min(axis=1) - step
+        last = np.where(likely, values, -np.inf).max(axis=1) + step
+        first, last = np.maximum(first, values[:, 0]), np.minimum(last, values[:, -1])
+        values = first[:, None] + (last - first)[:, None] * np.linspace(0.0, 1.0, _GRID)
+        weights = _weights(fitted, filled, target, values.reshape(-1, 1), _GRID)
+    return values, weights
+
+
+def _weights(fitted: FittedNetwork, filled: Matrix, target: str, cells: Matrix, g: int) -> Matrix:
+    """(n, g) of g values of the target in each of (n, d) rows."""
+    families = fitted.network.families
+    at, own = np.repeat(filled, g, axis=0), fitted.members(target)
     at[:, own] = cells
     log_weights = families[target].log_density(at)
     for name, family in families.items():
         if name != target and np.isin(own, family.parents).any():
             log_weights = log_weights + family.log_density(at)
-    return values, _normalised(log_weights.reshape(len(X), g))
+    return _normalised(log_weights.reshape(len(filled), g))
 
 
 def _places(fitted: FittedNetwork, target: str, centre: Matrix) -> Matrix:

@@ -44,7 +44,9 @@ def _is_possible(one: Sums, K: int, rows: int) -> bool:
     if n + one.left_out > rows or (n == 0 and (counts.any() or one.numbers.any())):
         return False
     if not K:
-        return bool(counts[0] <= n and (one.numbers[1 : 3 + N_BINS] >= 0.0).all())
+        return bool(
+            counts[0] <= n and (one.numbers[1 : 5 + N_BINS] >= 0.0).all()
+        )  # of counts, sums of k and log k!, too
     hits, forecasts = counts[K + N_BINS : K + 2 * N_BINS], counts[K : K + N_BINS]
     each = n if K == 2 else n * K
     sizes = int(counts[:K].sum()), int(forecasts.sum()), int(counts[K + 2 * N_BINS :].sum())

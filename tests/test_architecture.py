@@ -176,7 +176,7 @@ DATASET_MODULES = {
     "fedbnsl_client.data.plan_fit",  # shares of records, for its own site alone
     "fedbnsl_client.site.admission",
     "fedbnsl_client.site.folder",
-    "fedbnsl_client.site.predict_cli",  # predictions, for its own site alone
+    "fedbnsl_client.data.network_rows",  # rows to predict, for its own site alone
     "fedbnsl_client.refit",
     "fedbnsl_client.site.doctor",
     "fedbnsl_client.site.options",

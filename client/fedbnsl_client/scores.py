@@ -15,8 +15,9 @@ import numpy as np
 
 from fedbnsl.errors import RemoteProtocolError, ResultError
 from fedbnsl.files import durable
+from fedbnsl.network import NETWORK
 from fedbnsl.network.families import Count, Family, Grade, Number
-from fedbnsl.network.fitted_network import NETWORK, FittedNetwork
+from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.network.scores_in_words import in_one_line
 from fedbnsl.network.sums import N_BINS, Both, Sums
 from fedbnsl.network.validation import both_of, levels_of, nothing

@@ -10,7 +10,7 @@ import pytest
 
 from described_tables import VARIABLES, write_dictionary, write_folder
 from fedbnsl.errors import SchemaMismatchError
-from fedbnsl.network.fitted_network import NETWORK
+from fedbnsl.network import NETWORK
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.site_files import column_file, site_files

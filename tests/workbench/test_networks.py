@@ -14,9 +14,10 @@ from click.testing import CliRunner
 
 from fedbnsl.cli import fedbnsl as root
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
+from fedbnsl.network import NETWORK
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Levels, Number
-from fedbnsl.network.fitted_network import NETWORK, read_fitted_network
+from fedbnsl.network.fitted_network import read_fitted_network
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
-from fedbnsl.console.wording import first_few
-from fedbnsl.errors import SchemaMismatchError, SetupError
+from fedbnsl.errors import SetupError
 from fedbnsl_client.site.options import FOLDER, PATH
-
-if TYPE_CHECKING:
-    from fedbnsl.network.fitted_network import FittedNetwork
-    from fedbnsl.protocol.sparse import Matrix
-    from fedbnsl_client.data.dataset import Dataset
 
 
 @click.command()
@@ -49,10 +41,13 @@ def predict(
     values is predicted from the others. Variables have the means that they have here: sites may differ in them. The
     file tells of single persons: only its owner can read it.
     """
+    import numpy as np
+
     from fedbnsl.network.fitted_network import read_fitted_network
     from fedbnsl.network.prediction_file import lines_of, told_of, write_predictions
     from fedbnsl.network.predictions import predicted
     from fedbnsl_client.budget.policy import Policy
+    from fedbnsl_client.data.network_rows import rows_for
     from fedbnsl_client.site import folder as site_folder
 
     if out.exists():
@@ -61,7 +56,7 @@ def predict(
     network.require(target)
     policy = Policy.load(folder / site_folder.POLICY)
     table = site_folder.read_table(folder, policy, policy.dataset(dataset_id).id)
-    X, common = _rows(network, table), network.variables
+    X, common = rows_for(network, table), network.variables
     if not common_means:
         network, common = network.with_own_means(X)
     found = predicted(network, X, target, np.random.default_rng(1))
@@ -73,23 +68,3 @@ def predict(
     careful = [f"be careful: {doubt}" for doubt in (*told["doubts"], *told["notes"])]
     for line in (*careful, *lines_of(told), f"wrote {out}: {len(X):,} rows; nothing has left this machine"):
         click.echo(line)
-
-
-def _rows(network: FittedNetwork, table: Dataset) -> Matrix:
-    """(n, d) values of the network's columns, NaN where the table has none.
-
-    Raises SchemaMismatchError if the table's dictionary says other things of them, or it has none of them.
-    """
-    own, theirs = table.dictionary, network.dictionary
-    differ = [name for name in network.variables if name in own and name in theirs and own[name] != theirs[name]]
-    place, names = {name: k for k, name in enumerate(table.variables)}, network.columns.names
-    shared = [k for k, name in enumerate(names) if name in place]
-    if differ or bool(own) != bool(theirs) or not shared:
-        about = f": it says other things of {first_few(map(repr, differ))}" if differ else ""
-        raise SchemaMismatchError(
-            f"this site's table is not described as the variables of the network are{about}",
-            remedy="Put the consortium's dictionary.toml in the place of this site's; columns.toml names its columns.",
-        )
-    X = np.full((len(table.X), len(names)), np.nan)
-    X[:, shared] = table.X[:, [place[names[k]] for k in shared]]
-    return X

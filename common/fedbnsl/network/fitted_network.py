@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError, ResultError, SetupError
+from fedbnsl.network import NETWORK
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Grade, coded, positions
 from fedbnsl.network.family_contents import HOW, content_of, family_of
@@ -27,7 +28,6 @@ from fedbnsl.plan.dictionary import Dictionary, Entry
 from fedbnsl.protocol.sparse import Index, Matrix
 
 SCHEMA = "fedbnsl.network/1"
-NETWORK = "network.json"
 
 _DIGITS = 3  # of a standard deviation
 _LEAST_ROWS = 30  # for a mean of their own

@@ -29,7 +29,7 @@ from fedbnsl.errors import InterruptedRunError, ResultError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.files.json_numbers import finite, not_finite
 from fedbnsl.graphs.formats import ORIENTATION
-from fedbnsl.network.fitted_network import NETWORK
+from fedbnsl.network import NETWORK
 from fedbnsl.privacy.report import guarantees
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.algorithm.admm import AdmmState, of_result, without

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbnsl.network.families import Family, Number
-from fedbnsl.network.fitted_network import FittedNetwork
 from fedbnsl.network.sums import N_BINS, Sums
-from fedbnsl.network.validation import levels_of
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl.rounds.kinds import LARGEST
 from fedbnsl.rounds.validation import Answer, Task
@@ -19,6 +17,9 @@ from fedbnsl_server.inference.validation import Validation
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import keeps_moments
 
+if TYPE_CHECKING:  # where it runs they are loaded when a round asks: they take long
+    from fedbnsl.network.families import Family
+
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """The network that the result will have."""
@@ -27,6 +28,8 @@ def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
 
 def fault(answer: Answer, task: Task, run: Run) -> str:
     """Report sums that were not asked for, or that no rows have."""
+    from fedbnsl.network.validation import levels_of
+
     families = _families(task)
     if not answer.fits(families.values()):
         return f"has not the sums of the {len(families)} variables that were asked for"
@@ -53,7 +56,9 @@ def _is_possible(one: Sums, K: int, rows: int) -> bool:
     return sizes[0] in (0, n) and sizes[1] in (0, each) and sizes[2] in (0, n) and bool((hits <= forecasts).all())
 
 
-def _families(task: Task) -> Mapping[str, Family]:
+def _families(task: Task) -> Mapping[str, "Family"]:
+    from fedbnsl.network.fitted_network import FittedNetwork
+
     return FittedNetwork.from_json(task.network).network.families if task.network else {}
 
 
@@ -71,6 +76,9 @@ def _left_out(state: AdmmState, task: Task, run: Run) -> dict[str, dict[str, Lef
     """Scores of numbers of the other sites; of straight lines alone, and none where no moments are kept."""
     if run.plan.consensus != "mean" or not keeps_moments(state, run):
         return {}
+    from fedbnsl.network.families import Number
+    from fedbnsl.network.fitted_network import FittedNetwork
+
     network = FittedNetwork.from_json(task.network)
     place = {name: k for k, name in enumerate(run.mask.columns.names)}
     at = np.array([place[name] for name in network.columns.names], dtype=np.int64)

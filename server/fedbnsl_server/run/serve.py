@@ -14,7 +14,7 @@ from fedbnsl.console.interrupt import Interruption, outcome_of, signals_to_heed
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import FedbnslError, IdentityError, ResultError, SetupError
 from fedbnsl.events.security_log import Record
-from fedbnsl.network.fitted_network import NETWORK
+from fedbnsl.network import NETWORK
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.messages import Finished

@@ -1,6 +1,6 @@
 """One run at a site: join, answer every task, keep the result and the personalised weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,6 +19,8 @@ from fedbnsl.errors import (
     InterruptedRunError,
     LedgerError,
     MembershipLostError,
+    NotApprovedError,
+    PeerRefusedError,
     PlanMismatchError,
     PolicyRefusal,
     RemoteProtocolError,
@@ -29,6 +31,7 @@ from fedbnsl.errors import (
 from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.files import durable
+from fedbnsl.files.shortage import shortage
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.graphs.cpdag import class_of
 from fedbnsl.graphs.directed_by import Source
@@ -69,6 +72,12 @@ from fedbnsl_client.solvers.local_solver import warm_up
 _MOST_MEMBERSHIPS_LOST = 3
 # Share of a budget from which on people are told.
 _LOW = 0.8
+_REFUSALS: Mapping[type[FedbnslError], LeaveReason] = {
+    NotApprovedError: LeaveReason.NOT_APPROVED,
+    PeerRefusedError: LeaveReason.PEERS,
+    BudgetExhaustedError: LeaveReason.BUDGET,
+    SchemaMismatchError: LeaveReason.SCHEMA,
+}
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,7 @@ def take_part(
             try:
                 table, journal = admission.admit(plan, reply.run, reply.variables)
             except FedbnslError as error:
-                reason = LeaveReason.POLICY  # one class for every refusal: its cause stays at the site
+                reason = _refused_because(error)
                 record("run refused", run=f"{reply.run:016x}", why=type(error).__name__)
                 emit("not taken part", why=type(error).__name__)
                 raise
@@ -334,8 +343,18 @@ def _reason(error: BaseException) -> LeaveReason:
     if isinstance(error, Interruption | InterruptedRunError):
         return LeaveReason.OPERATOR
     if isinstance(error, PolicyRefusal | BudgetExhaustedError | LedgerError):
-        return LeaveReason.POLICY
-    return LeaveReason.LOCAL_ERROR
+        return _refused_because(error)
+    return LeaveReason.SHORTAGE if shortage(error) else LeaveReason.LOCAL_ERROR
+
+
+def _refused_because(error: FedbnslError) -> LeaveReason:
+    """The class of a refusal; whatever may depend on the table is in one class with what the policy does not allow."""
+    if shortage(error):
+        return LeaveReason.SHORTAGE
+    for kind, reason in _REFUSALS.items():
+        if isinstance(error, kind):
+            return reason
+    return LeaveReason.POLICY
 
 
 def _keep(out: Path, table: Dataset, learned: LearnedGraph, plan: Plan) -> str:

@@ -174,6 +174,10 @@ class PolicyRefusal(FedbnslError):  # noqa: N818 - a decision of the site, not a
     )
 
 
+class NotApprovedError(PolicyRefusal):
+    """Nobody at the site has approved the plan, or not for one more run."""
+
+
 class PeerRefusedError(PolicyRefusal):
     """A site or a key in secure aggregation that this site does not rely on."""
 

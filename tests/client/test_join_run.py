@@ -1,6 +1,7 @@
 """A site's whole run, where it can be seen without a coordinator."""
 
 import csv
+import errno
 import os
 import signal
 
@@ -10,14 +11,18 @@ import pytest
 
 from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import (
+    BudgetExhaustedError,
     DataError,
     EjectedError,
     FedbnslError,
     InterruptedRunError,
     LedgerError,
     MembershipLostError,
+    NotApprovedError,
+    PeerRefusedError,
     PlanError,
     PlanMismatchError,
+    PolicyRefusal,
     RemoteProtocolError,
     ResultError,
     RunAbandonedError,
@@ -89,8 +94,26 @@ def test_a_run_with_other_variables_than_were_offered_is_refused_before_anything
         part(dataset)
 
 
-@pytest.mark.parametrize("refusal", [DataError("secret"), SchemaMismatchError("secret")])
-def test_whatever_keeps_a_site_from_admitting_a_run_leaves_as_policy(refusal, dataset, monkeypatch):
+def failing_disk() -> LedgerError:
+    error = LedgerError("secret")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (DataError("secret"), LeaveReason.POLICY),
+        (LedgerError("secret"), LeaveReason.POLICY),
+        (PolicyRefusal("secret"), LeaveReason.POLICY),
+        (NotApprovedError("secret"), LeaveReason.NOT_APPROVED),
+        (BudgetExhaustedError("secret"), LeaveReason.BUDGET),
+        (PeerRefusedError("secret"), LeaveReason.PEERS),
+        (SchemaMismatchError("secret"), LeaveReason.SCHEMA),
+        (failing_disk(), LeaveReason.SHORTAGE),
+    ],
+)
+def test_a_refusal_leaves_with_a_class_that_tells_nothing_of_the_table(refusal, reason, dataset, monkeypatch):
     """A site whose table has changed and one whose owner refuses look alike from outside."""
     zero = SiteState(SparseMatrix.zeros(4), SparseMatrix.zeros(4))
     reply = JoinReply(1, Plan().to_toml(), Plan().digest(), dataset.variables, zero, 0)
@@ -104,7 +127,7 @@ def test_whatever_keeps_a_site_from_admitting_a_run_leaves_as_policy(refusal, da
     monkeypatch.setattr(PublicTable, "admit", refuse)
     with pytest.raises(type(refusal), match="secret"):
         part(dataset)
-    assert told == [LeaveReason.POLICY]
+    assert told == [reason]
 
 
 def test_a_signal_while_a_site_is_admitted_is_no_refusal_of_the_site(dataset, monkeypatch):

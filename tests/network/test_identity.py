@@ -18,7 +18,7 @@ from fedbnsl.identity import certificates
 from fedbnsl.identity.certificates import Credentials, Name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import channel, codec
-from fedbnsl.protocol.messages import JoinRequest, run_tag
+from fedbnsl.protocol.messages import JoinRequest, LeaveReason, run_tag
 from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl.wire import federation_pb2_grpc as federation_grpc
 from fedbnsl_client.data.dataset import Dataset
@@ -30,6 +30,7 @@ from fedbnsl_server.identity import authority, enrolment_table
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import Follower, ServerSettings
+from fedbnsl_server.sites.why_left import WHY_LEFT
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import clock_off, enrol, enrol_at, make_federation
 
@@ -159,7 +160,9 @@ def test_a_site_that_is_revoked_during_a_run_is_out_at_its_next_call_and_the_oth
     assert result["state"] == "finished"
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     said = [event["text"] for event in events if event["event"] == "notice" and event["text"].startswith("b left")]
-    assert said == ["b left the run: its certificate was revoked, or has expired"]
+    assert said == [
+        f"b left the run: {WHY_LEFT[LeaveReason.CERTIFICATE].text}. {WHY_LEFT[LeaveReason.CERTIFICATE].to_do}"
+    ]
     assert "b lost its enrolment after round 2: what it had contributed stays in the result" in result["warnings"]
 
 

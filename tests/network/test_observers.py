@@ -43,7 +43,7 @@ STATUS_KEYS = {
 }  # fmt: skip
 SITE_KEYS = {
     "site", "online", "online_s", "last_seen_s", "answered", "left", "last_round", "bytes_up", "bytes_down",
-    "spent_zcdp",
+    "spent_zcdp", "why_left",
 }  # fmt: skip
 
 

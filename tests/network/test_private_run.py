@@ -19,6 +19,7 @@ import pytest
 from fedbnsl.errors import FedbnslError, InterruptedRunError, LedgerError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
+from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.spending import Cap
@@ -258,7 +259,8 @@ def hears_only_the_class(wire: Wire, name: str) -> None:
     (end_notice,) = [m for m in wire.everything if m.DESCRIPTOR.name == "LeaveRequest" and m.site == name]
     fields = {descriptor.name for descriptor, _ in end_notice.ListFields()}
     assert fields == {"run", "site", "reason"}
-    assert f"{name} left the run: its policy, budget or table does not allow the run; ask the site" in wire.notices
+    assert end_notice.reason == federation.LEAVE_REASON_BUDGET
+    assert any(f"{name} left the run: its privacy budget does not pay for the run. " in text for text in wire.notices)
     for message in wire.everything:
         assert b"epsilon" not in message.SerializeToString()
     assert not any("epsilon" in notice or "zCDP" in notice for notice in wire.notices)

@@ -167,6 +167,8 @@ def test_sites_that_confirmed_nobody_send_nothing_but_their_farewell(wire: Wire,
     _, error, ends = play(folders, federation, tmp_path / "run", live=once)
     assert error is not None
     assert not wire.updates
+    heard = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8")
+    assert "left the run: too few of the other sites are confirmed there" in heard
     for code, said in ends.values():
         assert code == PeerRefusedError.exit_code, said
         assert "could have invented the rest" in said

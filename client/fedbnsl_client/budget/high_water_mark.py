@@ -58,7 +58,7 @@ def prepared(ledger_id: bytes) -> Path:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(file.parent, error) from None
+        raise _unusable(file.parent, error) from error
     return file
 
 
@@ -93,7 +93,7 @@ def _read(file: Path) -> Mark:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, TypeError) as error:
-        raise _unusable(file, error) from None
+        raise _unusable(file, error) from error
 
 
 def write(ledger_id: bytes, mark: Mark) -> None:
@@ -106,7 +106,7 @@ def write(ledger_id: bytes, mark: Mark) -> None:
                 del content[later]
         durable.write_text(file, json.dumps(content) + "\n")
     except (OSError, ResultError) as error:
-        raise _unusable(file, error) from None
+        raise _unusable(file, error) from error
 
 
 def _unusable(what: Path | str, why: Exception | str) -> LedgerError:

@@ -211,7 +211,7 @@ class LedgerFile:
             finally:
                 self._in_transaction = self._has_grown = False
         except sqlite3.Error as error:
-            raise LedgerError(f"ledger {self.path}: {error}") from None
+            raise LedgerError(f"ledger {self.path}: {error}") from error
         if mark is not None:  # after the commit: a crash between the two leaves a mark that is behind
             high_water_mark.write(self._ledger_id, mark)
             self._mark = mark
@@ -220,7 +220,7 @@ class LedgerFile:
         try:
             return self.origin().ledger_id
         except sqlite3.Error as error:
-            raise LedgerError(f"ledger {self.path}: {error}") from None
+            raise LedgerError(f"ledger {self.path}: {error}") from error
 
     # ---- inside a transaction ---------------------------------------------------------------------------------------
 

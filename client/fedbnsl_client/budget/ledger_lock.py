@@ -58,7 +58,7 @@ class OwnerLock:
                 os.close(descriptor)
             except OSError as error:
                 os.close(descriptor)
-                raise LedgerError(f"{file} cannot be locked: {error.strerror or error}") from None
+                raise LedgerError(f"{file} cannot be locked: {error.strerror or error}") from error
             if time.monotonic() >= until:
                 raise LedgerBusyError(
                     f"ledger {path} is in use by another process: a run of this site, or another command"
@@ -71,7 +71,7 @@ class OwnerLock:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text.encode(), 0)
         except OSError as error:
-            raise LedgerError(f"the lock of a run cannot be written: {error.strerror or error}") from None
+            raise LedgerError(f"the lock of a run cannot be written: {error.strerror or error}") from error
 
     @classmethod
     def notes(cls, files: Iterable[Path]) -> dict[Path, str]:
@@ -88,7 +88,7 @@ class OwnerLock:
                     except BlockingIOError:
                         found[file] = held.read().decode()
             except OSError as error:
-                raise LedgerError(f"{file} cannot be read: {error.strerror or error}") from None
+                raise LedgerError(f"{file} cannot be read: {error.strerror or error}") from error
         return found
 
     def release(self) -> None:
@@ -103,7 +103,7 @@ def _open(file: Path) -> int:
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise LedgerError(f"{file} cannot be opened: {error.strerror or error}") from None
+        raise LedgerError(f"{file} cannot be opened: {error.strerror or error}") from error
 
 
 def _is_still(file: Path, descriptor: int) -> bool:
@@ -121,7 +121,7 @@ def refuse_second_name(ledger: Path) -> None:
     try:
         n_names = os.stat(ledger).st_nlink
     except OSError as error:
-        raise LedgerError(f"ledger {ledger} cannot be opened: {error.strerror or error}") from None
+        raise LedgerError(f"ledger {ledger} cannot be opened: {error.strerror or error}") from error
     if n_names > 1:
         raise LedgerError(
             f"ledger {ledger} has {n_names} names (hard links); under each of them it could be in use at the same time",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
+from fedbnsl.errors import BudgetExhaustedError, NotApprovedError, PolicyRefusal, SetupError
 from fedbnsl.files.toml_text import in_toml_words, parse_toml
 from fedbnsl.plan.plan import Plan
 from fedbnsl.plan.settings import Solver
@@ -249,7 +249,7 @@ class Policy(BaseModel):
             if not holds:
                 raise PolicyRefusal(f"rule {rule}")
         if not (approved or self.lists(plan)):
-            raise PolicyRefusal(
+            raise NotApprovedError(
                 f"rule `auto_approve`: the plan with digest {digest} is not approved",
                 remedy="No value of a table was sent. Approve the very plan that the coordinator serves, plan.toml in "
                 "its run folder: fedbnsl participant approve plan.toml FOLDER",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbnsl.errors import LedgerError, PolicyRefusal, SetupError
+from fedbnsl.errors import LedgerError, NotApprovedError, PolicyRefusal, SetupError
 from fedbnsl.events.security_log import Record, unrecorded
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
@@ -293,14 +293,14 @@ class UnattendedTable(GuardedTable):
     def _note_part(self, plan: Plan, run: int) -> None:
         """Refuse an agent what its operator has not approved, or the policy does not list; note what it takes part in.
 
-        Raises PolicyRefusal, saying what differs.
+        Raises NotApprovedError, saying what differs.
         """
         most: int | None = None
         if not self._policy.lists_exactly(plan.digest()):
             terms = approved_terms(self._ledger, plan, run)
             ours = Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs, blocks=terms.blocks)
             if why := terms.why_other(ours):
-                raise PolicyRefusal(f"the run is not the one that was approved: {why}")
+                raise NotApprovedError(f"the run is not the one that was approved: {why}")
             most = terms.runs
         self._ledger.approvals.note_agent(run, plan.digest(), most=most)
 
@@ -322,22 +322,22 @@ def refuse_some_blocks(whole: Registration, used: Registration) -> None:
 def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
     """On which an agent may take part in a run of a plan.
 
-    Raises PolicyRefusal if none may, or only in fewer runs than it has taken part in already.
+    Raises NotApprovedError if none may, or only in fewer runs than it has taken part in already.
     """
     known = ledger.approvals.current().get(plan.digest().hex())
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
     if known is None:
-        raise PolicyRefusal(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
+        raise NotApprovedError(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
     if not plan.sites:
-        raise PolicyRefusal(
+        raise NotApprovedError(
             "the plan names no sites, so that nobody has approved with whom an agent takes part",
             remedy="Ask the coordinator's operator to name them (runs start --sites), or let a person join.",
         )
     if known.terms is None:
-        raise PolicyRefusal("the plan is approved, but for no run of an agent", remedy=remedy)
+        raise NotApprovedError("the plan is approved, but for no run of an agent", remedy=remedy)
     most, taken = known.terms.runs, len(known.taken)
     if taken >= most and not ledger.approvals.agent_was_in(run, plan.digest()):
-        raise PolicyRefusal(
+        raise NotApprovedError(
             f"the plan is approved for {most} run(s) of an agent, and it has taken part in {taken}",
             remedy="Approve it again for more: fedbnsl participant approve PLAN FOLDER --runs N.",
         )

@@ -14,7 +14,8 @@ run started      plan (digest, hex), rounds, variables (names), sites (names), a
 site joined      site, n_samples
 site away        site
 site back        site
-site left        site
+site left        site, why (class: operator, local error, policy, not approved, budget, peers, shortage, schema,
+                 certificate, unknown)
 round asked      round, stage (kind of round), sites (names)
 site answered    site, round, n_bytes
 round over       round, stage, acyclicity, edges, undirected, contributed (names), n_bytes (of its tasks and answers),

@@ -40,6 +40,7 @@ from fedbnsl.protocol.messages import (
     Finished,
     JoinReply,
     JoinRequest,
+    LeaveReason,
     LedgerHead,
     LinkMarks,
     LocalUpdate,
@@ -454,7 +455,13 @@ def finished_bytes(finished: Finished, *, value_type: str) -> int:
 def encode_status(status: RunStatus) -> federation.StatusReply:
     """Wire form of where a run stands."""
     sites = [
-        to_wire(federation.SiteStatus, site, spent_units=site.spent_units or 0, has_ledger=site.spent_units is not None)
+        to_wire(
+            federation.SiteStatus,
+            site,
+            spent_units=site.spent_units or 0,
+            has_ledger=site.spent_units is not None,
+            why_left=federation.LeaveReason.ValueType(site.why_left.value),
+        )
         for site in status.sites
     ]
     return to_wire(federation.StatusReply, status, member=sites)
@@ -498,7 +505,20 @@ def _decode_site(wire: federation.SiteStatus) -> SiteProgress:
     _check_amounts(wire.last_seen_s, wire.online_s)
     if wire.spent_units and not wire.has_ledger:
         raise MalformedMessageError("a site with spent units but without a ledger")
-    return from_wire(SiteProgress, wire, spent_units=wire.spent_units if wire.has_ledger else None)
+    return from_wire(
+        SiteProgress,
+        wire,
+        spent_units=wire.spent_units if wire.has_ledger else None,
+        why_left=decode_leave_reason(wire.why_left),
+    )
+
+
+def decode_leave_reason(wire: int) -> LeaveReason:
+    """The class; one that a later version has is not specified."""
+    try:
+        return LeaveReason(wire)
+    except ValueError:
+        return LeaveReason.UNSPECIFIED
 
 
 def _check_amounts(*numbers: float) -> None:

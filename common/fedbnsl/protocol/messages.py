@@ -72,11 +72,18 @@ def run_tag(run: int) -> int:
 
 
 class LeaveReason(Enum):
-    """Why a site leaves a run. The coordinator is told nothing else."""
+    """Why a site leaves a run: a class that tells nothing of its table. The coordinator is told nothing else."""
 
+    UNSPECIFIED = 0
     OPERATOR = 1
     LOCAL_ERROR = 2
-    POLICY = 3
+    POLICY = 3  # or its table, or its ledger: one class, so that none tells of the table
+    NOT_APPROVED = 4
+    BUDGET = 5
+    PEERS = 6
+    SHORTAGE = 7
+    SCHEMA = 8
+    CERTIFICATE = 9  # by the coordinator alone
 
 
 class FindingCode(Enum):
@@ -351,6 +358,7 @@ class SiteProgress:
     last_round: int = 0  # the last round it has answered (0: none)
     # Spending of its dataset in this federation, by its last ledger head, in 1e-12 zCDP; None without a ledger.
     spent_units: int | None = None
+    why_left: LeaveReason = LeaveReason.UNSPECIFIED
 
 
 OPEN_STATES = ("waiting for sites", "running", "paused")

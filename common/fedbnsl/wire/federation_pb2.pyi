@@ -63,7 +63,19 @@ class _LeaveReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaveReas
     LEAVE_REASON_OPERATOR: _LeaveReason.ValueType  # 1
     LEAVE_REASON_LOCAL_ERROR: _LeaveReason.ValueType  # 2
     LEAVE_REASON_POLICY: _LeaveReason.ValueType  # 3
-    """The site's own policy, budget or ledger does not allow this run."""
+    """What the site's policy, its table or its ledger does not allow: one class, so that none tells of the table."""
+    LEAVE_REASON_NOT_APPROVED: _LeaveReason.ValueType  # 4
+    """Nobody there has approved the plan, or not for one more run."""
+    LEAVE_REASON_BUDGET: _LeaveReason.ValueType  # 5
+    """Its privacy budget does not pay for the run."""
+    LEAVE_REASON_PEERS: _LeaveReason.ValueType  # 6
+    """Too few sites are confirmed there, or one has another key than the confirmed one."""
+    LEAVE_REASON_SHORTAGE: _LeaveReason.ValueType  # 7
+    """Its machine lacks room on a disk, open files or memory."""
+    LEAVE_REASON_SCHEMA: _LeaveReason.ValueType  # 8
+    """Its variables, or what its data dictionary says of them, are not those of the run."""
+    LEAVE_REASON_CERTIFICATE: _LeaveReason.ValueType  # 9
+    """By the coordinator alone: its certificate was revoked, or has expired."""
 
 class LeaveReason(_LeaveReason, metaclass=_LeaveReasonEnumTypeWrapper): ...
 
@@ -71,7 +83,19 @@ LEAVE_REASON_UNSPECIFIED: LeaveReason.ValueType  # 0
 LEAVE_REASON_OPERATOR: LeaveReason.ValueType  # 1
 LEAVE_REASON_LOCAL_ERROR: LeaveReason.ValueType  # 2
 LEAVE_REASON_POLICY: LeaveReason.ValueType  # 3
-"""The site's own policy, budget or ledger does not allow this run."""
+"""What the site's policy, its table or its ledger does not allow: one class, so that none tells of the table."""
+LEAVE_REASON_NOT_APPROVED: LeaveReason.ValueType  # 4
+"""Nobody there has approved the plan, or not for one more run."""
+LEAVE_REASON_BUDGET: LeaveReason.ValueType  # 5
+"""Its privacy budget does not pay for the run."""
+LEAVE_REASON_PEERS: LeaveReason.ValueType  # 6
+"""Too few sites are confirmed there, or one has another key than the confirmed one."""
+LEAVE_REASON_SHORTAGE: LeaveReason.ValueType  # 7
+"""Its machine lacks room on a disk, open files or memory."""
+LEAVE_REASON_SCHEMA: LeaveReason.ValueType  # 8
+"""Its variables, or what its data dictionary says of them, are not those of the run."""
+LEAVE_REASON_CERTIFICATE: LeaveReason.ValueType  # 9
+"""By the coordinator alone: its certificate was revoked, or has expired."""
 Global___LeaveReason: _TypeAlias = LeaveReason  # noqa: Y015
 
 @_typing.final
@@ -1854,6 +1878,7 @@ class SiteStatus(_message.Message):
     LAST_ROUND_FIELD_NUMBER: _builtins.int
     SPENT_UNITS_FIELD_NUMBER: _builtins.int
     HAS_LEDGER_FIELD_NUMBER: _builtins.int
+    WHY_LEFT_FIELD_NUMBER: _builtins.int
     site: _builtins.str
     answered: _builtins.bool
     """Its update for the present round is here."""
@@ -1871,6 +1896,8 @@ class SiteStatus(_message.Message):
     spent_units: _builtins.int
     """By the head of its ledger that it told last, in units of 1e-12 zCDP; 0 without a ledger."""
     has_ledger: _builtins.bool
+    why_left: Global___LeaveReason.ValueType
+    """Why it said good-bye."""
     def __init__(
         self,
         *,
@@ -1884,10 +1911,11 @@ class SiteStatus(_message.Message):
         last_round: _builtins.int = ...,
         spent_units: _builtins.int = ...,
         has_ledger: _builtins.bool = ...,
+        why_left: Global___LeaveReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "has_ledger", b"has_ledger", "last_round", b"last_round", "last_seen_s", b"last_seen_s", "left", b"left", "online_s", b"online_s", "site", b"site", "spent_units", b"spent_units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "has_ledger", b"has_ledger", "last_round", b"last_round", "last_seen_s", b"last_seen_s", "left", b"left", "online_s", b"online_s", "site", b"site", "spent_units", b"spent_units", "why_left", b"why_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

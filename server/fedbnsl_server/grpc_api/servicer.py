@@ -25,6 +25,7 @@ from fedbnsl.errors import (
 )
 from fedbnsl.events.emitter import Emit, silent
 from fedbnsl.events.security_log import Record, unrecorded
+from fedbnsl.files.shortage import shortage
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
 from fedbnsl.protocol.channel import LONG_POLL_S
@@ -33,6 +34,7 @@ from fedbnsl.protocol.messages import (
     UNHANDLED,
     Finished,
     JoinReply,
+    LeaveReason,
     Phase,
     RoundTask,
     RunStatus,
@@ -47,9 +49,9 @@ from fedbnsl.wire import federation_pb2 as federation
 from fedbnsl_server.grpc_api.authentication import certificate_of
 from fedbnsl_server.grpc_api.incoming import caller, identity
 from fedbnsl_server.grpc_api.refusals import refuse
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.sites.roster import Roster
+from fedbnsl_server.sites.why_left import WHY_LEFT
 from fedbnsl_server.store.site_ledgers import SiteLedgers
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -72,15 +74,6 @@ _STATUS: list[tuple[type[FedbnslError], grpc.StatusCode, str]] = [
     (PlanError, grpc.StatusCode.FAILED_PRECONDITION, "other plan"),
     (RemoteProtocolError, grpc.StatusCode.PERMISSION_DENIED, "against the protocol"),
 ]
-_LEFT_BECAUSE = {
-    federation.LEAVE_REASON_LOCAL_ERROR: ": an error at the site",
-    federation.LEAVE_REASON_POLICY: ": its policy, budget or table does not allow the run; ask the site",
-}
-_LEAVE_CLASSES = {
-    federation.LEAVE_REASON_OPERATOR: "operator",
-    federation.LEAVE_REASON_LOCAL_ERROR: "local error",
-    federation.LEAVE_REASON_POLICY: "policy",
-}
 _WATCHING_S = 3.0
 
 # A text travels in the trailing metadata, up to 12 bytes a character; beyond 8 KiB gRPC loses the call with its text.
@@ -125,6 +118,7 @@ class Servicer:
         # By site, one message each way: a reply that it pulls in chunks, and what has come of its update.
         self._outgoing: dict[str, tuple[_Answer, CutMessage]] = {}
         self._incoming: dict[str, JoinedMessage] = {}
+        self._why_left: dict[str, LeaveReason] = {}  # what each said that has left, also if it has come back
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Give a site a membership."""
@@ -204,8 +198,9 @@ class Servicer:
         """A site leaves the run."""
         async with refusals(context):
             self._admit(request.run, request.site)  # counts as a sign of life, so it comes before the leaving
-            self._record("left", request.site, why=_LEAVE_CLASSES.get(request.reason, "unknown"))
-            self._let_go(request.site, _LEFT_BECAUSE.get(request.reason, ""))
+            why = codec.decode_leave_reason(request.reason)
+            self._record("left", request.site, why=WHY_LEFT[why].word)
+            self._let_go(request.site, why)
             return federation.LeaveReply()
 
     async def Alive(self, request: federation.AliveRequest, context: Context) -> federation.AliveReply:  # noqa: N802
@@ -222,19 +217,21 @@ class Servicer:
         if site in self.roster.members and site not in self.mailbox.left:
             try:
                 self.on_turned_out(site)
-                self._let_go(site, ": its certificate was revoked, or has expired")
+                self._let_go(site, LeaveReason.CERTIFICATE)
             except (ResultError, MemoryError) as error:  # its next call tries again
                 if not shortage(error):
                     raise
                 return
             self._record("turned out", site, why="revoked or expired")
 
-    def _let_go(self, site: str, because: str) -> None:
+    def _let_go(self, site: str, why: LeaveReason) -> None:
         self._forget_chunks(site)
         self.roster.leave(site)
         self.mailbox.leave(site)
-        self.notice(f"{site} left the run{because}")
-        self.emit("site left", site=site)
+        self._why_left[site] = why
+        text, to_do = WHY_LEFT[why].text, WHY_LEFT[why].to_do
+        self.notice(f"{site} left the run" + (f": {text}. {to_do}" if text else ""))
+        self.emit("site left", site=site, why=WHY_LEFT[why].word)
 
     def _record(self, event: str, site: str, *, why: str = "") -> None:
         self.record(event, **{"site": site, **identity.get()}, run=f"{self.run:016x}", why=why)
@@ -284,6 +281,7 @@ class Servicer:
             site=site,
             answered=site in self.mailbox.answered,
             left=site in self.mailbox.left,
+            why_left=self._why_left[site] if site in self.mailbox.left else LeaveReason.UNSPECIFIED,
             last_seen_s=now - member.last_seen,
             bytes_up=sum(traffic.up[site].values()),
             bytes_down=sum(traffic.down[site].values()),

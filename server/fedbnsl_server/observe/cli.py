@@ -182,10 +182,12 @@ def healthcheck(context: click.Context, coordinator: Caller, as_json: bool) -> N
 def _as_json(seen: "RunStatus") -> dict[str, Any]:
     from fedbnsl.privacy.zcdp import zcdp_of
     from fedbnsl_server.observe.terminal import seconds_left
+    from fedbnsl_server.sites.why_left import WHY_LEFT
 
     told = asdict(seen)
     told |= {"run": f"{seen.run:08x}", "time_left_s": seconds_left(seen), "caller": told.pop("site")}
     for site in told["sites"]:
         units = site.pop("spent_units")
+        site["why_left"] = WHY_LEFT[site["why_left"]].word if site["left"] else None
         site |= {"online": site["online_s"] > 0, "spent_zcdp": None if units is None else zcdp_of(units)}
     return told

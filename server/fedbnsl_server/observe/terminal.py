@@ -17,6 +17,7 @@ from fedbnsl.console.time_left import SparseLines, in_words
 from fedbnsl.console.wording import counted_edges, duration
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import ENDED_STATES, RunOffer, RunStatus, SiteProgress
+from fedbnsl_server.sites.why_left import WHY_LEFT
 
 _LINES_WITHOUT_TERMINAL = 10
 _SITES_SHOWN = 24
@@ -201,7 +202,8 @@ def _moment(unix_s: float, now_unix_s: float) -> str:
 def state_of(site: SiteProgress, status: RunStatus) -> str:
     """What a site of a run does at present, in a word or two."""
     if site.left:
-        return "left"
+        word = WHY_LEFT[site.why_left].word
+        return "left" if word in ("unknown", "operator") else f"left: {word}"
     if status.state in ENDED_STATES:
         return "run has ended"
     if not site.online_s:

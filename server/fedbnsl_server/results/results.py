@@ -28,6 +28,7 @@ import numpy as np
 from fedbnsl.errors import InterruptedRunError, ResultError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.files.json_numbers import finite, not_finite
+from fedbnsl.files.shortage import shortage
 from fedbnsl.graphs.formats import ORIENTATION
 from fedbnsl.network import NETWORK
 from fedbnsl.privacy.report import guarantees
@@ -68,7 +69,6 @@ from fedbnsl_server.results.preparation import preparation_of
 from fedbnsl_server.results.privacy_loss import privacy_loss
 from fedbnsl_server.results.regressions import ratios_of, regressions_csv, with_differences, without_linear_tests
 from fedbnsl_server.results.sentences import Note, in_words, note
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.results.unused import unused_entries, unused_notes
 from fedbnsl_server.results.validation import validation_of
 from fedbnsl_server.run.round_loop import RoundRecord

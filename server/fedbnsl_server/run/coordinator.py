@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from fedbnsl.console.wording import counted
 from fedbnsl.errors import InterruptedRunError, QuorumLostError, ResultError
 from fedbnsl.events.security_log import Record
+from fedbnsl.files.shortage import shortage
 from fedbnsl.graphs import files as graph_files
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import LOADING, WAITING_FOR_SITES, Finished, Phase
@@ -30,7 +31,6 @@ from fedbnsl_server.grpc_api.servicer import Servicer
 from fedbnsl_server.results.outlier_scores import outliers_now
 from fedbnsl_server.results.results import RunRecorder
 from fedbnsl_server.results.sentences import sentence
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.end_notice import end_of, public_reason, told
 from fedbnsl_server.run.operator_commands import OperatorCommands, RunParts

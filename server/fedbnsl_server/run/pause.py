@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fedbnsl.errors import FedbnslError, InterruptedRunError
 from fedbnsl.events.emitter import Emit
-from fedbnsl_server.results.shortage import shortage
+from fedbnsl.files.shortage import shortage
 
 _RETRY_S = 1.0
 

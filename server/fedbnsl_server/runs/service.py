@@ -20,13 +20,13 @@ from pathlib import Path
 from fedbnsl.console.shown import shown
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.events.security_log import Record
+from fedbnsl.files.shortage import shortage
 from fedbnsl.protocol.channel import MAX_MESSAGE_BYTES
 from fedbnsl.protocol.messages import RunOffer, run_tag
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl_server.grpc_api.listener import Listener
 from fedbnsl_server.grpc_api.server import CoordinatorServer
 from fedbnsl_server.grpc_api.servicer import Servicer
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.run.coordinator import Coordinator
 from fedbnsl_server.run.serve import check_plan, finished_run, heed_signals, look_for_certificates
 from fedbnsl_server.run.settings import SILENT, Follower, ServerSettings

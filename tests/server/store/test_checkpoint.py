@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedbnsl.errors import ResultError
+from fedbnsl.files.shortage import shortage
 from fedbnsl.protocol.messages import Membership, SiteState, Units
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import AdmmState, initial_state
 from fedbnsl_server.algorithm.completion import Completion
 from fedbnsl_server.inference.confidence import Confidence
 from fedbnsl_server.inference.curves import Below, Curves, Effect, Total
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 from fedbnsl_server.store import checkpoint

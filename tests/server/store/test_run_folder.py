@@ -12,9 +12,9 @@ import pytest
 
 from fedbnsl.errors import ResultError
 from fedbnsl.events.logs import EventLog
+from fedbnsl.files.shortage import shortage
 from fedbnsl.plan.plan import Plan
 from fedbnsl_server.algorithm.admm import initial_state
-from fedbnsl_server.results.shortage import shortage
 from fedbnsl_server.sites import membership_log
 from fedbnsl_server.sites.membership_log import Membership
 from fedbnsl_server.sites.roster import Member

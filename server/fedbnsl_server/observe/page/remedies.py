@@ -6,6 +6,7 @@ from typing import NamedTuple
 from fedbnsl.console.wording import first_few
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import ENDED_STATES, RunStatus
+from fedbnsl_server.sites.why_left import WHY_LEFT
 
 _SLOW = 5.0  # times as long as rounds took so far
 _SLOW_S = 10.0
@@ -29,7 +30,7 @@ def remedies(
     """
     sites = status.sites
     away = [one.site for one in sites if not one.online_s and not one.left]
-    left = [one.site for one in sites if one.left]
+    left = {one.site: one.why_left for one in sites if one.left}
     is_over = status.state in ENDED_STATES
     ask_or_eject = (
         "Ask the site to join again with the same command, or go on without it: fedbnsl coordinator eject "
@@ -53,10 +54,15 @@ def remedies(
             "where it stopped."
         )
         found.append(Remedy(f"Not heard of for a while: {first_few(away)}.", to_do))
-    if not is_over and any(site not in status.reason for site in left):
-        found.append(Remedy(f"Left the run: {first_few(left)}.", ask_or_eject))
+    for why in dict.fromkeys(left.values()):
+        of_it = [site for site, own in left.items() if own is why]
+        text, to_do = WHY_LEFT[why].text, WHY_LEFT[why].to_do
+        if text and not is_over:
+            found.append(Remedy(f"Left the run: {first_few(of_it)}. Why: {text}.", to_do))
+        elif not is_over and any(site not in status.reason for site in of_it):
+            found.append(Remedy(f"Left the run: {first_few(of_it)}.", ask_or_eject))
     if asked_s is not None and rounds_seen >= _FEW_ROUNDS and asked_s >= max(_SLOW_S, _SLOW * round_s):
-        slow = [one.site for one in sites if not one.answered and one.site not in away + left]
+        slow = [one.site for one in sites if not one.answered and one.site not in (*away, *left)]
         if slow and len(slow) < len(sites):  # if all are slow, it is the round
             to_do = (
                 "It is there, and computes: its machine may be busy. The round goes on without it at its deadline if "

@@ -11,7 +11,7 @@ import pytest
 
 from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
-from fedbnsl.protocol.messages import RunStatus, SiteProgress
+from fedbnsl.protocol.messages import LeaveReason, RunStatus, SiteProgress
 from fedbnsl.protocol.sparse import SparseMatrix
 from fedbnsl_server.algorithm.admm import initial_state
 from fedbnsl_server.observe.page import run_report
@@ -19,6 +19,7 @@ from fedbnsl_server.observe.page.live_run import LiveRun
 from fedbnsl_server.observe.page.present_graph import MOST_EDGES, present_graph
 from fedbnsl_server.observe.page.remedies import remedies
 from fedbnsl_server.observe.page.runs_page import RunsPage
+from fedbnsl_server.sites.why_left import WHY_LEFT
 
 NAMES = ("a", "b", "c")
 PLAN = Plan(n_participants=2, rounds=5, variables=NAMES, sites=("north", "south"), threshold=0.1)
@@ -118,6 +119,15 @@ def test_a_kind_of_event_that_it_does_not_know_changes_nothing(live):
         (replace(STATUS, state="waiting for sites", round=0, sites=(NORTH,)), "1 of 2 sites have not joined", "join"),
         (replace(STATUS, sites=(NORTH, replace(SOUTH, online_s=0.0))), "Not heard of for a while: south", "goes on"),
         (replace(STATUS, sites=(NORTH, replace(SOUTH, left=True))), "Left the run: south", "eject 'my run' SITE"),
+        *(
+            (
+                replace(STATUS, sites=(NORTH, replace(SOUTH, left=True, why_left=reason))),
+                f"Left the run: south. Why: {WHY_LEFT[reason].text}.",
+                WHY_LEFT[reason].to_do,
+            )
+            for reason in LeaveReason
+            if reason not in (LeaveReason.UNSPECIFIED, LeaveReason.OPERATOR)
+        ),
     ],
 )  # fmt: skip
 def test_what_stands_out_comes_with_what_to_do(status, text, to_do):

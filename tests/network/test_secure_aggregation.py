@@ -4,6 +4,7 @@ killed."""
 import random
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command_line import Outcome
 from fedbnsl.errors import PeerRefusedError, RemoteProtocolError
+from fedbnsl.events.security_log import NAME, lines
 from fedbnsl.identity.certificates import Name
 from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
@@ -22,11 +25,13 @@ from fedbnsl_client.budget.spending import Spending
 from fedbnsl_client.data.dataset import Dataset
 from fedbnsl_client.participant import Participant
 from fedbnsl_client.privacy import randomness
-from fedbnsl_client.secure_aggregation import masks
+from fedbnsl_client.secure_aggregation import masks, peers
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site import identity
+from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.algorithm import admm
 from fedbnsl_server.grpc_api.servicer import Servicer
+from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run import round_loop
 from fedbnsl_server.run.round_loop import RoundRecord
 from fedbnsl_server.store import checkpoint
@@ -120,23 +125,22 @@ def test_a_run_of_real_sites_sends_totals_alone_and_pays_for_its_share_of_the_no
     assert 0.4 < spread.mean() < 0.6, "masked numbers lie anywhere: more than five standard errors"
 
 
+def renew(folder: Path, federation: Federation, *, with_new_key: bool) -> None:
+    asked = identity.request(folder, Name("lab", folder.name), renew=True, with_new_key=with_new_key)
+    bundle = federation.approve(asked, days=10, renew=True)
+    identity.enrol(folder, bundle, expected_fingerprint=federation.fingerprint)
+
+
+@pytest.mark.parametrize("with_new_key", [False, True])
+@pytest.mark.parametrize("after_its_key", [False, True])
 def test_a_site_that_renews_its_certificate_during_a_run_goes_on_with_it_after_a_restart(
-    wire: Wire, tmp_path: Path
+    wire: Wire, tmp_path: Path, after_its_key: bool, with_new_key: bool
 ) -> None:
-    """With a new key, after the round of keys: those that the others know were signed with the old one."""
+    """Others that have seen the new key elsewhere start again, too: the run rests on keys that the old one signed."""
     federation = make_federation(tmp_path / "federation")
     folders = make_sites(tmp_path, federation)
     processes: dict[str, Command] = {}
-    renewed: list[bytes] = []
-
-    def renew(site: str) -> None:
-        folder = folders[site]
-        asked = identity.request(folder, Name("lab", site), renew=True)
-        identity.enrol(
-            folder, federation.approve(asked, days=10, renew=True), expected_fingerprint=federation.fingerprint
-        )
-        renewed.append(asked)
-        processes[site].send_signal(signal.SIGKILL)
+    renewed: list[str] = []
 
     def live(folder: Path, address: str) -> tuple[int, str]:
         while True:
@@ -146,18 +150,77 @@ def test_a_site_that_renews_its_certificate_during_a_run_goes_on_with_it_after_a
                 return processes[folder.name].returncode, said
 
     def pulled(site: str) -> None:
-        if site == "north" and ("north", 2) in wire.updates and not renewed:
-            renew(site)
+        # The coordinator has handed out the task of round 1, or of round 3.
+        if renewed or site != "north" or (after_its_key and ("north", 2) not in wire.updates):
+            return
+        old = confirmed_key(folders["west"])
+        renew(folders["north"], federation, with_new_key=with_new_key)
+        renewed.append(site)
+        if after_its_key:
+            peers.note_followed(folders["west"], "north", old, own_key(folders["north"]))
+            processes["west"].send_signal(signal.SIGKILL)
+        processes["north"].send_signal(signal.SIGKILL)
 
     wire.on_pull = pulled
     result, error, ends = play(folders, federation, tmp_path / "run", live=live)
     assert (error, {code for code, _ in ends.values()}) == (None, {0}), ends
     assert result is not None
-    assert len(renewed) == 1
+    assert renewed
     assert not result["privacy"]["no_guarantee_because"]
     assert "was lost" not in result["privacy"]["guarantee"], "no site was"
     last = price_of(PLAN, n_samples=400, n_variables=5).last_round
     assert all(("north", t) in wire.updates for t in range(1, last + 1))
+
+
+def own_key(folder: Path) -> str:
+    return identity.key_of_certificate(Identity.open(folder).certificate)
+
+
+def confirmed_key(folder: Path) -> str:
+    return peers.confirmed(folder)["north"]
+
+
+def test_after_a_renewal_nobody_has_to_confirm_anything_and_a_new_key_that_follows_the_old_one_is_shown(
+    wire: Wire, tmp_path: Path, fedbnsl: Callable[..., Outcome]
+) -> None:
+    """East keeps its key. North had two new ones, each signed by the one before."""
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation)
+    old = own_key(folders["north"])
+    renew(folders["east"], federation, with_new_key=False)
+    for _ in range(2):
+        renew(folders["north"], federation, with_new_key=True)
+    renew(folders["north"], federation, with_new_key=False)
+    new = own_key(folders["north"])
+    assert new != old
+    result, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    assert (error, {code for code, _ in ends.values()}) == (None, {0}), ends
+    assert result is not None
+    for site in ("east", "south", "west"):
+        assert confirmed_key(folders[site]) == new
+        said = fedbnsl("participant", "peers", folders[site]).out
+        assert f"in place of {old}, which had signed" in said
+        entries = [line.entry for line in lines(folders[site] / NAME)]
+        assert [
+            (one["site"], one["former"], one["fingerprint"]) for one in entries if one["event"] == "peer key followed"
+        ] == [("north", old, new)]
+
+
+@ended_once_all_have_left
+def test_a_new_key_that_the_confirmed_one_did_not_sign_is_refused(wire: Wire, tmp_path: Path) -> None:
+    """As a coordinator could make one: north asks as a new site does, in another folder."""
+    federation = make_federation(tmp_path / "federation")
+    folders = make_sites(tmp_path, federation)
+    old = own_key(folders["north"])
+    (folders["north"] / "identity").rename(tmp_path / "lost")
+    renew(folders["north"], federation, with_new_key=False)
+    _, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    assert error is not None
+    assert {site for site, t in wire.updates if t > 1} == set()
+    for site in ("east", "south", "west"):
+        code, said = ends[site]
+        assert (code, "site 'north' has another key than the confirmed one" in said) == (12, True), said
+        assert confirmed_key(folders[site]) == old
 
 
 @ended_once_all_have_left

@@ -20,8 +20,12 @@ class Attestation:
         """The site's own certificate, DER; empty if it has none."""
         return b""
 
-    def sign(self, statement: bytes) -> bytes:
-        """A signature that `verify` of every other site accepts."""
+    def is_own(self, certificate: bytes) -> bool:
+        """Whether a certificate, DER, is one that this site can sign for; it may have been renewed since."""
+        return not certificate
+
+    def sign(self, statement: bytes, certificate: bytes) -> bytes:
+        """A signature by the key of one of the site's certificates that `verify` of every other site accepts."""
         return b""
 
     def verify(self, membership: Membership, statement: bytes) -> None:
@@ -30,8 +34,9 @@ class Attestation:
         Raises PeerRefusedError, naming the site, and why.
         """
 
-    def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+    def require_confirmed(self, memberships: Iterable[Membership], *, least: int, goes_on: bool = False) -> None:
         """Refuse to rely on other sites of which fewer than `least` are confirmed here.
 
+        `goes_on`: whether this site has signed its own key for the run; the others may have renewed theirs since.
         Raises PeerRefusedError if fewer are confirmed, or one has another key than the confirmed one.
         """

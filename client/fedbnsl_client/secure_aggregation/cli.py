@@ -46,11 +46,17 @@ def peers(folder: Path, to_confirm: tuple[tuple[str, str], ...], to_forget: tupl
     for site in to_forget:
         known.forget(folder, site)
         site_folder.security_log(folder).enter("peer forgotten", site=site)
-    own, others = key_fingerprint(public_key_of(identity.certificate)), known.confirmed(folder)
+    own, trusted = key_fingerprint(public_key_of(identity.certificate)), known.read(folder)
+    others = trusted.confirmed
     if as_json:
-        click.echo(json.dumps({"site": identity.name.site, "fingerprint": own, "confirmed": dict(others)}))
+        followed = [one.model_dump() for one in trusted.followed]
+        said = {"site": identity.name.site, "fingerprint": own, "confirmed": dict(others), "followed": followed}
+        click.echo(json.dumps(said))
         return
     click.echo(f"this site, {identity.name.site}: tell the others\n  {own}")
     click.echo(f"confirmed here: {len(others)}")
     for site, fingerprint in others.items():
         click.echo(f"  {site}\n    {fingerprint}")
+        for one in trusted.followed:
+            if one.site == site:
+                click.echo(f"    since {one.at} in place of {one.former}, which had signed the key after it")

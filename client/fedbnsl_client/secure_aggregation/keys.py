@@ -6,7 +6,8 @@ certificate, over everything that the masks rely on, and takes no other site's k
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,15 +18,18 @@ from cryptography.x509 import Certificate, load_der_x509_certificate
 from fedbnsl.errors import IdentityError, PeerRefusedError
 from fedbnsl.identity.certificates import (
     Credentials,
+    PrivateKey,
     PublicKey,
     fingerprint,
     key_fingerprint,
     name_in,
+    not_of_authority,
     read_certificate,
     read_key,
     same_fingerprint,
     why_unusable,
 )
+from fedbnsl.identity.succession import former_keys
 from fedbnsl.protocol.messages import Membership
 from fedbnsl_client.secure_aggregation.attestation import Attestation
 
@@ -71,10 +75,21 @@ class Enrolled(Attestation):
     """A site with a certificate of its federation.
 
     `confirmed` are the fingerprints of the keys of other sites' certificates, by site, as the operator has confirmed
-    them; None: none need be.
+    them; None: none need be. `former` are those of keys that these have followed, by site, and whether lately: a run
+    that goes on may rest on them. `followed` is told the site, its confirmed key and the one that follows it.
+    `earlier_key` finds a key that this site had before.
     """
 
-    def __init__(self, credentials: Credentials, confirmed: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        confirmed: Mapping[str, str] | None = None,
+        *,
+        former: Mapping[str, Mapping[str, bool]] = MappingProxyType({}),
+        followed: Callable[[str, str, str], None] = lambda site, old, new: None,
+        earlier_key: Callable[[PublicKey], PrivateKey | None] = lambda public: None,
+    ) -> None:
+        self._former, self._followed, self._earlier_key = former, followed, earlier_key
         self._certificate = read_certificate(credentials.certificate, origin="the site's certificate")
         self._ca = read_certificate(credentials.ca, origin="the federation's certificate")
         self._key = read_key(credentials.key, origin="the site's key")
@@ -89,13 +104,29 @@ class Enrolled(Attestation):
         """See `Attestation.certificate`."""
         return self._certificate.public_bytes(serialization.Encoding.DER)
 
-    def sign(self, statement: bytes) -> bytes:
-        """See `Attestation.sign`."""
-        return self._key.sign(statement, _CURVE)
+    def is_own(self, certificate: bytes) -> bool:
+        """See `Attestation.is_own`."""
+        try:
+            found = load_der_x509_certificate(certificate)
+            wrong = not_of_authority(found, self._ca) or name_in(found) != name_in(self._certificate)
+            return not wrong and self._key_of(found) is not None
+        except (ValueError, IdentityError, PeerRefusedError):
+            return False
+
+    def sign(self, statement: bytes, certificate: bytes) -> bytes:
+        """See `Attestation.sign`. Raises PeerRefusedError if the certificate's key is not here."""
+        key = self._key_of(load_der_x509_certificate(certificate))
+        if key is None:
+            raise PeerRefusedError("the coordinator named a certificate whose key is not in this site's folder")
+        return key.sign(statement, _CURVE)
+
+    def _key_of(self, certificate: Certificate) -> PrivateKey | None:
+        public = public_key_of(certificate)
+        return self._key if public == self._key.public_key() else self._earlier_key(public)
 
     def verify(self, membership: Membership, statement: bytes) -> None:
         """See `Attestation.verify`."""
-        certificate = self._read(membership)
+        certificate = self._read(membership, goes_on=True)
         try:
             public_key_of(certificate).verify(membership.signature, statement, _CURVE)
         except InvalidSignature:
@@ -103,13 +134,21 @@ class Enrolled(Attestation):
                 f"the key of site {membership.site!r} was not signed by it for this run, plan and these sites"
             ) from None
 
-    def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+    def require_confirmed(self, memberships: Iterable[Membership], *, least: int, goes_on: bool = False) -> None:
         """See `Attestation.require_confirmed`."""
         if self._confirmed is None:
             return
-        found = {membership.site: key_fingerprint(public_key_of(self._read(membership))) for membership in memberships}
+        certificates = {one.site: self._read(one, goes_on=goes_on) for one in memberships}
+        found = {site: key_fingerprint(public_key_of(one)) for site, one in certificates.items()}
+        followed: dict[str, str] = {}
         for site, seen in found.items():
-            if not same_fingerprint(self._confirmed.get(site, seen), seen):
+            confirmed = self._confirmed.get(site, seen)
+            former = self._former.get(site, {})
+            if same_fingerprint(confirmed, seen) or (seen in former and (goes_on or former[seen])):
+                continue
+            if _follows(certificates[site], confirmed):
+                followed[site] = seen
+            else:
                 raise PeerRefusedError(
                     f"site {site!r} has another key than the confirmed one: {seen}",
                     remedy="Ask its people, not the coordinator's, whether they have a new key. If so: fedbnsl "
@@ -125,16 +164,29 @@ class Enrolled(Attestation):
                 remedy="Compare fingerprints with the people of these sites by telephone, then: fedbnsl participant "
                 "peers FOLDER --confirm SITE FINGERPRINT",
             )
+        for site, seen in followed.items():
+            self._followed(site, self._confirmed[site], seen)
+        self._confirmed = {**self._confirmed, **followed}
 
-    def _read(self, membership: Membership) -> Certificate:
+    def _read(self, membership: Membership, *, goes_on: bool) -> Certificate:
         try:
             certificate = load_der_x509_certificate(membership.certificate)
-            wrong = why_unusable(certificate, self._ca) or _other_name(certificate, membership.site)
+            # One that expires while a run goes on has signed what the run rests on.
+            usable = not_of_authority if goes_on else why_unusable
+            wrong = usable(certificate, self._ca) or _other_name(certificate, membership.site)
         except (ValueError, IdentityError) as error:
             certificate, wrong = None, str(error)
         if certificate is None or wrong:
             raise PeerRefusedError(f"the certificate of site {membership.site!r} cannot be used: {wrong}")
         return certificate
+
+
+def _follows(certificate: Certificate, confirmed: str) -> bool:
+    """Whether the key of a certificate follows a confirmed one; see `succession`."""
+    try:
+        return any(same_fingerprint(confirmed, one) for one in former_keys(certificate))
+    except IdentityError:
+        return False
 
 
 def _other_name(certificate: Certificate, site: str) -> str:

@@ -31,8 +31,11 @@ class Member:
 
         Raises PeerRefusedError if the sites are not those of the plan, or not enough of them are confirmed.
         """
-        self._check_sites(memberships, certificate=self.attestation.certificate())
-        return self.attestation.sign(self._statement(memberships, self.site, key))
+        named = next((one.certificate for one in memberships if one.site == self.site), b"")
+        # It may have been renewed since this site joined.
+        certificate = named if self.attestation.is_own(named) else self.attestation.certificate()
+        self._check_sites(memberships, certificate=certificate, goes_on=False)
+        return self.attestation.sign(self._statement(memberships, self.site, key), certificate)
 
     def check(self, memberships: Sequence[Membership], private_key: bytes, *, certificate: bytes) -> None:
         """Refuse memberships whose keys are not those that their sites made for this run.
@@ -40,7 +43,7 @@ class Member:
         `certificate` is the one, DER, with which this site signed its own key: perhaps no longer the one that it has.
         Raises PeerRefusedError, naming the site, and why.
         """
-        self._check_sites(memberships, certificate=certificate)
+        self._check_sites(memberships, certificate=certificate, goes_on=True)
         for membership in memberships:
             if membership.site != self.site:
                 self.attestation.verify(
@@ -70,7 +73,7 @@ class Member:
         if len(there) != self.n_sites - len(gone):
             raise PeerRefusedError(f"the coordinator named {len(there)} sites of {self.n_sites}, and {len(gone)} lost")
         if gone:
-            self.attestation.require_confirmed(self._others(there), least=self.n_honest - 1)
+            self.attestation.require_confirmed(self._others(there), least=self.n_honest - 1, goes_on=True)
         return there
 
     def masked(
@@ -93,7 +96,7 @@ class Member:
         words = masked(numbers, site=self.site, private_key=key, memberships=memberships, context=context)
         return MaskedSum(kind, words, task_digest[:DIGEST_BYTES])
 
-    def _check_sites(self, memberships: Sequence[Membership], *, certificate: bytes) -> None:
+    def _check_sites(self, memberships: Sequence[Membership], *, certificate: bytes, goes_on: bool) -> None:
         own = [membership for membership in memberships if membership.site == self.site]
         least = self.n_sites - self.retries
         if not least <= len(memberships) <= self.n_sites or len({membership.site for membership in memberships}) != len(
@@ -102,7 +105,7 @@ class Member:
             raise PeerRefusedError(f"the coordinator named {len(memberships)} sites; the plan has {self.n_sites}")
         if [(one.n_samples, one.certificate) for one in own] != [(self.n_samples, certificate)]:
             raise PeerRefusedError("the coordinator named another certificate or another number of rows for this site")
-        self.attestation.require_confirmed(self._others(memberships), least=self.n_honest - 1)
+        self.attestation.require_confirmed(self._others(memberships), least=self.n_honest - 1, goes_on=goes_on)
 
     def _others(self, memberships: Sequence[Membership]) -> list[Membership]:
         return [membership for membership in memberships if membership.site != self.site]

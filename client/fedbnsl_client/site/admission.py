@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,7 @@ class Admission(ABC):
             return Attestation()
         from fedbnsl_client.secure_aggregation.keys import Enrolled  # here: plaintext needs no cryptography
 
-        return Enrolled(credentials, self._confirmed_peers())
-
-    def _confirmed_peers(self) -> Mapping[str, str] | None:
-        """As `peers.confirmed`; None: nobody need be confirmed, as nothing is protected."""
-        return None
+        return Enrolled(credentials)  # nobody need be confirmed, as nothing is protected
 
     @abstractmethod
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
@@ -218,8 +215,25 @@ class GuardedTable(Admission):
         against = adversary(price, plan.n_participants)
         return {"epsilon": epsilon, "delta": price.delta, "against": against, "zcdp": zcdp_of(price.units)}
 
-    def _confirmed_peers(self) -> Mapping[str, str]:
-        return peers.confirmed(self._folder)
+    def attestation(self, credentials: "Credentials | None") -> Attestation:
+        """See `Admission.attestation`."""
+        if credentials is None:
+            return Attestation()
+        from fedbnsl_client.secure_aggregation.keys import Enrolled
+        from fedbnsl_client.site.identity import unprotected_key
+
+        def followed(site: str, old: str, new: str) -> None:
+            peers.note_followed(self._folder, site, old, new)
+            self._record("peer key followed", site=site, former=old, fingerprint=new)
+
+        known = peers.read(self._folder)
+        return Enrolled(
+            credentials,
+            known.confirmed,
+            former=known.former,
+            followed=followed,
+            earlier_key=partial(unprotected_key, self._folder),
+        )
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
         """See `Admission.admit`.

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from fedbnsl.errors import IdentityError, SetupError
 from fedbnsl.events.security_log import NAME, SecurityLog
 from fedbnsl.files import durable
+from fedbnsl.identity import succession
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
@@ -124,8 +125,9 @@ class Identity:
         except IdentityError as error:
             raise IdentityError(
                 str(error),
-                remedy="Restore the key, or get a new certificate: fedbnsl participant request "
-                f"{self._folder.parent} --federation {self.name.federation} --renew",
+                remedy="Restore the key. If it is lost: fedbnsl participant request "
+                f"{self._folder.parent} --federation {self.name.federation} --renew --new-key; nothing says then that "
+                "the new key follows the lost one, and the other sites confirm it anew.",
             ) from None
         return key
 
@@ -171,12 +173,15 @@ def request(
     name: Name,
     *,
     renew: bool = False,
+    with_new_key: bool = False,
     passphrases: Passphrases = NOBODY_KNOWS,
 ) -> bytes:
     """Make a key that stays here, and return the request for its certificate. Repeating this returns the same.
 
-    With `renew`, make a new key for a site that is enrolled already; `Passphrases.for_new` says what protects it.
-    Raises IdentityError if a name cannot be used, the site is enrolled, or a file cannot be written.
+    With `renew`, ask for another certificate for the key of a site that is enrolled already: the other sites have
+    confirmed this key. `with_new_key`, for a new one, which the old one signs (`succession`) so that they accept it;
+    `Passphrases.for_new` says what protects it. Raises IdentityError if a name cannot be used, the site is enrolled,
+    its key cannot be read, or a file cannot be written.
     """
     check_name("federation", name.federation)
     check_name("site", name.site)
@@ -185,29 +190,67 @@ def request(
     if (folder / _BUNDLE).exists() and not renew:
         raise IdentityError(
             f"{site_folder} is enrolled already, in federation {Identity.open(site_folder).name.federation!r}",
-            remedy="To replace its certificate and key, pass --renew: both stay usable.",
+            remedy="To replace its certificate, pass --renew: the present one stays usable.",
         )
     if path.exists() and not _answered(folder):
         waiting = _asked(folder)
         if name_in(waiting) == name and _key_path(folder, _public(waiting)).exists():
             return pem(waiting)
-    key = new_key()
-    path_of_key = _key_path(folder, key.public_key())
-    passphrase = passphrases.for_new(str(path_of_key))
-    write_private(path_of_key, key_pem(key, passphrase))
-    asked = (
+    old = Identity.open(site_folder, passphrases) if (folder / _BUNDLE).exists() else None
+    is_lost = old is not None and with_new_key and not old.key_path.exists()
+    old_key = None if old is None or is_lost else old.key()
+    if old_key is None or with_new_key:
+        key = new_key()
+        path_of_key = _key_path(folder, key.public_key())
+        passphrase = passphrases.for_new(str(path_of_key))
+        write_private(path_of_key, key_pem(key, passphrase))
+    else:
+        key = old_key
+    builder = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(common_name(name.site))
         .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name.uri)]), critical=False)
-        .sign(key, hashes.SHA256())
     )
+    if old is not None and old.name == name:
+        followed = succession.extension(old.certificate, old_key if with_new_key else None, key.public_key())
+        builder = builder if followed is None else builder.add_extension(followed, critical=False)
+    asked = builder.sign(key, hashes.SHA256())
     durable.write_text(path, pem(asked).decode())
     return pem(asked)
+
+
+def unprotected_key(site_folder: Path, public: PublicKey) -> PrivateKey | None:
+    """A key of the folder, perhaps an earlier one; None: it is not there, or a passphrase protects it."""
+    path = _key_path(site_folder / FOLDER, public)
+    if not path.exists():
+        return None
+    try:
+        return read_key(read_file(path), origin=str(path))
+    except PassphraseError:
+        return None
 
 
 def key_of(request_pem: bytes) -> str:
     """Fingerprint of the key that a request is for: for the coordinator's operator to compare."""
     return key_fingerprint(_public(x509.load_pem_x509_csr(request_pem)))
+
+
+def key_of_certificate(certificate: x509.Certificate) -> str:
+    """Fingerprint of a certificate's key, in the form of `key_of`."""
+    return key_fingerprint(_public(certificate))
+
+
+def what_peers_do(site_folder: Path, request_pem: bytes) -> str:
+    """What the other sites have to do about the key of a request, for people."""
+    if (site_folder / FOLDER / _BUNDLE).exists():
+        if key_of(request_pem) == key_of_certificate(Identity.open(site_folder).certificate):
+            return "the key stays the same: the other sites have nothing to confirm"
+        if succession.former_keys(x509.load_pem_x509_csr(request_pem)):
+            return (
+                "the key is new, and the old one signed it: sites that have confirmed the old one accept it by "
+                "themselves. If the old one may be in other hands, tell them by telephone, and they confirm the new one"
+            )
+    return "the key is new: tell its fingerprint to the other sites, too; they confirm it (participant peers)"
 
 
 def _asked(folder: Path) -> x509.CertificateSigningRequest:

@@ -24,7 +24,13 @@ from fedbnsl_client.site.options import FOLDER, PATH, DescribedBy, LinkOptions, 
     help="Where the request goes; - is standard output.  [default: SITE.request.pem]",
 )
 @click.option(
-    "--renew", is_flag=True, help="Ask for another certificate, with a new key; the present ones stay usable."
+    "--renew", is_flag=True, help="Ask for another certificate for the same key; the present one stays usable."
+)
+@click.option(
+    "--new-key",
+    is_flag=True,
+    help="With --renew: for a new key, which the old one signs, so that sites that have confirmed the old one accept "
+    "it. Not if the old key may be in other hands: then tell the other sites by telephone.",
 )
 @passphrase_option
 @ask_option
@@ -34,6 +40,7 @@ def request(
     site: str | None,
     out: Path | None,
     renew: bool,
+    new_key: bool,
     passphrases: Passphrases,
 ) -> None:
     """Make a key in FOLDER, which never leaves it, and write a request for a certificate.
@@ -57,7 +64,9 @@ def request(
         site = named
     if site is None:
         raise SetupError("--site NAME is needed: FOLDER has no policy with a site name")
-    asked = identity.request(folder, Name(federation, site), renew=renew, passphrases=passphrases)
+    if new_key and not renew:
+        raise SetupError("--new-key goes with --renew: a site that is not enrolled yet has a new key anyway")
+    asked = identity.request(folder, Name(federation, site), renew=renew, with_new_key=new_key, passphrases=passphrases)
     if out == Path("-"):
         click.echo(asked.decode(), nl=False)
         return
@@ -66,10 +75,7 @@ def request(
     click.echo(f"send {out} to the coordinator's operator, and tell by another way the fingerprint of its key:")
     click.echo(f"  {identity.key_of(asked)}")
     if renew:
-        click.echo(
-            "the key is new: tell its fingerprint to the other sites, too, which confirm it before the next run with "
-            f"secure aggregation: fedbnsl participant peers FOLDER --confirm {site} FINGERPRINT"
-        )
+        click.echo(identity.what_peers_do(folder, asked))
     click.echo(f"what comes back goes into: fedbnsl participant enrol {folder} BUNDLE")
 
 

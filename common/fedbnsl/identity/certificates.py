@@ -152,14 +152,21 @@ def pem(document: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
 def why_unusable(certificate: x509.Certificate, ca: x509.Certificate, *, now: datetime | None = None) -> str:
     """What is wrong with a certificate: not of this CA, not valid yet, expired; empty if nothing is."""
     now = now or datetime.now(UTC)
-    try:
-        certificate.verify_directly_issued_by(ca)
-    except Exception:  # for a foreign signature cryptography raises its own, type and value errors alike
-        return f"the certificate authority with fingerprint {fingerprint(ca)} did not sign it"
+    if foreign := not_of_authority(certificate, ca):
+        return foreign
     if now < certificate.not_valid_before_utc:
         return f"it is not valid before {day(certificate.not_valid_before_utc)}: is this machine's clock right?"
     if now > certificate.not_valid_after_utc:
         return f"it expired on {day(certificate.not_valid_after_utc)}"
+    return ""
+
+
+def not_of_authority(certificate: x509.Certificate, ca: x509.Certificate) -> str:
+    """That a certificate is not of this CA; empty if it is, be it valid now or not."""
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except Exception:  # for a foreign signature cryptography raises its own, type and value errors alike
+        return f"the certificate authority with fingerprint {fingerprint(ca)} did not sign it"
     return ""
 
 

@@ -51,9 +51,16 @@ class Authority:
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         return self._sign(f"{name.federation} coordinator", name, key, names, uses, days)
 
-    def site(self, name: Name, key: ec.EllipticCurvePublicKey, *, days: int) -> x509.Certificate:
-        """A site's certificate, for calling only."""
-        return self._sign(name.site, name, key, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days)
+    def site(
+        self,
+        name: Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        days: int,
+        follows: x509.UnrecognizedExtension | None = None,
+    ) -> x509.Certificate:
+        """A site's certificate, for calling only; `follows` are the statements of `succession`."""
+        return self._sign(name.site, name, key, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days, follows)
 
     def _sign(
         self,
@@ -63,19 +70,22 @@ class Authority:
         hosts: Sequence[x509.GeneralName],
         uses: Sequence[ObjectIdentifier],
         days: int,
+        follows: x509.UnrecognizedExtension | None = None,
     ) -> x509.Certificate:
         mine = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         until = min(datetime.now(UTC) + timedelta(days=days), self._certificate.not_valid_after_utc)
         names = x509.SubjectAlternativeName([*hosts, x509.UniformResourceIdentifier(name.uri)])
-        return (
+        builder = (
             _template(common_name(subject), self._certificate.subject, key, until)
             # Strict verifiers, such as Python's from 3.13 on, ask for it.
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(mine), critical=False)
             .add_extension(names, critical=False)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .sign(self._key, hashes.SHA256())
         )
+        if follows is not None:
+            builder = builder.add_extension(follows, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
 
 
 def alternative_name(host: str) -> x509.GeneralName:

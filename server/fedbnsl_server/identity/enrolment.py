@@ -23,6 +23,7 @@ from fedbnsl.errors import IdentityError
 from fedbnsl.events.security_log import NAME, SecurityLog
 from fedbnsl.files import durable
 from fedbnsl.files.toml_text import parse_toml
+from fedbnsl.identity import succession
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import (
     Credentials,
@@ -197,11 +198,12 @@ class Federation:
     def approve(self, request_pem: bytes, *, days: int, renew: bool = False) -> Bundle:
         """Sign a site's request and enrol its certificate.
 
-        Only the name and the public key are taken from the request. Raises IdentityError if the request is unreadable,
-        wrongly signed or for another federation, or the site is enrolled already. `renew`: whether the site may hold a
-        valid certificate already; that one stays valid, so that no connection breaks.
+        Only the name, the public key and the keys that it follows are taken from the request. Raises IdentityError if
+        the request is unreadable, wrongly signed or for another federation, or the site is enrolled already. `renew`:
+        whether the site may hold a valid certificate already; that one stays valid, so that no connection breaks.
         """
         key, name = self.read_request(request_pem)
+        follows = succession.carried(x509.load_pem_x509_csr(request_pem))
         authority = self._authority()  # before the lock: somebody may be asked for a passphrase
         with self._table.changing() as table:
             valid = [issued for issued in table.get(name.site, []) if issued.state == "valid"]
@@ -211,7 +213,7 @@ class Federation:
                     f"site {name.site!r} is enrolled already, until {until}; pass --renew to give it a new one, or "
                     "revoke it first"
                 )
-            certificate = authority.site(name, key, days=days)
+            certificate = authority.site(name, key, days=days, follows=follows)
             issued = Issued.now(certificate)
             table.setdefault(name.site, []).append(issued)
         self._log.enter(

@@ -3,22 +3,24 @@
 import logging
 import os
 import stat
+from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedbnsl.errors import IdentityError, SetupError
 from fedbnsl.files import durable
-from fedbnsl.identity import certificates
+from fedbnsl.identity import certificates, succession
 from fedbnsl.identity.bundle import Bundle
 from fedbnsl.identity.certificates import Name, fingerprint, new_key, pem
 from fedbnsl_client.site import identity
 from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.identity.enrolment import Federation
-from federation_folder import DAYS, clock_off, enrol, enrol_at, make_federation
+from federation_folder import DAYS, clock_off, enrol, enrol_at, make_federation, request_pem
 
 NORTH = Name("lab", "north")
 
@@ -128,13 +130,55 @@ def test_an_enrolled_site_asks_again_only_if_that_is_meant(tmp_path: Path, feder
     assert contents(tmp_path / "site") == before
 
 
-def test_a_renewal_changes_the_key_and_the_old_one_is_used_until_the_bundle_comes(
+def test_a_renewal_keeps_the_key(tmp_path: Path, federation: Federation) -> None:
+    site = tmp_path / "site"
+    old = enrol(federation, site)
+    asked = identity.request(site, NORTH, renew=True)
+    bundle = federation.approve(asked, days=DAYS, renew=True)
+    new = identity.enrol(site, bundle, expected_fingerprint=federation.fingerprint)
+    assert new.credentials().key == old.credentials().key
+    assert new.certificate != old.certificate
+    assert len(keys(site)) == 1
+
+
+def test_a_new_key_after_a_lost_one_is_said_to_follow_none(tmp_path: Path, federation: Federation) -> None:
+    site = tmp_path / "site"
+    enrol(federation, site).key_path.unlink()
+    with pytest.raises(IdentityError, match="cannot be read"):
+        identity.request(site, NORTH, renew=True)
+    asked = identity.request(site, NORTH, renew=True, with_new_key=True)
+    assert succession.former_keys(x509.load_pem_x509_csr(asked)) == ()
+    assert "they confirm it" in identity.what_peers_do(site, asked)
+
+
+def test_a_coordinator_signs_no_request_with_a_statement_that_the_old_key_did_not_sign(
+    tmp_path: Path, federation: Federation
+) -> None:
+    old = enrol(federation, tmp_path / "site")
+    thief, new = new_key(), new_key()
+    followed = succession.extension(old.certificate, thief, new.public_key())
+    assert followed is not None
+    assert succession.former_keys(x509.load_pem_x509_csr(request_pem(new, NORTH.uri, extra=(followed,)))) != ()
+    text = followed.value.replace(b64encode(public_der(thief)), b64encode(public_der(old.key())))
+    forged = x509.UnrecognizedExtension(succession.OID, text)
+    with pytest.raises(IdentityError, match="which did not sign that"):
+        federation.approve(request_pem(new, NORTH.uri, extra=(forged,)), days=DAYS, renew=True)
+    south = request_pem(new, Name("lab", "south").uri, extra=(followed,))
+    with pytest.raises(IdentityError, match="which did not sign that"):
+        federation.approve(south, days=DAYS)
+
+
+def public_der(key: certificates.PrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_a_renewal_may_change_the_key_and_the_old_one_is_used_until_the_bundle_comes(
     tmp_path: Path, federation: Federation
 ) -> None:
     site = tmp_path / "site"
     old = enrol(federation, site)
     old_key = old.credentials().key
-    asked = identity.request(site, NORTH, renew=True)
+    asked = identity.request(site, NORTH, renew=True, with_new_key=True)
     assert identity.request(site, NORTH, renew=True) == asked
     assert Identity.open(site).credentials() == old.credentials()
     bundle = federation.approve(asked, days=DAYS, renew=True)
@@ -263,8 +307,8 @@ def test_a_lost_key_is_an_error_with_the_way_to_a_new_certificate(tmp_path: Path
     site.key_path.unlink()
     with pytest.raises(IdentityError, match=r"key-.*\.pem cannot be read") as caught:
         site.credentials()
-    assert f"participant request {tmp_path / 'site'} --federation lab --renew" in caught.value.remedy
-    asked = identity.request(tmp_path / "site", NORTH, renew=True)
+    assert f"participant request {tmp_path / 'site'} --federation lab --renew --new-key" in caught.value.remedy
+    asked = identity.request(tmp_path / "site", NORTH, renew=True, with_new_key=True)
     bundle = federation.approve(asked, days=DAYS, renew=True)
     identity.enrol(tmp_path / "site", bundle, expected_fingerprint=federation.fingerprint).credentials()
 

@@ -102,10 +102,12 @@ def test_a_run_is_watched_from_its_first_site_to_its_report(browser, tmp_path):
                 expect(one.page.locator("#link")).to_have_text("the run is over")
             result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
             assert wide.text("edges").startswith(str(len(result["edges"])))
-            assert wide.page.locator("#graph svg line").count() == len(result["edges"])
+            assert wide.page.locator("#graph svg path.edge").count() == len(result["edges"])
             assert wide.page.locator("#sites tr").count() == 3
             named = wide.page.locator("#graph svg title").all_text_contents()
-            assert named == list(HOSTILE), "names are texts"
+            with_edges = {end for edge in result["edges"] for end in (edge["source"], edge["target"])}
+            assert named == [name for name in HOSTILE if name in with_edges], "names are texts"
+            assert "gone" not in wide.text("report-note"), "nothing is said of what the page cannot know"
             assert wide.page.locator(".chart .line").count() == 3
             assert "round 61" in wide.text("log")
             report = next(frame for frame in wide.page.frames if frame.url.endswith("/report"))
@@ -181,6 +183,8 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
                 expect(one.page.locator("#releases tr")).not_to_have_count(0)
                 assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
             expect(north.page.locator("#price")).to_contain_text("epsilon 4 at delta")
+            table = south.page.locator(".wide").first
+            assert "gradient" in table.evaluate("one => getComputedStyle(one).backgroundImage"), "shows that it scrolls"
             expect(north.page.locator("#spent")).to_contain_text("of 5")
             north.page.locator("#leave").click()
             expect(north.page.locator("#state")).to_have_text("left")
@@ -219,6 +223,8 @@ def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):
             expect(page.locator("#runs tr")).to_have_count(2)
             expect(page.locator("#runs a")).to_have_count(1)  # the other one waits for its turn
             expect(page.locator("#runs")).to_contain_text("<i>mine</i>")
+            expect(page.locator("#runs")).to_contain_text("2 of 2 sites have not joined")
+            expect(page.locator("#runs")).to_contain_text("starts by itself once a run before it is over")
             page.locator("#runs a").click()
             expect(page.locator("#name")).to_have_text("first")
             expect(page.locator("#warnings")).to_contain_text("have not joined: north, south")

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw, shortened, text_width
-from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT, crossings, layout
+from fedbnsl.graphs.layout import NODE_HEIGHT, crossings, layout, shortened, text_width
+from fedbnsl_workbench.report.dag_drawing import STYLES, Arrow, draw
 from fedbnsl_workbench.scoring.metrics import random_dag
 
 SPACE = "{http://www.w3.org/2000/svg}"

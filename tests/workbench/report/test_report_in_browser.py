@@ -57,6 +57,16 @@ def opened(browser, path):
     assert {url for url in requests if not url.startswith("data:")} == {path.as_uri()}
 
 
+def test_the_page_follows_a_dark_screen_with_its_drawings_and_is_printed_light(opened):
+    page = opened(SCREENS[0])
+    page.emulate_media(color_scheme="dark")
+    chart = "getComputedStyle(document.querySelector('svg.chart')).filter"
+    look = f"[getComputedStyle(document.body).backgroundColor, {chart}]"
+    assert page.evaluate(look) == ["rgb(20, 24, 29)", "invert(1) hue-rotate(180deg)"]
+    page.emulate_media(color_scheme="dark", media="print")
+    assert page.evaluate(look) == ["rgb(255, 255, 255)", "none"]
+
+
 @pytest.mark.parametrize("size", [*SCREENS, SMALL_PHONE], ids=["screen", "phone", "small phone"])
 def test_the_page_never_scrolls_sideways(opened, size):
     page = opened(size)

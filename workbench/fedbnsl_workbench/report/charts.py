@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbnsl.graphs.layout import shortened
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_workbench.pages.chart_files import COLOURS, STYLES, Chart, Figure, as_svg, new_figure
-from fedbnsl_workbench.report.dag_drawing import shortened
 
 _WIDTH, _HEIGHT = 4.8, 2.9
 _MOST_NUMBERED = 25

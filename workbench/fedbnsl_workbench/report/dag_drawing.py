@@ -3,24 +3,15 @@
 Edges and nodes carry numbers in `data-` attributes, by which the page's script knows them; without it they do nothing.
 """
 
-import itertools
-import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from fedbnsl.graphs.graph import Edge
-from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT, layout
+from fedbnsl.graphs.layout import FONT_PX, NODE_HEIGHT, box_widths, curve, layout, ports, shortened, tips
 
-FONT_PX = 13.0
 MARGIN = 12.0
-_PADDING = 10.0
-_NARROWEST = 34.0
-_LONGEST_NAME = 24
 ARROW = 9.0
-# Room for an arrow's head beside others.
-_PORT = 10.0
 THINNEST, WIDEST = 1.2, 4.2
 _PALEST = 0.3
 
@@ -80,16 +71,13 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str, words: Se
 
     `words`: by node, what the reader is told who points at it, line by line; empty: nothing.
     """
-    widths = list(map(box_width, names))
     laid_out = [arrow for arrow in arrows if arrow.kind != "unsure"]
-    for sharing in (Counter(arrow.source for arrow in laid_out), Counter(arrow.target for arrow in laid_out)):
-        for node, n_ends in sharing.items():
-            widths[node] = max(widths[node], n_ends * _PORT)
+    widths = box_widths(names, _ends(laid_out))
     fixed = [arrow for arrow in laid_out if arrow.directed and arrow.kind not in _NOT_LEARNED]
     # The learned ones first: a missing edge never decides which way an undirected one is drawn.
     free = sorted((arrow for arrow in laid_out if arrow not in fixed), key=lambda arrow: arrow.kind in _NOT_LEARNED)
     placed = layout(widths, _ends(fixed), _ends(free))
-    ports = _ports(placed.routes, widths)
+    shifts = ports(placed.routes, widths)
     width, height = placed.width + 2 * MARGIN, placed.height + 2 * MARGIN
     parts = [
         f'<svg class="dag" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -99,7 +87,7 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str, words: Se
     # The thin ones first, so that the strong ones lie on top.
     for arrow in sorted(laid_out, key=lambda arrow: arrow.strength):
         edge = arrow.source, arrow.target
-        parts.append(_line(arrow, placed.routes[edge], *ports[edge]))
+        parts.append(_line(arrow, placed.routes[edge], *shifts[edge]))
     for arrow in arrows:
         if arrow.kind == "unsure" and {arrow.source, arrow.target} <= set(placed.centres):
             parts.append(across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
@@ -107,11 +95,6 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str, words: Se
     for node, centre in sorted(placed.centres.items()):
         parts.append(box(node, names[node], centre, widths[node], words[node] if words else ""))
     return "".join([*parts, "</g></svg>"])
-
-
-def box_width(name: str) -> float:
-    """Of a node."""
-    return max(_NARROWEST, text_width(shortened(name)) + 2 * _PADDING)
 
 
 def box(node: int, name: str, centre: tuple[float, float], width: float, words: str = "") -> str:
@@ -159,63 +142,16 @@ def sample_of_marks(marks: str) -> str:
     )
 
 
-def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name without its middle, if it is too long: both ends tell names apart."""
-    if len(name) <= longest:
-        return name
-    end = (longest - 1) * 2 // 5
-    return f"{name[: longest - 1 - end]}\u2026{name[-end:]}"
-
-
-def text_width(text: str) -> float:
-    """At least the width in pixels that common fonts give a label; no font is asked, as the reader's is unknown."""
-    return FONT_PX * sum(map(_ems, text))
-
-
-def _ems(letter: str) -> float:
-    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0.0
-    if unicodedata.east_asian_width(letter) in ("W", "F") or ord(letter) > 0xFFFF:
-        return 1.35 if ord(letter) > 0xFFFF else 1.05
-    if letter in "ijl.,:;|!'I ":
-        return 0.4
-    if letter in "mwMW@%\u2026\u2014":
-        return 1.02
-    return 0.76 if letter.isupper() else 0.66
-
-
-Shift = tuple[float, float]
-
-
-def _ports(routes: Mapping[Edge, Sequence[tuple[float, float]]], widths: Sequence[float]) -> dict[Edge, Shift]:
-    """How far from the middles of its ends an edge leaves and arrives: side by side, in the order of the other ends."""
-    ends: dict[tuple[int, bool], list[tuple[float, Edge, int]]] = {}
-    for edge, route in routes.items():
-        for which, (node, here, there) in enumerate(((edge[0], route[0], route[1]), (edge[1], route[-1], route[-2]))):
-            ends.setdefault((node, there[1] > here[1]), []).append((there[0], edge, which))
-    shift: dict[Edge, list[float]] = {edge: [0.0, 0.0] for edge in routes}
-    for (node, _), sharing in ends.items():
-        step = min(12.0, 0.92 * widths[node] / len(sharing))
-        for k, (_, edge, which) in enumerate(sorted(sharing)):
-            shift[edge][which] = (k - (len(sharing) - 1) / 2) * step
-    return {edge: (first, last) for edge, (first, last) in shift.items()}
-
-
 def _line(arrow: Arrow, route: Sequence[tuple[float, float]], leaves: float, arrives: float) -> str:
     """A curve through the route, vertical at every point of it, with a mark at each end."""
     style = STYLES[arrow.kind]
     down = 1 if route[-1][1] > route[0][1] else -1
     width = THINNEST + (WIDEST - THINNEST) * min(max(arrow.strength, 0.0), 1.0)
-    (x0, y0), (x1, y1) = route[0], route[-1]
-    first, marked = _end(arrow.drawn_ends[0], (x0 + leaves, y0 + down * NODE_HEIGHT / 2), down, width, style.colour)
-    last, headed = _end(arrow.drawn_ends[1], (x1 + arrives, y1 - down * NODE_HEIGHT / 2), -down, width, style.colour)
-    points = [first, *route[1:-1], last]
-    d = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for (ax, ay), (bx, by) in itertools.pairwise(points):
-        middle = (ay + by) / 2
-        d.append(f"C{ax:.1f} {middle:.1f} {bx:.1f} {middle:.1f} {bx:.1f} {by:.1f}")
+    start, *between, end = tips(route, leaves, arrives)
+    first, marked = _end(arrow.drawn_ends[0], start, down, width, style.colour)
+    last, headed = _end(arrow.drawn_ends[1], end, -down, width, style.colour)
     dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
-    line = f'<path d="{"".join(d)}" stroke="{style.colour}" stroke-width="{width:.1f}"{dashes}/>'
+    line = f'<path d="{curve([first, *between, last])}" stroke="{style.colour}" stroke-width="{width:.1f}"{dashes}/>'
     return group(arrow, line + marked + headed)
 
 

@@ -72,7 +72,7 @@ def _shown(value: object) -> str:
 
 
 def charts(run: ReportedRun) -> dict[str, str]:
-    """Convergence, times and bytes by round, as SVG; `acyclicity` is empty without ADMM rounds."""
+    """Convergence, times and bytes by round, as SVG; `acyclicity` is empty where no round has one above 0."""
     steps = [entry for entry in run.rounds if KINDS[entry["kind"]].YIELDS is Yields.W]
     numbers = [entry["round"] for entry in steps]
     every = [entry["round"] for entry in run.rounds]
@@ -81,7 +81,9 @@ def charts(run: ReportedRun) -> dict[str, str]:
         np.array([[_serialised(entry, site, way) for entry in run.rounds] for site in sites]) for way in ("up", "down")
     )
     return {
-        "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps]) if steps else "",
+        "acyclicity": report_charts.acyclicity(numbers, [entry["acyclicity"] for entry in steps])
+        if any(entry["acyclicity"] for entry in steps)
+        else "",
         "edges": report_charts.edges_by_round(every, [entry["edges"] for entry in run.rounds]),
         "seconds": report_charts.seconds_by_round(
             every, [entry["local_s"] for entry in run.rounds], [entry["global_s"] for entry in run.rounds]

@@ -9,9 +9,9 @@ from html import escape
 
 import networkx as nx
 
+from fedbnsl.graphs.layout import FONT_PX, NODE_HEIGHT, box_width
 from fedbnsl_workbench.report.dag_drawing import (
     ARROW,
-    FONT_PX,
     MARGIN,
     STYLES,
     THINNEST,
@@ -19,16 +19,15 @@ from fedbnsl_workbench.report.dag_drawing import (
     Arrow,
     across,
     box,
-    box_width,
     group,
 )
-from fedbnsl_workbench.report.dag_layout import NODE_HEIGHT
 
 _ROW = 62.0
 _BETWEEN = 240.0
 _BOW, _A_ROW_FURTHER, _WIDEST_BOW = 26.0, 15.0, 150.0
 _PORT = 6.0
 _PALE = 0.45
+_CLEAR = 4.0
 
 # At which sides of source and target an edge leaves and arrives, by whether they were before: 1 is the right side.
 _SIDES = {(True, False): (1, -1), (True, True): (-1, -1), (False, False): (1, 1), (False, True): (-1, 1)}
@@ -67,6 +66,7 @@ def draw_lagged(
     centres = {node: (centre[node in before], row[node] * _ROW + NODE_HEIGHT / 2) for node in nodes}
     width = reach[True] + left + _BETWEEN + right + reach[False] + 2 * MARGIN
     height = (max(row.values(), default=0)) * _ROW + NODE_HEIGHT + 2 * MARGIN
+    edges = {True: (centre[True], left / 2), False: (centre[False], right / 2)}
     ends = _ports(drawn, before, centres)
     parts = [
         f'<svg class="dag" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -75,7 +75,7 @@ def draw_lagged(
     ]
     for k in sorted(range(len(drawn)), key=lambda k: drawn[k].strength):
         arrow = drawn[k]
-        line = _line(arrow, before, centres, widths, ends[k], row)
+        line = _line(arrow, before, centres, widths, ends[k], row, edges)
         parts.append(f'<g opacity="{_PALE}">{line}</g>' if _is_past(arrow, before) else line)
     for arrow in arrows:
         if arrow.kind == "unsure" and {arrow.source, arrow.target} <= nodes:
@@ -145,8 +145,13 @@ def _line(
     widths: Mapping[int, float],
     shifts: tuple[float, float],
     row: Mapping[int, int],
+    columns: Mapping[bool, tuple[float, float]],
 ) -> str:
-    """A curve that leaves and arrives level; directed, with a head at its end."""
+    """A curve that leaves and arrives level; directed, with a head at its end.
+
+    It bends only outside the columns, (middle, half its width) by whether it is the left one: in them it would run
+    through wider nodes.
+    """
     style, (s, t) = STYLES[arrow.kind], (arrow.source, arrow.target)
     thick = THINNEST + (WIDEST - THINNEST) * min(max(arrow.strength, 0.0), 1.0)
     head = ARROW + thick if arrow.directed else 0.0
@@ -154,12 +159,21 @@ def _line(
     x0, y0 = centres[s][0] + leaves * widths[s] / 2, centres[s][1] + shifts[0]
     tip = centres[t][0] + arrives * (widths[t] / 2 + (1 if arrow.directed else 0)), centres[t][1] + shifts[1]
     x1, y1 = tip[0] + arrives * head * 0.8, tip[1]
-    out = abs(x1 - x0) / 2 if (s in before) != (t in before) else _bow(abs(row[s] - row[t]))
-    far = x0 + leaves * out, x1 + arrives * out
+    bends, unbends = (
+        columns[node in before][0] + side * (columns[node in before][1] + _CLEAR)
+        for node, side in ((s, leaves), (t, arrives))
+    )
+    bends, unbends = (
+        (max(bends, x0) if leaves > 0 else min(bends, x0)),
+        (max(unbends, x1) if arrives > 0 else min(unbends, x1)),
+    )
     if (s in before) == (t in before):  # one bow, whose ends may stand under each other
-        edge = (max if leaves > 0 else min)(x0, x1) + leaves * out * 0.9
-        far = edge, edge
-    d = f"M{x0:.1f} {y0:.1f}C{far[0]:.1f} {y0:.1f} {far[1]:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+        far = (max if leaves > 0 else min)(bends, unbends) + leaves * _bow(abs(row[s] - row[t])) * 0.9
+        bow = f"{far:.1f} {y0:.1f} {far:.1f} {y1:.1f}"
+    else:
+        middle = (bends + unbends) / 2
+        bow = f"{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f}"
+    d = f"M{x0:.1f} {y0:.1f}H{bends:.1f}C{bow} {unbends:.1f} {y1:.1f}H{x1:.1f}"
     dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
     line = f'<path d="{d}" stroke="{style.colour}" stroke-width="{thick:.1f}"{dashes}/>'
     if not arrow.directed:

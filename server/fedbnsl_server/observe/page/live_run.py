@@ -70,6 +70,11 @@ class LiveRun:
         status = self._status
         return (0, n_rounds(self.plan)) if status is None else (status.round, status.rounds)
 
+    @property
+    def needs(self) -> str:
+        """What stands out now, and what to do about it; empty: nothing."""
+        return " ".join(f"{text} {to_do}" for text, to_do in self._now()["warnings"])
+
     def follow(self, status: Callable[[], RunStatus], loop: asyncio.AbstractEventLoop) -> None:
         """Ask for the run's status on its event loop; only while somebody looks."""
         self._look, self._ask = status, from_loop(loop, status)

@@ -15,6 +15,7 @@ from fedbnsl.console.interrupt import interruptible
 from fedbnsl.errors import InterruptedRunError
 from fedbnsl.events.emitter import Event
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.offer_codec import QUEUED
 from fedbnsl.web.connections import AT_ONCE
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
@@ -31,6 +32,7 @@ _PACKAGE = "fedbnsl_server.observe.page"
 # A run that is over waits so long for its report, and then for browsers to fetch it.
 _MAKING_S = 60.0
 _HOLD_S = 10.0
+_ITS_TURN = "It starts by itself once a run before it is over; --at-once says how many there may be at a time."
 
 
 class RunsPage:
@@ -148,12 +150,24 @@ class RunsPage:
 
     def _listed(self) -> list[dict[str, Any]]:
         others = [
-            {"name": name, "plan": plan, "state": state, "progress": None}
+            {
+                "name": name,
+                "plan": plan,
+                "state": state,
+                "progress": None,
+                "needs": _ITS_TURN if state == QUEUED else "",
+            }
             for name, plan, state in self._others or ()
             if name not in self._runs
         ]
         return [
-            {"name": live.name, "plan": live.plan.name, "state": live.state, "progress": live.progress}
+            {
+                "name": live.name,
+                "plan": live.plan.name,
+                "state": live.state,
+                "progress": live.progress,
+                "needs": live.needs,
+            }
             for live in self._runs.values()
         ] + others
 

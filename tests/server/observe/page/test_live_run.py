@@ -149,6 +149,7 @@ def test_the_graph_has_the_edges_beyond_the_threshold_heaviest_first():
     W = np.array([[0.0, 0.3, -0.9], [0.0, 0.0, 0.05], [0.5, 0.0, 0.0]])
     state = replace(initial_state(3, ["north"]), global_weights=SparseMatrix.from_dense(W), round=4)
     found = present_graph(state, PLAN, PLAN.edge_mask(NAMES))
+    assert [line[:2] for line in found.pop("drawing")["lines"]] == [[0, 1], [0, 2], [2, 0]]
     assert found == {"round": 4, "left_out": 0, "edges": [[0, 2, -0.9, 1], [2, 0, 0.5, 1], [0, 1, 0.3, 1]]}
 
 
@@ -160,6 +161,7 @@ def test_a_graph_of_very_many_edges_is_cut():
     plan = PLAN.with_settings(variables=names)
     found = present_graph(state, plan, plan.edge_mask(names))
     assert (len(found["edges"]), found["left_out"]) == (MOST_EDGES, d * (d - 1) - MOST_EDGES)
+    assert found["drawing"] is None, "a matrix of dots instead"
 
 
 def test_a_report_brings_its_own_policy_and_no_looser_one():

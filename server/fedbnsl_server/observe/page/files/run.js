@@ -93,7 +93,7 @@ function showSites() {
 
 function showGraph(content) {
   graph = content;
-  const reading = drawGraph(byId("graph"), about.variables, graph.edges);
+  const reading = drawGraph(byId("graph"), about.variables, graph);
   const more = graph.left_out ? `; the ${graph.left_out} lightest are not shown` : "";
   setText("graph-note", `${graph.edges.length} edges beyond ${about.threshold} after round ${graph.round}${more}. ${reading}`);
   const name = (k) => about.variables[k] ?? `#${k}`;
@@ -105,7 +105,9 @@ function showGraph(content) {
 
 function showRounds({ anew, items }) {
   history = anew ? items : [...history, ...items];
-  lineChart(byId("chart-h"), history.map((one) => [one.round, one.h]), { log: true, title: "h(W)" });
+  const acyclicity = history.map((one) => [one.round, one.h]);
+  lineChart(byId("chart-h"), acyclicity, { log: true, title: "h(W)" });
+  byId("figure-h").hidden = byId("tile-h").hidden = !acyclicity.some(([, h]) => h > 0); // private rounds have no W
   lineChart(byId("chart-edges"), history.map((one) => [one.round, one.edges]), { title: "edges", label: (y) => number(Math.round(y)) });
   lineChart(byId("chart-bytes"), history.map((one) => [one.round, one.bytes]), { title: "bytes", label: bytes });
   rows(
@@ -125,7 +127,7 @@ function showOver({ outcome, report, command }) {
   }
   setText("report-note", "The report is being made.");
   const end = (text) => {
-    byId("report-note").replaceChildren(text, " The coordinator may be gone now; the report is made by ", make("code", {}, command), ".");
+    byId("report-note").replaceChildren(text, " Its report is also made by ", make("code", {}, command), ".");
     close("the run is over");
   };
   // First, as a frame does not tell whether it shows a report or an error.

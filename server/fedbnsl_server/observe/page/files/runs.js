@@ -13,6 +13,7 @@ follow("/events", {
         [run.plan, "name"],
         [run.state],
         [run.progress ? `${run.progress[0]} of ${run.progress[1]}` : "", "n"],
+        [run.needs, "name"],
       ]),
     );
   },

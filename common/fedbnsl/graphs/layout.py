@@ -1,10 +1,13 @@
 """Where the nodes and edges of a drawn graph go: layers, few crossings, straight lines (Sugiyama's method).
 
-Long edges pass through a dummy in each layer between, so that they keep clear of nodes. Lengths are in pixels.
+Long edges pass through a dummy in each layer between, so that they keep clear of nodes. Lengths are in pixels. The
+report and the page of a run in progress draw what is laid out here.
 """
 
 import itertools
+import unicodedata
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +17,13 @@ from scipy.optimize import isotonic_regression
 
 from fedbnsl.graphs.graph import Edge
 
+FONT_PX = 13.0
 NODE_HEIGHT = 28.0
+_PADDING = 10.0
+_NARROWEST = 34.0
+_LONGEST_NAME = 24
+# Room for an arrow's head beside others.
+_PORT = 10.0
 _LAYER_GAP = 78.0
 _NODE_GAP = 14.0
 _DUMMY_WIDTH = 8.0
@@ -195,3 +204,79 @@ def _spread(wished: Sequence[float], pull: Sequence[float], gaps: Sequence[float
     offsets = np.concatenate([[0.0], np.cumsum(gaps)])
     places: list[float] = (isotonic_regression(np.array(wished) - offsets, weights=pull).x + offsets).tolist()
     return places
+
+
+def box_widths(names: Sequence[str], edges: Iterable[Edge]) -> list[float]:
+    """Of each node: room for its name, and for the ends of its edges beside each other."""
+    leave, arrive = Counter[int](), Counter[int]()
+    for source, target in edges:
+        leave[source] += 1
+        arrive[target] += 1
+    return [max(box_width(name), max(leave[node], arrive[node]) * _PORT) for node, name in enumerate(names)]
+
+
+def box_width(name: str) -> float:
+    """Of a node with few edges."""
+    return max(_NARROWEST, text_width(shortened(name)) + 2 * _PADDING)
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name without its middle, if it is too long: both ends tell names apart."""
+    if len(name) <= longest:
+        return name
+    end = (longest - 1) * 2 // 5
+    return f"{name[: longest - 1 - end]}\u2026{name[-end:]}"
+
+
+def text_width(text: str) -> float:
+    """At least the width in pixels that common fonts give a label; no font is asked, as the reader's is unknown."""
+    return FONT_PX * sum(map(_ems, text))
+
+
+def _ems(letter: str) -> float:
+    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0.0
+    if unicodedata.east_asian_width(letter) in ("W", "F") or ord(letter) > 0xFFFF:
+        return 1.35 if ord(letter) > 0xFFFF else 1.05
+    if letter in "ijl.,:;|!'I ":
+        return 0.4
+    if letter in "mwMW@%\u2026\u2014":
+        return 1.02
+    return 0.76 if letter.isupper() else 0.66
+
+
+def ports(
+    routes: Mapping[Edge, Sequence[tuple[float, float]]], widths: Sequence[float]
+) -> dict[Edge, tuple[float, float]]:
+    """How far from the middles of its ends an edge leaves and arrives: side by side, in the order of the other ends."""
+    ends: dict[tuple[int, bool], list[tuple[float, Edge, int]]] = {}
+    for edge, route in routes.items():
+        for which, (node, here, there) in enumerate(((edge[0], route[0], route[1]), (edge[1], route[-1], route[-2]))):
+            ends.setdefault((node, there[1] > here[1]), []).append((there[0], edge, which))
+    shift: dict[Edge, list[float]] = {edge: [0.0, 0.0] for edge in routes}
+    for (node, _), sharing in ends.items():
+        step = min(12.0, 0.92 * widths[node] / len(sharing))
+        for k, (_, edge, which) in enumerate(sorted(sharing)):
+            shift[edge][which] = (k - (len(sharing) - 1) / 2) * step
+    return {edge: (first, last) for edge, (first, last) in shift.items()}
+
+
+def tips(route: Sequence[tuple[float, float]], leaves: float, arrives: float) -> list[tuple[float, float]]:
+    """A route from the rim of one node to that of the other instead of between their middles."""
+    (x0, y0), (x1, y1) = route[0], route[-1]
+    half = NODE_HEIGHT / 2 if y1 > y0 else -NODE_HEIGHT / 2
+    return [(x0 + leaves, y0 + half), *route[1:-1], (x1 + arrives, y1 - half)]
+
+
+def curve(points: Sequence[tuple[float, float]]) -> str:
+    """An SVG path from end to end: upright past each layer between, so that it bends only where no nodes are."""
+    down = 1 if points[-1][1] > points[0][1] else -1
+    half = down * NODE_HEIGHT / 2
+    inner = [[(x, y - half), (x, y + half)] for x, y in points[1:-1]]
+    stops = [points[0], *itertools.chain.from_iterable(inner), points[-1]]
+    path = [f"M{stops[0][0]:.1f} {stops[0][1]:.1f}"]
+    for k, ((ax, ay), (bx, by)) in enumerate(itertools.pairwise(stops)):
+        middle = (ay + by) / 2
+        bend = f"C{ax:.1f} {middle:.1f} {bx:.1f} {middle:.1f} {bx:.1f} {by:.1f}"
+        path.append(f"V{by:.1f}" if k % 2 else bend)
+    return "".join(path)

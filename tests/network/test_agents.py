@@ -5,16 +5,23 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from agents import SITES, Federated, plan_of_three, price_units
 from command_line import Outcome
+from fedbnsl.identity import certificates
+from fedbnsl.identity.certificates import Name
+from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site import identity
+from fedbnsl_server.identity import authority, enrolment_table
+from federation_folder import clock_off
 from forked import forked_network
 from free_port import free_port
-from private_site import DATASET, ROWS, units_spent
+from private_site import DATASET, NAMES, ROWS, edit, units_spent
 
 
 @pytest.fixture
@@ -67,6 +74,56 @@ def test_an_agent_takes_part_in_the_very_plan_that_was_approved_alone(federated:
     for site in SITES:
         assert federated.spent(site) == price_units(approved, ROWS)
     assert [federated.state(name) for name in ("dearer", "fewer", "nameless")] == ["running"] * 3
+
+
+def test_an_agent_takes_up_confirmed_peers_by_itself(federated: Federated) -> None:
+    """South has confirmed nobody when the run is offered; once it has, nothing is approved again."""
+    plan = Plan.load(
+        "private-moments",
+        [
+            "n_participants=3",
+            f"sites={json.dumps(SITES)}",
+            f"variables={json.dumps(NAMES)}",
+            "privacy.secure_aggregation=true",
+            "privacy.delta=1e-6",
+        ],
+        epsilon=2.0,
+    )
+    keys = {}
+    for site, folder in federated.sites.items():
+        edit(folder / "policy.toml", "# max_epsilon_against_all = 15.0", "max_epsilon_against_all = 60.0")
+        keys[site] = json.loads(federated.command("participant", "peers", folder, "--json"))["fingerprint"]
+    for site, folder in federated.sites.items():
+        for other in set(SITES) - {site} if site != "south" else ():
+            federated.command("participant", "peers", folder, "--confirm", other, keys[other])
+    federated.approve(plan)
+    federated.queue(plan, "run")
+    federated.start_service()
+    agents = {site: federated.start_agent(site) for site in SITES}
+    federated.await_text(agents["south"], "the coordinator could have invented the rest")
+    assert federated.spent("south") == 0
+    federated.command("participant", "peers", federated.sites["south"], "--confirm", "east", keys["east"])
+    finished(federated, "run")
+
+
+def test_an_agent_whose_clock_is_behind_waits_and_says_so(federated: Federated) -> None:
+    """As seen from a clock that is a day slow, its certificate becomes valid tomorrow."""
+    folder, hub = federated.sites["east"], federated.federation
+    good = (folder / "identity" / "bundle.toml").read_bytes()
+    asked = identity.request(folder, Name("lab", "east"), renew=True)
+    with clock_off(enrolment_table, authority, certificates, by=timedelta(days=1)):
+        bundle = hub.approve(asked, days=10, renew=True)
+        identity.enrol(folder, bundle, expected_fingerprint=hub.fingerprint)
+    plan = plan_of_three(rounds=2)
+    federated.approve(plan)
+    federated.queue(plan, "run")
+    federated.start_service()
+    agents = {site: federated.start_agent(site) for site in SITES}
+    federated.await_text(agents["east"], "is this machine's clock right?; trying again for as long as it takes")
+    assert federated.spent("east") == 0
+    (folder / "identity" / "bundle.toml").write_bytes(good)  # the clock is right
+    federated.await_text(agents["east"], "all is well again")
+    finished(federated, "run")
 
 
 def test_an_approval_of_the_plan_without_the_names_of_its_sites_is_none_for_an_agent(federated: Federated) -> None:

@@ -29,6 +29,7 @@ from fedbnsl_client.agent.part import Part, Site
 from fedbnsl_client.budget.approvals import Approval
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import approved_terms
@@ -39,7 +40,7 @@ _AGAIN_S = (5.0, 300.0)  # after a failure, and at most, doubling
 _LONGEST_WAIT_S = 15.0  # between calls to a coordinator that is away
 _GOODBYE_S = 15.0
 _MOST_SHOWN = 20
-# Until somebody changes the policy or the approval.
+# Until somebody changes the policy, the confirmed peers or the approval.
 _FOR_GOOD = (PolicyRefusal, BudgetExhaustedError, LeftError, EjectedError)
 
 
@@ -48,7 +49,7 @@ class _Decided:
     """Why a run is not joined now."""
 
     why: str
-    rules: object  # the policy and the approval that this was decided by
+    rules: object  # the policy, the confirmed peers and the approval that this was decided by
     wait_s: float = math.inf
     again_at: float = math.inf  # when it is tried again under the same rules, in seconds of the monotonic clock
     of_budget: bool = False  # whether the budget did not hold it: a run that ends may leave some of what it was to pay
@@ -68,7 +69,9 @@ class _Rules:
         """Bring policy and ledger up to date; return what is approved."""
         ledger = (self._folder / site_folder.LEDGER).stat()
         # By its inode: a file that was put in its place is another ledger.
-        now = (self._folder / site_folder.POLICY).stat().st_mtime_ns, ledger.st_dev, ledger.st_ino
+        policy, confirmed = self._folder / site_folder.POLICY, peers.path_in(self._folder)
+        changed = policy.stat().st_mtime_ns, confirmed.stat().st_mtime_ns if confirmed.exists() else 0
+        now = *changed, ledger.st_dev, ledger.st_ino
         if now != self._seen:
             self.close()
             self.policy, self.ledger = self._open.enter_context(site_folder.opened(self._folder))

@@ -106,7 +106,7 @@ def agent(
         _write(run, text, site=policy.site, as_json=json_logs)
 
     link = partial(link_options.link, folder)
-    first = link()
+    first = link_options.whom(folder)
     policy.check_coordinator(first.address, authority=first.authority)
     context = click.get_current_context()
     context.with_resource(_alone(folder))  # before a page is announced

@@ -168,6 +168,16 @@ def link(
     return Link(address or own.coordinator, own.credentials(), own.name.site, fingerprint(own.ca))
 
 
+def whom(site_folder: Path, address: str | None, *, passphrases: Passphrases = NOBODY_KNOWS) -> Link:
+    """As `link` over TLS, without credentials: a certificate that is not valid now may be once the clock is set.
+
+    Raises SetupError if the site is not enrolled; IdentityError if a file cannot be read.
+    """
+    own = Identity.open(site_folder, passphrases)
+    own.key()
+    return Link(address or own.coordinator, None, own.name.site, fingerprint(own.ca))
+
+
 def request(
     site_folder: Path,
     name: Name,

@@ -180,6 +180,14 @@ class LinkOptions:
 
         return identity.link(folder, self.coordinator, insecure=self.insecure, passphrases=self.passphrases)
 
+    def whom(self, folder: Path) -> Link:
+        """The coordinator that `link` calls, without credentials: also while the site's certificate is not valid."""
+        from fedbnsl_client.site import identity
+
+        if self.insecure:
+            return self.link(folder)
+        return identity.whom(folder, self.coordinator, passphrases=self.passphrases)
+
 
 _COORDINATOR = click.argument("coordinator", metavar="[HOST:PORT]", required=False)
 

@@ -29,6 +29,10 @@ from fedbnsl_server.search.private.released_likelihood import Release
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 _SCHEMA = "fedbnsl.checkpoint/3"
+_OF_ANOTHER_VERSION = (
+    "Another version of fedbnsl began this run: let it finish the run, or start the run's plan.toml again with another "
+    "--out. Sites keep their ledgers: what the run has spent stays spent, and the new one is paid beside it."
+)
 _CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
 _REGRESSION = "regression_"
 # `stretch` and `apart` are of what a search makes of them.
@@ -126,7 +130,9 @@ def load(path: Path, *, plan_digest: bytes) -> AdmmState:
     except Exception as error:  # for a damaged file zipfile, numpy and json raise nearly anything
         raise ResultError(f"checkpoint {path} cannot be read: {error}") from None
     if not ours:
-        raise ResultError(f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}")
+        raise ResultError(
+            f"checkpoint {path} has the format {head.get('schema')!r}; expected {_SCHEMA!r}", remedy=_OF_ANOTHER_VERSION
+        )
     if head["plan_digest"] != plan_digest.hex():
         raise ResultError(f"checkpoint {path} belongs to another plan")
     sizes, index, value, scalars, residual_variance, scales = known.values()

@@ -161,7 +161,10 @@ def init(folder: Path, new: NewSite, engine: str | None) -> None:
             "the plan 'private' tells sums over all sites: it needs max_epsilon_against_all in the policy (init "
             "--max-epsilon-against-all), and is refused without"
         )
-    click.echo(f"next: read the policy, then approve a plan: fedbnsl participant approve PLAN {folder}")
+    click.echo(
+        f"next: read the policy; then a certificate: fedbnsl participant request {folder} --federation NAME. What "
+        f"comes after it: fedbnsl participant check {folder}"
+    )
 
 
 @participant.command()

@@ -67,12 +67,12 @@ def test_init_makes_policy_and_ledger_and_says_what_comes_next(fedbnsl, tmp_path
     code, out, _ = fedbnsl("participant", "init", tmp_path / "n", "--site=north", "--data", table, "--dataset=w")
     assert code == 0
     assert "dataset w may lose epsilon 5 at delta 6.94444e-05" in out
-    assert "fedbnsl participant approve PLAN" in out
+    assert f"fedbnsl participant request {tmp_path / 'n'} --federation NAME" in out
     assert "needs max_epsilon_against_all in the policy" in out
     data = ("--site=north", "--data", table, "--dataset=w")
     for option in ("--max-epsilon-against-all=9", "--public"):
         _, out, _ = fedbnsl("participant", "init", tmp_path / option[6:9], *data, option)
-        assert "fedbnsl participant approve PLAN" in out
+        assert "next: read the policy; then a certificate: fedbnsl participant request" in out
         assert "max_epsilon_against_all" not in out
     code, _, err = fedbnsl("participant", "init", tmp_path / "n", "--site=north", "--data", table, "--dataset=w")
     assert code == 2
@@ -142,7 +142,7 @@ def test_approve_shows_plan_price_and_what_is_left_and_asks(fedbnsl, folder, pla
     parts = (
         "This run costs epsilon 1 at delta 1e-06 against the coordinator and all other sites; room for one more such "
         "run of epsilon 4.8",
-        f"Dataset {DATASET}, for a record at this delta: budget epsilon 5; spent so far epsilon 0, with this run (3 ro",
+        "That holds if nobody has a record at two sites (privacy.sites_per_person = 1); --all says what is lost",
         "--all shows the privacy cost in detail and every setting",
         "approve this plan?",
         f"approved: {digest}",

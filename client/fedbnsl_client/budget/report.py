@@ -106,7 +106,7 @@ def approval_lines(
         if len(registered.blocks) > 1:
             delta = price_of(plan, **used.sizes).delta
             told = [_of_block(dataset, one, ledger, delta=delta) for one in registered.blocks]
-            lines[2:2] = [
+            lines[1:1] = [
                 _block_line(one, " is read" if one["block"] in used.numbers else " is not read") for one in told
             ]
     return [*lines, *plan.preparation_lines(), *_settings(plan, every=every)]
@@ -230,7 +230,10 @@ def _released_exactly(plan: Plan, *, public: bool) -> Iterator[str]:
 def _cost_lines(
     plan: Plan, dataset: DatasetPolicy, registered: Registration, ledger: Ledger, *, every: bool
 ) -> list[str]:
-    """All epsilons are at the delta of the plan: those of two deltas cannot be compared."""
+    """One epsilon, what it rests on, and with `every` all others.
+
+    All are at the delta of the plan: those of two deltas cannot be compared.
+    """
     sizes, payments, blocks = registered.sizes, ledger.payments, registered.numbers
     price, summary = price_of(plan, **sizes), price_summary(plan, **sizes)
     spent = payments.spending(dataset.id, blocks=blocks)
@@ -245,8 +248,7 @@ def _cost_lines(
     whose = (
         ""
         if k == 1
-        else f" for somebody with a record at {k} sites, as many as the plan says (privacy.sites_per_person); a record "
-        f"here alone loses epsilon {cost.epsilon(delta):.4g} at the same delta"
+        else f" for somebody with a record at {k} sites, as many as the plan says (privacy.sites_per_person)"
     )
     (room, _), (then, n_more) = (_room(price, dataset, ledger, blocks, runs=runs) for runs in (0, 1))
     rest = (
@@ -255,13 +257,29 @@ def _cost_lines(
         else f"policy and ledger have room for such a run of epsilon {room.epsilon(delta):.4g} at most"
     )
     other_delta = f"; the policy has epsilon {dataset.max_epsilon:g} at delta {dataset.max_delta:.3g}"
+    t = plan.n_participants - price.n_honest
+    rests_on = [f"nobody has a record at {'two' if k == 1 else k + 1} sites (privacy.sites_per_person = {k})"]
+    if price.n_honest > 1:
+        rests_on.append(
+            f"at most {t} of the other sites collude{'s' * (t == 1)} with the coordinator, counting those that are not "
+            "confirmed here (participant peers) and those that are lost during the run"
+        )
     lines = [
         f"This run costs epsilon {epsilon_at(price, k):.4g} at delta {delta:.3g} against "
         f"{adversary(price, plan.n_participants)}{whose}; {rest}.",
+        f"That holds if {' and '.join(rests_on)}" + ("." if every else "; --all says what is lost otherwise."),
+    ]
+    if cost.gaussian and not spent.gaussian:
+        lines.append(
+            "Earlier runs of the table were not all priced by Gaussian DP: this run is counted with them, by zCDP."
+        )
+    if not every:
+        return [*lines, *(details[:1] if not summary["guarantee"] else [])]
+    lines.append(
         f"Dataset {dataset.id}, for a record at this delta: budget epsilon {whole(dataset.cap, after):.4g}"
         f"{other_delta * (delta != dataset.max_delta)}; spent so far epsilon {spent.epsilon(delta):.4g}, with this run "
-        f"({counted(n_rounds(plan), 'round')}) {after.epsilon(delta):.4g}. Epsilons do not add up.",
-    ]
+        f"({counted(n_rounds(plan), 'round')}) {after.epsilon(delta):.4g}. Epsilons do not add up."
+    )
     if most_sites > 1:
         before = payments.spending(dataset.id, at_sites=most_sites, blocks=blocks)
         in_all = before + Spending(price.units_at(most_sites), price.gaussian)
@@ -270,36 +288,26 @@ def _cost_lines(
             f"{whole(dataset.cap_per_person, in_all):.4g} (max_epsilon_per_person); spent so far at most epsilon "
             f"{before.epsilon(delta):.4g}, with this run {in_all.epsilon(delta):.4g}."
         )
-    if k == 1:
-        lines.append(
-            "The plan takes it that nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses "
-            f"epsilon {epsilon_at(price, 2):.4g} at delta {delta:.3g}."
-        )
+    lines.append(
+        (f"A record here alone loses epsilon {cost.epsilon(delta):.4g} at the same delta. " if k > 1 else "")
+        + f"Whoever has a record at {k + 1} sites loses epsilon {epsilon_at(price, k + 1):.4g}."
+    )
     if price.n_honest > 1:
         in_all, most = Spending(price.share_units, price.gaussian), dataset.cap_against_all
         allowed = "which the policy has no rule for"
         if most is not None:
             allowed = f"of at most {whole(most, in_all):.4g} in all"
-        t = plan.n_participants - price.n_honest
         here, person = "", ""
         if k > 1:
             here = " for a record here"
             of_person = Spending(k * price.share_units, price.gaussian).epsilon(delta)
             person = f"; {of_person:.4g} for somebody with a record at {k} sites, if all but these collude"
         lines.append(
-            f"That holds against the coordinator together with any {counted(t, 'other site')}, those that are not "
-            "confirmed here (participant peers) and those that are lost during the run among them; against one that "
-            f"pretends as many losses as the plan allows, {price.retries}, together with {t - price.retries} others. "
-            f"If it and all other sites collude, the run spends epsilon {in_all.epsilon(delta):.4g}{here} at the same "
-            f"delta, {allowed}{person}."
+            f"It holds against a coordinator that pretends as many losses as the plan allows, {price.retries}, "
+            f"together with {t - price.retries} others. If it and all other sites collude, the run spends epsilon "
+            f"{in_all.epsilon(delta):.4g}{here} at the same delta, {allowed}{person}."
         )
-    if cost.gaussian and not spent.gaussian:
-        lines.append(
-            "Earlier runs of the table were not all priced by Gaussian DP: this run is counted with them, by zCDP."
-        )
-    if every:
-        return [*lines, "the privacy cost in detail:", *(f"  {line}" for line in details)]
-    return [*lines, *(details[:1] if not summary["guarantee"] else [])]
+    return [*lines, "the privacy cost in detail:", *(f"  {line}" for line in details)]
 
 
 def _room(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fedbnsl.console.tell import tell
-from fedbnsl.errors import PolicyRefusal, SetupError
+from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site.options import FOLDER, cluster_of, takes_blocks, takes_engine
 
@@ -52,6 +52,8 @@ def approve(
 ) -> None:
     """Show what a run of PLAN would cost FOLDER's dataset, and what would be left; then record its approval.
 
+    A table that is not the registered one any more is refused before a cost is shown.
+
     Of a private PLAN it also says, here alone, which share of the records lies beyond its feature_bounds. These bound
     x^2, in squared units of each column: 100 is for values from -10 to 10. A column that lies beyond its bound in
     nearly all records is refused: a run would spend budget and learn next to nothing about it.
@@ -70,6 +72,7 @@ def approve(
     that.
     """
     from fedbnsl_client.budget.approvals import Terms
+    from fedbnsl_client.budget.policy import not_registered
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run, small_cell_lines
     from fedbnsl_client.data.plan_fit import (
         fit_of,
@@ -92,20 +95,25 @@ def approve(
     plan = choice.load()
     with site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
         dataset = policy.dataset(dataset_id)
-        for line in (
-            *small_cell_lines(plan, policy),
-            *approval_lines(plan, dataset, ledger, blocks=blocks, every=every),
-        ):
-            show(line)
-        registered = refuse_what_cannot_run(plan, policy, dataset, ledger, folder, blocks=blocks)
+        whole = ledger.registrations.find(dataset.id)
+        if whole is None:
+            raise not_registered(folder, dataset.id)
+        lines = [*small_cell_lines(plan, policy), *approval_lines(plan, dataset, ledger, blocks=blocks, every=every)]
+        try:
+            registered = refuse_what_cannot_run(plan, policy, dataset, ledger, folder, blocks=blocks)
+        except (BudgetExhaustedError, PolicyRefusal):
+            for line in lines:
+                show(line)
+            raise
         dictionary, mapping = site_folder.described(folder)
         refuse_other_dictionary(plan, dictionary)
         refuse_other_absent(plan, policy.site, mapping.absent)
-        whole = ledger.registrations.find(dataset.id)
-        if cluster is not None and whole is not None:
+        if cluster is not None:
             refuse_some_blocks(whole, registered)
         table = site_folder.read_table(folder, policy, dataset.id, cluster=cluster)
         ledger.registrations.check_table(dataset.id, table.variables, table.X, table.whose, in_full=True)
+        for line in lines:  # not before: the cost is that of the registered table
+            show(line)
         if blocks:
             table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.whose))
         require_present(table.reordered(plan.column_names or table.variables), plan)

@@ -76,17 +76,23 @@ def serve(folder: Path, at_once: int, server: ServerOptions) -> None:
 
 @runs.command("list")
 @_FOLDER
+@click.option("--site", help="Only runs that this site sits in, may sit in, or has sat in.")
 @json_option
-def list_(folder: Path, as_json: bool) -> None:
+def list_(folder: Path, site: str | None, as_json: bool) -> None:
     """All runs of FOLDER, those that are to be played first at the top."""
     from fedbnsl_server.runs import queue
 
     found = [_told(run) for run in queue.all_runs(folder, skip=_say_unreadable)]
+    if site is not None:
+        found = [one for one in found if site in one["sites"]]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    if not found:
+    if not found and site is not None:
+        click.echo(f"{folder} has no runs of {site}")
+    elif not found:
         click.echo(f"{folder} has no runs; queue one: fedbnsl coordinator runs start {folder} PLAN")
+    if not found:
         return
     width = max(len(str(one["name"])) for one in found)
     for one in found:
@@ -255,7 +261,10 @@ def _over_since(place: Path) -> float:
 
 
 def _told(run: Any) -> dict[str, Any]:
+    from fedbnsl_server.store.run_folder import result_of
+
     plan = run.plan()
+    sites = plan.sites or (result_of(run.folder) or {"sites": ()})["sites"]
     return {
         "name": run.name,
         "run": f"{run.run:016x}",
@@ -264,5 +273,5 @@ def _told(run: Any) -> dict[str, Any]:
         "since": run.since.isoformat(timespec="seconds"),
         "plan": plan.name,
         "plan_digest": plan.digest().hex(),
-        "sites": list(plan.sites),
+        "sites": list(sites),
     }

@@ -182,9 +182,9 @@ def test_approve_and_ledger_tell_both(tmp_path: Path) -> None:
     )
     with site_folder.opened(folder) as (_, ledger):
         dataset = made.dataset(None)
-        said = "\n".join(approval_lines(PLAN, dataset, ledger))
+        said = "\n".join(approval_lines(PLAN, dataset, ledger, every=True))
         in_all = Spending(PRICE.share_units).epsilon(1e-6)
-        assert "against the coordinator together with any 2 other sites, those that are not confirmed here" in said
+        assert "at most 2 of the other sites collude with the coordinator, counting those that are not" in said
         assert f"If it and all other sites collude, the run spends epsilon {in_all:.4g}" in said
         assert "of at most 900 in all" in said
         assert "spent_against_all" not in spending(dataset, ledger)
@@ -204,8 +204,8 @@ def test_approve_says_how_many_others_a_coordinator_that_pretends_losses_may_hav
         n_participants=sites,
         privacy={**PLAN.model_dump()["privacy"], "secure_aggregation_retries": retries},
     )
-    told = "\n".join(approval_lines(plan, policy(against_all=900.0), ledger))
-    assert f"against the coordinator together with {said}, those" in told
+    told = "\n".join(approval_lines(plan, policy(against_all=900.0), ledger, every=True))
+    assert f"against the coordinator together with {said}; " in told
     left = (2 if sites == 8 else 1) - retries
     assert f"as many losses as the plan allows, {retries}, together with {left} others." in told
 
@@ -217,22 +217,21 @@ def test_approve_says_what_somebody_at_several_sites_loses_and_the_ledger_pays_f
     plan = PLAN.with_settings(privacy={**PLAN.model_dump()["privacy"], "sites_per_person": k})
     price = price_of(plan, n_samples=120, n_variables=3)
     dataset = policy(against_all=900.0)
-    told = "\n".join(approval_lines(plan, dataset, ledger))
+    told = "\n".join(approval_lines(plan, dataset, ledger, every=True))
     one = f"{Spending(price.units).epsilon(1e-6):.4g}"
     who = "at delta 1e-06 against the coordinator together with any 2 other sites"
     assert told.startswith(f"This run costs epsilon 2 {who}"), "the plan's, whatever k is"
     if k == 1:
         assert one == "2"
         at_two = Spending(4 * price.units).epsilon(1e-6)  # all of this plan's releases have their noise in sums
-        assert (
-            f"nobody has a record at two sites (privacy.sites_per_person = 1): whoever has loses epsilon {at_two:.4g}"
-            in told
-        )
+        assert "nobody has a record at two sites (privacy.sites_per_person = 1)" in told
+        assert f"Whoever has a record at 2 sites loses epsilon {at_two:.4g}." in told
     else:
         assert (
-            f"{who} for somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person); a "
-            f"record here alone loses epsilon {one} at the same delta; room for one more such run of epsilon " in told
+            f"{who} for somebody with a record at 2 sites, as many as the plan says (privacy.sites_per_person); room "
+            "for one more such run of epsilon " in told
         )
+        assert f"A record here alone loses epsilon {one} at the same delta." in told
     play(journal(ledger, dataset, plan=plan))
     assert units_spent(ledger, DATASET) == price.units < PRICE.units + (k == 1)
 

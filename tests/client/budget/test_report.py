@@ -77,13 +77,13 @@ def test_an_approval_tells_one_epsilon_of_a_run_where_plan_and_policy_have_two_d
     plan = private_plan(rounds=0, moments_rounds=2, privacy={"epsilon": 5.0, "delta": 1e-9})
     cap = gaussian_dp.epsilon_of(gaussian_dp.budget(10.0, 1e-6), 1e-9)
     assert cap > 11.0
-    first, second, *_ = approval_lines(plan, DATA, ledger)
+    first, _, third, *_ = approval_lines(plan, DATA, ledger, every=True)
     left = gaussian_dp.budget(10.0, 1e-6) - gaussian_dp.budget(5.0, 1e-9)
     assert first == (
         "This run costs epsilon 5 at delta 1e-09 against the coordinator and all other sites; room for one more such "
         f"run of epsilon {gaussian_dp.epsilon_of(left, 1e-9):.4g}, or for 4 like this one, is left."
     )
-    assert second == (
+    assert third == (
         f"Dataset a, for a record at this delta: budget epsilon {cap:.4g}; the policy has epsilon 10 at delta 1e-06; "
         "spent so far epsilon 0, with this run (3 rounds) 5. Epsilons do not add up."
     )

@@ -94,6 +94,8 @@ def test_the_commands_say_what_there_is_and_what_to_do(
     assert fedbnsl("coordinator", "runs", "list", folder).out.startswith("first  queued")
     shown = fedbnsl("coordinator", "runs", "show", folder, "first").out
     assert "north, south" in shown
+    assert fedbnsl("coordinator", "runs", "list", folder, "--site=north").out.startswith("first  queued")
+    assert fedbnsl("coordinator", "runs", "list", folder, "--site=nor").out == f"{folder} has no runs of nor\n"
     for command, state in (("pause", "paused"), ("stop", "stopped")):
         assert fedbnsl("coordinator", "runs", command, folder, "first").out.startswith(f"first: {state}; go on with:")
         assert fedbnsl("coordinator", "runs", "list", folder).out.startswith(f"first  {state} ")

@@ -28,7 +28,7 @@ function showNow(content) {
   setText("releases-n", String(now.n_releases));
   setText("bytes", bytes(now.n_bytes));
   setText("zcdp", now.budget ? number(now.zcdp, 4) : dash);
-  setText("spent", now.budget ? `${number(now.budget.spent_epsilon)} of ${number(now.budget.max_epsilon)}` : dash);
+  setText("spent", now.budget ? `${number(now.budget.spent_epsilon)} of ${number(now.budget.max_epsilon)} at delta ${number(now.budget.delta)}` : dash);
   setText("left", now.budget ? `epsilon ${number(now.budget.left_epsilon)}` : dash);
   setText("budget-note", now.budget ? `Dataset ${now.budget.dataset}, at delta ${number(now.budget.delta)}, over all runs. Epsilons do not add up; zCDP does.` : "");
   byId("leave").disabled = now.leaving || now.over;

@@ -166,6 +166,15 @@ def test_counts_are_those_of_scipy_whose_tails_count_at_the_ends_of_the_range(
     np.testing.assert_allclose(np.exp(family.log_density(X)), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e6, np.inf])
+def test_a_count_is_not_impossible_where_its_probability_is_too_small_for_a_float(size: float) -> None:
+    """A zero among thrombocytes, or a hundred visits of one who has none."""
+    for rate, k in ((900.0, 0.0), (1e-6, 100.0)):
+        family = Count(1, np.array([0]), np.array([0.0]), np.log(rate), "none", True, size, 0.0, 100.0)
+        peer = poisson(rate) if np.isinf(size) else nbinom(size, size / (size + rate))
+        assert family.log_density(np.array([[0.0, k]]))[0] == pytest.approx(peer.logpmf(k), rel=1e-6)
+
+
 def test_densities_add_up_to_one_however_far_the_mean_lies_beyond_the_range() -> None:
     def density(own: float) -> float:
         X = rows(50.0, 1)

@@ -185,6 +185,17 @@ def test_calibration_is_that_of_the_rows() -> None:
     assert sum(one["forecasts"] * one["came_true"] for one in three) == pytest.approx(5000)
 
 
+@pytest.mark.parametrize(
+    "family",
+    [replace(POISSON, low=3.0, high=9.0), replace(RATES, low=2.0, high=4.0), replace(WITHIN, intercept=-4990.0)],
+    ids=["poisson", "rates", "far beyond its range"],
+)
+def test_within_a_range_the_probability_integral_transform_is_even_and_no_fit_is_worse(family: Number | Count) -> None:
+    told = scores(family, rows(family, 20_000))
+    np.testing.assert_allclose(told["pit"], 0.1, atol=5 * np.sqrt(0.09 / 20_000))
+    assert told["own"] >= told["log_likelihood"]
+
+
 def test_a_wrong_network_is_found_out() -> None:
     X = rows(LINE)
     narrow = Number(1, np.array([0]), np.array([0.5]), -5e3, 0.5)

@@ -93,29 +93,29 @@ class Number(_Additive):
 
     def mean(self, X: Matrix) -> Matrix:
         """See `Family`: that of a truncated normal distribution."""
-        at = np.clip(self.location(X), *self._beyond)
+        at = self.centre(X)
         a, b = (self.low - at) / self.noise_std, (self.high - at) / self.noise_std
         shift = (_density(a) - _density(b)) / np.maximum(ndtr(b) - ndtr(a), _TINY)
         return np.asarray(np.clip(at + self.noise_std * shift, self.low, self.high))[:, None]
 
     def sample(self, X: Matrix, rng: np.random.Generator) -> Matrix:
         """See `Family`."""
-        at, u = np.clip(self.location(X), *self._beyond), rng.random(len(X))
+        at, u = self.centre(X), rng.random(len(X))
         first, last = ndtr((self.low - at) / self.noise_std), ndtr((self.high - at) / self.noise_std)
         z = ndtri(np.clip(first + u * (last - first), _TINY, 1.0 - _ROUNDING))
         return np.asarray(np.clip(at + self.noise_std * z, self.low, self.high))[:, None]
 
     def log_density(self, X: Matrix) -> Matrix:
         """See `Family`."""
-        at = np.clip(self.location(X), *self._beyond)
+        at = self.centre(X)
         z = (X[:, self.column] - at) / self.noise_std
         inside = ndtr((self.high - at) / self.noise_std) - ndtr((self.low - at) / self.noise_std)
         return np.asarray(-0.5 * z**2 - np.log(self.noise_std * _ROOT_2_PI) - np.log(np.maximum(inside, _TINY)))
 
-    @property
-    def _beyond(self) -> tuple[float, float]:
-        """How far beyond its range a location counts: further out, numbers of the distribution are rounding."""
-        return self.low - _MOST_BEYOND * self.noise_std, self.high + _MOST_BEYOND * self.noise_std
+    def centre(self, X: Matrix) -> Matrix:
+        """(n,) locations, no further beyond the range than five standard deviations: further out, all is rounding."""
+        far = _MOST_BEYOND * self.noise_std
+        return np.clip(self.location(X), self.low - far, self.high + far)
 
 
 _TINY, _ROUNDING, _ROOT_2_PI = 1e-300, 1e-16, float(np.sqrt(2.0 * np.pi))
@@ -198,7 +198,8 @@ class Count(_Additive):
             beyond = np.zeros(len(X)) if np.isinf(self.high) else betainc(self.high, r, 1.0 - p)
         with np.errstate(divide="ignore"):
             ends = np.where(k >= self.high, np.log(beyond), np.log(self._up_to(self.low, rates)))
-        return np.asarray(np.where((k > self.low) & (k < self.high), inside, ends))
+        # At an end also all beyond it, which is as good as nothing where that is too little for a float.
+        return np.asarray(np.where((k > self.low) & (k < self.high), inside, np.maximum(inside, ends)))
 
     def _up_to(self, k: Matrix | float, rates: Matrix) -> Matrix:
         """Probabilities of a count up to k, without regard to the range."""

@@ -116,13 +116,9 @@ def _distribution(family: Family, X: Matrix) -> tuple[Matrix, Matrix]:
         return np.where(k <= family.low, 0.0, first), np.where(k >= family.high, 1.0, last)
     if not isinstance(family, Number):
         raise TypeError(f"no distribution function of {type(family).__name__}")
-    at, s = family.location(X), family.noise_std
-    a, b, z = (family.low - at) / s, (family.high - at) / s, (X[:, family.column] - at) / s
-    # In the upper tail by what is above: both differences keep their digits there.
-    up = a > 0.0
-    first, last, here = ndtr(np.where(up, -b, a)), ndtr(np.where(up, -a, b)), ndtr(np.where(up, -z, z))
-    whole = np.maximum(last - first, 1e-300)
-    p = np.clip(np.where(up, last - here, here - first) / whole, 0.0, 1.0)
+    at, s = family.centre(X), family.noise_std
+    first, last, here = (ndtr((end - at) / s) for end in (family.low, family.high, X[:, family.column]))
+    p = np.clip((here - first) / np.maximum(last - first, 1e-300), 0.0, 1.0)
     return p, p
 
 

@@ -170,6 +170,25 @@ def test_the_area_under_the_curve_lies_within_its_error_and_hardly_off() -> None
     assert abs(told["auc"] - exact) <= told["auc_error"] < 0.02
 
 
+def test_rows_that_share_a_probability_count_as_half_ordered() -> None:
+    X = rows(YES, 400)
+    X[:, 0] = 1e4 + (X[:, 0] > 1e4)
+    X[:, 1] = np.random.default_rng(4).random(400) < YES.mean(X)[:, 0]
+    told = scores(YES, X)
+    assert told["auc"] == pytest.approx(roc_auc_score(X[:, 1], X[:, 0]))
+    tied = sum(
+        p * (1 - p) * n**2 for n, p in ((len(y), y.mean()) for y in (X[X[:, 0] == x, 1] for x in (1e4, 1e4 + 1)))
+    )
+    assert told["auc_error"] == pytest.approx(tied / 2 / (X[:, 1].sum() * (1 - X[:, 1]).sum()))
+
+
+def test_scores_do_not_hang_on_what_sums_are_taken_about() -> None:
+    X, used = rows(WITHIN), network(WITHIN)
+    one, other = (scores_of(WITHIN, [sums_of(used, X, np.full(3, centre))["child"]], centre) for centre in (0.0, 0.9))
+    assert one["of_independence"] == pytest.approx(other["of_independence"], rel=1e-6)
+    assert one["r2"] == pytest.approx(other["r2"])
+
+
 def test_calibration_is_that_of_the_rows() -> None:
     X = rows(YES)
     p, told = YES.mean(X)[:, 0], scores(YES, X)["calibration"]
@@ -273,6 +292,9 @@ def test_where_sites_have_own_means_scores_compare_rows_within_them() -> None:
     assert found["r2"] == pytest.approx(r2_score(centred, predicted), abs=1e-9)
     alone = sum(scipy.stats.norm.logpdf(X[:, 1], X[:, 1].mean(), X[:, 1].std()).sum() for X in sites)
     assert found["of_independence"] == pytest.approx(alone / 1300)
+    empty, constant = (sums_of(used, X, CENTRES, own_means=True)["child"] for X in (sites[0][:0], sites[0][:1]))
+    assert scores_of(LINE, [*told, empty], 0.0, own_means=True) == found
+    assert scores_of(LINE, [*told, constant], 0.0, own_means=True)["of_independence"] is None
     sites = [rows(YES, 800), rows(YES, 500, seed=2)]
     sites[1][:, 0] += 3.0
     told = [sums_of(network(YES), X, CENTRES, own_means=True)["child"] for X in sites]

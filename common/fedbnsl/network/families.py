@@ -164,7 +164,7 @@ class Count(_Additive):
         """Counts at each rate of a grid, and weights that add up to 1: all small ones, quantiles of the others."""
         rates = np.exp(_LOG_RATES)[:, None]
         small = np.tile(np.arange(_SMALL, dtype=np.float64), (len(rates), 1))
-        up_to = self._up_to(small, rates)
+        up_to = self.up_to(small, rates)
         left = 1.0 - up_to[:, -1:]
         u = up_to[:, -1:] + left * (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         poisson = np.isinf(self.size)
@@ -197,12 +197,12 @@ class Count(_Additive):
             inside = gammaln(k + r) - gammaln(r) - gammaln(k + 1.0) + r * np.log(p) + k * np.log1p(-p)
             beyond = np.zeros(len(X)) if np.isinf(self.high) else betainc(self.high, r, 1.0 - p)
         with np.errstate(divide="ignore"):
-            ends = np.where(k >= self.high, np.log(beyond), np.log(self._up_to(self.low, rates)))
+            ends = np.where(k >= self.high, np.log(beyond), np.log(self.up_to(self.low, rates)))
         # At an end also all beyond it, which is as good as nothing where that is too little for a float.
         return np.asarray(np.where((k > self.low) & (k < self.high), inside, np.maximum(inside, ends)))
 
-    def _up_to(self, k: Matrix | float, rates: Matrix) -> Matrix:
-        """Probabilities of a count up to k, without regard to the range."""
+    def up_to(self, k: Matrix | float, rates: Matrix) -> Matrix:
+        """Probabilities of a count up to k, at least 0, without regard to the range."""
         if np.isinf(self.size):
             return np.asarray(pdtr(k, rates), dtype=np.float64)
         return np.asarray(betainc(self.size, k + 1.0, self.size / (self.size + rates)), dtype=np.float64)

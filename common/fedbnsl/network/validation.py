@@ -8,7 +8,7 @@ predicted probabilities come true.
 import math
 
 import numpy as np
-from scipy.special import betainc, expit, gammaln, ndtr, pdtr
+from scipy.special import expit, gammaln, ndtr
 
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Count, Family, Grade, Levels, Number, Table, positions
@@ -112,21 +112,14 @@ def _distribution(family: Family, X: Matrix) -> tuple[Matrix, Matrix]:
     """(n,) probabilities of values below the row's own, and of values up to it; the same of a continuous variable."""
     if isinstance(family, Count):
         k, rates = family.counts(X), family.rates(family.location(X))
-        first, last = (_up_to(one, rates, family.size) for one in (k - 1.0, k))
+        first, last = (family.up_to(np.maximum(one, 0.0), rates) for one in (k - 1.0, k))
         return np.where(k <= family.low, 0.0, first), np.where(k >= family.high, 1.0, last)
     if not isinstance(family, Number):
         raise TypeError(f"no distribution function of {type(family).__name__}")
     at, s = family.centre(X), family.noise_std
     first, last, here = (ndtr((end - at) / s) for end in (family.low, family.high, X[:, family.column]))
-    p = np.clip((here - first) / np.maximum(last - first, 1e-300), 0.0, 1.0)
+    p = np.clip((here - first) / (last - first), 0.0, 1.0)
     return p, p
-
-
-def _up_to(k: Matrix, rates: Matrix, size: float) -> Matrix:
-    """(n,) probabilities of counts up to k, of Poisson or negative binomial ones."""
-    at = np.maximum(k, 0.0)
-    found = pdtr(at, rates) if math.isinf(size) else betainc(size, at + 1.0, size / (size + rates))
-    return np.asarray(np.where(k < 0.0, 0.0, found))
 
 
 def histogram(first: Matrix, last: Matrix) -> Matrix:

@@ -2,7 +2,8 @@
 
 With a rule `least_cell`, nothing is told of a variable that, with its parents, has a combination of levels or gaps of
 fewer rows, or a curve with fewer between two points at which it turns. Counts by probability are left out where one of
-them is smaller, also one that others tell by subtraction.
+them is smaller, also one that others tell by subtraction: so they are told with the site's own means alone, since with
+common ones the same rows fall into bins that lie a little beside these.
 """
 
 import json
@@ -70,7 +71,9 @@ def scored_rows(
         variables: list[int] = np.unique(columns.variable_of[places[[*family.columns, *family.parents]]]).tolist()
         small = has_small_cell(rows, columns, dictionary, variables, least_cell)
         small = small or _few_along_a_curve(family, rows[:, places], least_cell)
-        told[name] = Both(*(nothing(family) if small else _withheld(one, family, least_cell) for one in found[name]))
+        common, own = (nothing(family) if small else one for one in found[name])
+        moved = not (np.array_equal(common.counts, own.counts) and np.array_equal(common.numbers, own.numbers))
+        told[name] = Both(_withheld(common, family, least_cell, all_bins=moved), _withheld(own, family, least_cell))
     return told
 
 
@@ -126,18 +129,19 @@ def _places(network: FittedNetwork, columns: Columns) -> Index:
     return np.array([at[name] for name in network.columns.names], dtype=np.int64)
 
 
-def _withheld(sums: Sums, family: Family, least_cell: int) -> Sums:
-    """The sums without counts of fewer rows."""
+def _withheld(sums: Sums, family: Family, least_cell: int, *, all_bins: bool = False) -> Sums:
+    """The sums without counts of fewer rows, or without any count by probability."""
     counts, numbers = sums.counts.copy(), sums.numbers.copy()
     if not (K := levels_of(family)):
-        within = int(counts[0])
-        if _has_small([within, sums.rows - within, *numbers[3 : 3 + N_BINS].tolist()], least_cell):
-            counts[0], numbers[3 : 3 + N_BINS] = 0, 0.0
+        within, pit = int(counts[0]), numbers[3 : 3 + N_BINS]
+        beside = within - round(float(pit[1:-1].sum()), 6)  # between the ends of the interval and of the bins
+        if all_bins or _has_small([within, sums.rows - within, beside, *pit.tolist()], least_cell):
+            counts[0], pit[:] = 0, 0.0
         return replace(sums, counts=counts, numbers=numbers)
     forecasts, hits, scores = counts[K : K + N_BINS], counts[K + N_BINS : K + 2 * N_BINS], counts[K + 2 * N_BINS :]
-    if _has_small([*forecasts.tolist(), *hits.tolist(), *(forecasts - hits).tolist()], least_cell):
+    if all_bins or _has_small([*forecasts.tolist(), *hits.tolist(), *(forecasts - hits).tolist()], least_cell):
         forecasts[:], hits[:], numbers[:] = 0, 0, 0.0
-    if _has_small(scores.tolist(), least_cell):
+    if all_bins or _has_small(scores.tolist(), least_cell):
         scores[:] = 0
     return replace(sums, counts=counts, numbers=numbers)
 

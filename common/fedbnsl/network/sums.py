@@ -11,7 +11,7 @@ N_BINS = 10
 N_SCORES = 200
 """Bins of the probability of the second of two levels, from which the area under the ROC curve follows.
 
-The inner ones are equally wide in the logarithm of the odds, from -10 to 10.
+The inner ones are about equally wide in the logarithm of the odds, from -10 to 10, and have the ends of the ten bins.
 """
 
 

@@ -20,7 +20,10 @@ from fedbnsl.protocol.sparse import Index, Mask, Matrix
 LEAST_PROBABILITY = 1e-12
 """What a level counts as that the network holds impossible, so that one such row is not all that a sum tells."""
 
+_TENTHS = np.arange(1, N_BINS) / N_BINS
 _EDGES = expit(np.linspace(-10.0, 10.0, N_SCORES - 1))
+# Each of the ten bins is made of whole ones: what both tell together, by subtraction, is of no fewer rows.
+_EDGES[np.abs(_EDGES[:, None] - _TENTHS).argmin(axis=0)] = _TENTHS
 _CENTRAL = (0.025, 0.975)
 
 
@@ -138,11 +141,11 @@ def _of_levels(family: Family, X: Matrix, K: int) -> tuple[Index, Matrix]:
     # Of two levels the forecast of the second tells that of the first.
     p = P[:, 1] if K == 2 else P.ravel()
     true = at == 1 if K == 2 else (at[:, None] == np.arange(K)).ravel()
-    bins = np.minimum((p * N_BINS).astype(np.int64), N_BINS - 1)
+    bins = np.searchsorted(_TENTHS, p, side="right")
     forecasts = np.bincount(bins, minlength=N_BINS)
     hits = np.bincount(bins[true], minlength=N_BINS)
     counts = [np.bincount(at, minlength=K), forecasts, hits]
     if K == 2:
-        places = np.searchsorted(_EDGES, P[:, 1])
+        places = np.searchsorted(_EDGES, P[:, 1], side="right")
         counts += [np.bincount(places[at == k], minlength=N_SCORES) for k in (0, 1)]
     return np.concatenate(counts), np.bincount(bins, weights=p, minlength=N_BINS).astype(np.float64)

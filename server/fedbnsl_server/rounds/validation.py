@@ -1,5 +1,6 @@
 """A round that scores the network, at the coordinator: send the network of the run so far, and keep what sites tell."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from fedbnsl_server.rounds.moments import keeps_moments
 if TYPE_CHECKING:  # where it runs they are loaded when a round asks: they take long
     from fedbnsl.network.families import Family
 
+_ROUNDING = 1e-6  # of sums of what is spread over bins
+
 
 def ask(state: AdmmState, run: Run) -> tuple[AdmmState, Task]:
     """The network that the result will have."""
@@ -33,25 +36,29 @@ def fault(answer: Answer, task: Task, run: Run) -> str:
     families = _families(task)
     if not answer.fits(families.values()):
         return f"has not the sums of the {len(families)} variables that were asked for"
+    rows = sum(run.n_samples.values())  # of this site
     real = (answer.log_likelihood, answer.own, answer.numbers)
-    if not all((np.abs(one) <= LARGEST * run.plan.max_rows).all() for one in real):
+    if not all((np.abs(one) <= LARGEST * rows).all() for one in real):
         return "has a sum that no rows have"
     for (name, family), one in zip(families.items(), answer.sums(families.values()), strict=True):
-        if not all(_is_possible(sums, levels_of(family), run.plan.max_rows) for sums in one):
+        if not all(_is_possible(sums, levels_of(family), rows) for sums in one):
             return f"has sums of {name!r} that no rows have"
     return ""
 
 
 def _is_possible(one: Sums, K: int, rows: int) -> bool:
-    n, counts = one.rows, one.counts
-    if n + one.left_out > rows or (n == 0 and (counts.any() or one.numbers.any())):
+    n, counts, numbers = one.rows, one.counts, one.numbers
+    each = n * K if K > 2 else n
+    # Sums of larger ones could come round to a number that fits.
+    if n + one.left_out > rows or counts.max(initial=0) > each or (n == 0 and numbers.any()):
         return False
     if not K:
-        return bool(
-            counts[0] <= n and (one.numbers[1 : 5 + N_BINS] >= 0.0).all()
-        )  # of counts, sums of k and log k!, too
+        positive = (numbers[1 : 5 + N_BINS] >= 0.0).all()  # of counts, sums of k and log k!, too
+        binned = float(numbers[3 : 3 + N_BINS].sum())
+        return bool(positive and (math.isclose(binned, n, rel_tol=_ROUNDING) or not (binned or counts[0])))
     hits, forecasts = counts[K + N_BINS : K + 2 * N_BINS], counts[K : K + N_BINS]
-    each = n if K == 2 else n * K
+    if not ((numbers >= 0.0) & (numbers <= forecasts * (1.0 + _ROUNDING))).all():
+        return False
     sizes = int(counts[:K].sum()), int(forecasts.sum()), int(counts[K + 2 * N_BINS :].sum())
     return sizes[0] in (0, n) and sizes[1] in (0, each) and sizes[2] in (0, n) and bool((hits <= forecasts).all())
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fedbnsl.errors import RemoteProtocolError
 from fedbnsl.network.bayesian_network import BayesianNetwork
 from fedbnsl.network.families import Bend, Family, Levels, Number
 from fedbnsl.network.fitted_network import FittedNetwork
-from fedbnsl.network.sums import N_BINS
+from fedbnsl.network.sums import N_BINS, N_SCORES
 from fedbnsl.network.validation import sums_of
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary
@@ -91,19 +92,46 @@ def test_with_a_least_cell_no_count_of_fewer_rows_is_told_nor_follows_from_other
     for family, both in zip(
         FAMILIES.values(), told(X, network().to_json(), least_cell=least).sums(FAMILIES.values()), strict=True
     ):
+        assert not both.common_means.counts[2 * isinstance(family, Levels) :].any(), "with own means alone"
         for one in both:
             counts = one.counts.tolist()
             if isinstance(family, Levels):
                 forecasts, hits = (np.array(counts[k : k + N_BINS]) for k in (2, 2 + N_BINS))
                 counts += (forecasts - hits).tolist()
             elif any(counts):
-                counts += [one.rows - counts[0], *one.numbers[3 : 3 + N_BINS].tolist()]
+                pit = one.numbers[3 : 3 + N_BINS]
+                counts += [one.rows - counts[0], counts[0] - pit[1:-1].sum(), *pit.tolist()]
             assert not any(0 < n < least for n in counts)
             assert one.rows
             assert one.log_likelihood
     z = told(X, network().to_json(), least_cell=least).sums(FAMILIES.values())[2].common_means
     assert not z.counts[2 + 2 * N_BINS :].any(), "200 bins of 400 rows: some have few"
     assert z.counts[:2].sum() == z.rows
+
+
+def test_with_a_least_cell_rows_beside_an_end_that_bins_and_interval_share_are_not_told_by_subtraction() -> None:
+    """The interval of 95 % and the ten bins tell together how many rows lie between 2.5 and 10 %."""
+    none = np.array([], dtype=np.int64)
+    alone = dict(FAMILIES, x=Number(0, none, np.array([]), 0.0, 1.0), y=Number(1, none, np.array([]), 0.0, 1.0))
+    X = np.zeros((2000, 3))
+    for n, is_told in ((1, False), (20, True)):
+        p = (np.arange(2000) + 0.5) / 2000
+        p[(p < 0.1) | (p > 0.9)] = np.repeat([0.01, 0.99], 200)
+        p[[*range(n), *range(1999, 1999 - n, -1)]] = np.repeat([0.05, 0.95], n)
+        X[:, 0] = norm.ppf(p)
+        x = told(X, network(alone).to_json(), least_cell=5).sums(alone.values())[0].own_means
+        assert bool(x.counts[0]) == is_told
+
+
+def test_each_bin_of_probability_is_made_of_whole_finer_ones() -> None:
+    """So that both together tell of no fewer rows than each."""
+    X = rows(20_000)
+    counts = sums_of(network().network, X, network().means)["z"].counts
+    forecasts, hits = counts[2 : 2 + N_BINS], counts[2 + N_BINS : 2 + 2 * N_BINS]
+    without, with_it = np.cumsum(counts[2 + 2 * N_BINS :].reshape(2, N_SCORES), axis=1)
+    assert set(np.cumsum(hits)) <= set(with_it.tolist())
+    assert set(np.cumsum(forecasts - hits)) <= set(without.tolist())
+    assert len(set(np.cumsum(forecasts).tolist())) == N_BINS
 
 
 def test_with_a_least_cell_a_variable_with_few_rows_of_a_level_or_a_gap_is_not_told() -> None:

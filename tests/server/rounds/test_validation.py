@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from client.rounds.test_validation import FAMILIES, NAMES, PLAN, network, rows
-from fedbnsl.network.sums import N_BINS
+from fedbnsl.network.sums import N_BINS, N_SCORES
 from fedbnsl.network.validation import both_of
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol import codec
@@ -46,9 +46,13 @@ def test_sums_that_were_not_asked_for_or_that_no_rows_have_are_refused() -> None
         short = replace(answer(), **{part: getattr(answer(), part)[:-1]})
         assert "has not the sums" in validation.fault(short, TASK, RUN), part
     places = [("log_likelihood", 0, 1e60), ("numbers", 1, -1.0), ("counts", 0, 500), ("rows", 0, 10**9)]
-    places += [("counts", 2, 1000), ("counts", 4 + N_BINS, 1000)]
+    places += [("counts", 2, 1000), ("counts", 4 + N_BINS, 1000), ("left_out", 0, 1), ("numbers", 3, 500.0)]
+    places += [("numbers", 2 * (3 + N_BINS) + 9, 500.0), ("counts", 4 + 2 * N_BINS, 390)]
     for field, at, value in places:
         assert "that no rows have" in validation.fault(changed(field, at, value), TASK, RUN), field
+    turned = answer().counts.copy()
+    turned[-N_SCORES:][:4] += 2**62  # together 2^64, which is 0 in 64 bits
+    assert "that no rows have" in validation.fault(replace(answer(), counts=turned), TASK, RUN)
     nothing = replace(answer(), rows=np.zeros(6, dtype=np.int64), left_out=np.zeros(6, dtype=np.int64))
     assert "that no rows have" in validation.fault(nothing, TASK, RUN)
 

@@ -175,6 +175,12 @@ def test_a_count_is_not_impossible_where_its_probability_is_too_small_for_a_floa
         assert family.log_density(np.array([[0.0, k]]))[0] == pytest.approx(peer.logpmf(k), rel=1e-6)
 
 
+def test_the_mean_of_a_count_follows_its_rate_up_to_the_largest() -> None:
+    for rate in (5e4, 2e5, 1e9):
+        family = Count(1, np.array([0]), np.array([0.0]), np.log(rate), "log1p", True, np.inf)
+        assert family.mean(rows(0.0, 1))[0, 0] == pytest.approx(np.log1p(rate), abs=1e-4)
+
+
 def test_densities_add_up_to_one_however_far_the_mean_lies_beyond_the_range() -> None:
     def density(own: float) -> float:
         X = rows(50.0, 1)

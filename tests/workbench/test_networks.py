@@ -41,6 +41,8 @@ MIXED: dict[str, Any] = {
     "grade": {"kind": "ordinal", "levels": ["low", "middle", "high"]},
     "dead": {"kind": "binary", "levels": ["no", "yes"]},
 }
+BEND = {"parent": 1, "at": [0.0, 1.0], "adds": [0.0, 1.0]}
+TABLE = {"family": "table", "columns": [6], "n_levels": 2, "of_parents": []}
 
 
 def straight_tables() -> dict[str, Dataset]:
@@ -549,29 +551,40 @@ def test_a_network_is_the_same_after_it_was_written_and_read(mixed: Path, straig
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        lambda told: told.update(schema="fedbnsl.network/0"),
-        lambda told: told.pop("families"),
-        lambda told: told["families"]["y"].update(family="none"),
-        lambda told: told["families"]["y"].update(lines=[7]),
-        lambda told: told["families"]["y"].update(weights=[[1.0]]),
-        lambda told: told["families"]["y"].update(weights=[1.0, 2.0, 3.0]),
-        lambda told: told["families"]["y"].update(noise_std=0.0),
-        lambda told: told["families"]["y"].update(noise_std=-1.0),
-        lambda told: told["families"]["y"].update(lines=[10**30]),
-        lambda told: told["families"].update(y=told["families"]["x"]),
-        lambda told: told.update(families=dict(reversed(told["families"].items()))),
-        lambda told: told["columns"][0].pop("mean"),
+        (lambda told: told.update(schema="fedbnsl.network/0"), "expected 'fedbnsl.network/1'"),
+        (lambda told: told.pop("families"), "'families' is not there"),
+        (lambda told: told["families"]["dead"].update(family="none"), "family of 'dead': no family 'none'"),
+        (lambda told: told["families"]["visits"].update(lines=[70], weights=[1.0]), "a column that is not there"),
+        (lambda told: told["families"]["visits"].update(lines=[-1], weights=[1.0]), "a column that is not there"),
+        (lambda told: told["families"]["visits"].update(weights=[[1.0]]), "'visits': 2 axes"),
+        (lambda told: told["families"]["visits"].update(weights=[1.0] * 9), "as many weights as lines"),
+        (lambda told: told["families"]["visits"].update(intercept=1e300), "no number, or one beyond 1e\\+30"),
+        (lambda told: told["families"]["visits"].update(size=1e9), "above 0 and up to 1e\\+08"),
+        (lambda told: told["families"]["visits"].update(lines=[10**30]), "as it was written"),
+        (lambda told: told["families"]["age"].update(noise_std=0.0), "above 0"),
+        (lambda told: told["families"]["age"].update(noise_std=-1.0), "above 0"),
+        (lambda told: told["families"]["age"].update(low=100.0, high=18.0), "a range that ends before it begins"),
+        (lambda told: told["families"]["age"].update(bends=[BEND | {"at": [0.0, 0.0]}]), "do not ascend"),
+        (lambda told: told["families"]["age"].update(bends=[BEND | {"adds": [0.0]}]), "or not a number for each"),
+        (lambda told: told["families"]["age"].update(bends=[BEND]), "'age' has a parent that does not stand before it"),
+        (lambda told: told["families"]["grade"].update(cuts=[1.0, 0.0]), "cuts between grades that do not ascend"),
+        (lambda told: told["families"].update(dead=TABLE | {"table": [0.5, 0.6]}), "that do not add up to 1"),
+        (lambda told: told["families"].update(dead=told["families"]["age"]), "'dead' has columns of another"),
+        (lambda told: told["levels"].update(dead=["no"]), "levels of 'dead'"),
+        (lambda told: told["dictionary"]["dead"].update(kind="yes or no"), "dictionary.dead.kind: Input should be"),
+        (lambda told: told["columns"][0].pop("mean"), "'mean' is not there"),
+        (lambda told: told["columns"][0].update(mean=None), "mean or spread of 'age'"),
     ],
 )
-def test_a_damaged_file_of_a_network_is_refused(
-    straight: Path, tmp_path: Path, change: Callable[[Any], object]
+def test_a_damaged_file_of_a_network_is_refused_with_what_is_wrong(
+    mixed: Path, tmp_path: Path, change: Callable[[Any], object], words: str
 ) -> None:
-    content = json.loads(fitted_network(straight).to_json())
+    content = json.loads(fitted_network(mixed).to_json())
     change(content)
     (tmp_path / NETWORK).write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ResultError):
+    with pytest.raises(ResultError, match=words):
         read_fitted_network(tmp_path)
 
 

@@ -167,8 +167,11 @@ class Count(_Additive):
         up_to = self.up_to(small, rates)
         left = 1.0 - up_to[:, -1:]
         u = up_to[:, -1:] + left * (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        poisson = np.isinf(self.size)
-        others = np.ceil(pdtrik(u, rates) if poisson else nbdtrik(u, self.size, self.size / (self.size + rates)))
+        if np.isinf(self.size):  # the quantiles of large rates take SciPy seconds, and are normal ones
+            normal = rates + np.sqrt(rates) * ndtri(u)
+            others = np.ceil(np.where(rates > _NORMAL, normal, pdtrik(u, np.minimum(rates, _NORMAL))))
+        else:
+            others = np.ceil(nbdtrik(u, self.size, self.size / (self.size + rates)))
         weights = np.hstack([np.diff(up_to, prepend=0.0), np.tile(left / _QUANTILES, (1, _QUANTILES))])
         others = np.where(np.isfinite(others), others, rates)  # beyond what SciPy tells
         return np.hstack([small, others]), weights
@@ -214,7 +217,7 @@ class Count(_Additive):
 
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e12
 _LOG_RATES: Matrix = np.linspace(math.log(_LEAST_RATE), math.log(_MOST_RATE), 160)
-_SMALL, _QUANTILES = 16, 50
+_SMALL, _QUANTILES, _NORMAL = 16, 50, 1e5
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from fedbnsl.network.families import Bend, Count, Family, Grade, Levels, Number, Table
+from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.protocol.sparse import Index, Matrix
 
 _Content = Mapping[str, Any]
+
+_LARGEST_SIZE = 1e8  # of a count: what a larger one would change is lost in rounding, and Poisson's has none
 
 HOW = {
     "columns": "families speak of columns by their places from 0: of a number its value after the dictionary's "
@@ -41,7 +44,9 @@ def content_of(family: Family) -> dict[str, Any]:
 
 def family_of(content: _Content, n_columns: int) -> Family:
     """Raises KeyError, TypeError or ValueError if the content is not that of a family over so many columns."""
-    found = _FAMILIES[content["family"]][1](content)
+    if (kind := content["family"]) not in _FAMILIES:
+        raise ValueError(f"no family {kind!r}")
+    found = _FAMILIES[kind][1](content)
     for columns in (found.columns, found.parents):
         if columns.size and not 0 <= columns.min() <= columns.max() < n_columns:
             raise ValueError("a column that is not there")
@@ -65,18 +70,22 @@ def _plain(value: Any) -> Any:
 
 
 def _number(content: _Content) -> Number:
-    low, high = _limit(content["low"], -math.inf), _limit(content["high"], math.inf)
-    return Number(*_sum(content), float(content["noise_std"]), low, high, bends=_bends(content))
+    low, high = _range(content)
+    return Number(*_sum(content), _above_zero(content["noise_std"]), low, high, bends=_bends(content))
 
 
 def _count(content: _Content) -> Count:
-    size, low, high = _limit(content["size"], math.inf), float(content["low"]), _limit(content["high"], math.inf)
+    size = math.inf if content["size"] is None else _above_zero(content["size"], most=_LARGEST_SIZE)
+    low, high = _range(content)
     by_rates = bool(content["by_rates"])
     return Count(*_sum(content), content["transform"], by_rates, size, low, high, bends=_bends(content))
 
 
 def _grade(content: _Content) -> Grade:
-    return Grade(*_sum(content), _matrix(content["cuts"], 1), float(content["scale"]), bends=_bends(content))
+    cuts = _matrix(content["cuts"], 1)
+    if not (np.diff(cuts) >= 0.0).all():
+        raise ValueError("cuts between grades that do not ascend")
+    return Grade(*_sum(content), cuts, _above_zero(content["scale"]), bends=_bends(content))
 
 
 def _levels(content: _Content) -> Levels:
@@ -89,6 +98,8 @@ def _table(content: _Content) -> Table:
     of_parents = tuple((_index(columns), int(n)) for columns, n in content["of_parents"])
     n_levels = int(content["n_levels"])
     table = _matrix(content["table"], len(of_parents) + 1).reshape(*(n for _, n in of_parents), n_levels)
+    if not ((table >= 0.0).all() and np.allclose(table.sum(axis=-1), 1.0)):
+        raise ValueError("probabilities of levels that do not add up to 1")
     return Table(_index(content["columns"]), n_levels, of_parents, table)
 
 
@@ -96,19 +107,36 @@ def _sum(content: _Content) -> tuple[int, Index, Matrix, float]:
     lines, weights = _index(content["lines"]), _matrix(content["weights"], 1)
     if len(lines) != len(weights):
         raise ValueError("as many weights as lines")
-    return int(content["column"]), lines, weights, float(content["intercept"])
+    return int(content["column"]), lines, weights, _real(content["intercept"])
 
 
 def _bends(content: _Content) -> tuple[Bend, ...]:
     found = tuple(Bend(int(one["parent"]), _matrix(one["at"], 1), _matrix(one["adds"], 1)) for one in content["bends"])
     for bend in found:
-        if len(bend.at) != len(bend.adds) or len(bend.at) < 2 or not (np.diff(bend.at) > 0.0).all():
+        if len(bend.at) != len(bend.adds) or len(bend.at) < 2 or not (np.diff(bend.at) >= 1.0 / LARGEST_SQUARE).all():
             raise ValueError("points of a curve that do not ascend, or not a number for each")
     return found
 
 
-def _limit(number: Any, none: float) -> float:
-    return none if number is None else float(number)
+def _range(content: _Content) -> tuple[float, float]:
+    low, high = (none if content[end] is None else _real(content[end]) for end, none in _NO_ENDS.items())
+    if low > high:
+        raise ValueError("a range that ends before it begins")
+    return low, high
+
+
+_NO_ENDS = {"low": -math.inf, "high": math.inf}
+
+
+def _real(number: Any) -> float:
+    return float(_matrix(number, 0))
+
+
+def _above_zero(number: Any, most: float = LARGEST_SQUARE) -> float:
+    found = _real(number)
+    if not 1.0 / LARGEST_SQUARE <= found <= most:
+        raise ValueError(f"{found:g}, where a number above 0 and up to {most:g} is expected")
+    return found
 
 
 def _index(numbers: Any) -> Index:
@@ -120,6 +148,9 @@ def _matrix(numbers: Any, n_axes: int) -> Matrix:
     found = np.array(numbers, dtype=np.float64)
     if found.size and found.ndim != n_axes:
         raise ValueError(f"{found.ndim} axes; expected {n_axes}")
+    # With values of a table up to 1e15, no square and no sum over rows overflows then.
+    if not (np.abs(found) <= LARGEST_SQUARE).all():
+        raise ValueError(f"no number, or one beyond {LARGEST_SQUARE:g}")
     return found
 
 

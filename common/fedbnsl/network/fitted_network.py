@@ -20,11 +20,12 @@ from fedbnsl.console.wording import first_few
 from fedbnsl.errors import PlanError, ResultError, SetupError
 from fedbnsl.network import NETWORK
 from fedbnsl.network.bayesian_network import BayesianNetwork
-from fedbnsl.network.families import Grade, coded, positions
+from fedbnsl.network.families import Family, Grade, Levels, Table, coded, positions
 from fedbnsl.network.family_contents import HOW, content_of, family_of
 from fedbnsl.network.own_means import with_own_mean
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.dictionary import Dictionary, Entry
+from fedbnsl.plan.limits import LARGEST_SQUARE
 from fedbnsl.protocol.sparse import Index, Matrix
 
 SCHEMA = "fedbnsl.network/1"
@@ -200,7 +201,7 @@ class FittedNetwork:
                 raise ResultError(f"a network of the format {content['schema']!r}; expected {SCHEMA!r}")
             told = content["columns"]
             columns = Columns.of([one["name"] for one in told], {one["name"]: one["variable"] for one in told})
-            families = {name: family_of(one, len(told)) for name, one in content["families"].items()}
+            families = {name: _family(name, one, len(told)) for name, one in content["families"].items()}
             found = cls(
                 BayesianNetwork(len(told), families),
                 columns,
@@ -217,17 +218,23 @@ class FittedNetwork:
             *(KeyError, TypeError, ValueError, IndexError, AttributeError, ValidationError, PlanError),
             *(OverflowError, RecursionError, MemoryError),  # numbers, depths and sizes that no network has
         ) as error:
-            why = f" ({error})" if isinstance(error, ValueError) else ""
-            raise ResultError(f"this is not the text of a learned network as it was written{why}") from None
+            raise ResultError(f"this is not the text of a learned network as it was written{_why(error)}") from None
         return found
 
     def _require_whole(self) -> None:
         """Raise ValueError if a family stands before its parents, has other columns than its variable, or no draw."""
         known: set[int] = set()
         for name, family in self.network.families.items():
-            if family.columns.tolist() != self.members(name).tolist() or not known.issuperset(family.parents.tolist()):
-                raise ValueError(f"columns of {name!r}")
+            if family.columns.tolist() != self.members(name).tolist():
+                raise ValueError(f"{name!r} has columns of another variable")
+            if not known.issuperset(family.parents.tolist()):
+                raise ValueError(f"{name!r} has a parent that does not stand before it")
             known.update(family.columns.tolist())
+            if len(self.levels.get(name, ())) != (family.n_levels if isinstance(family, Grade | Levels | Table) else 0):
+                raise ValueError(f"levels of {name!r}")
+            numbers = self.means[family.columns], self.spread[family.columns]
+            if not (np.abs(numbers) <= LARGEST_SQUARE).all():
+                raise ValueError(f"mean or spread of {name!r}")
         X = np.zeros((2, self.network.n_columns))
         with np.errstate(all="ignore"):
             for family in self.network.families.values():
@@ -235,6 +242,23 @@ class FittedNetwork:
             densities = [family.log_density(X) for family in self.network.families.values()]
         if not (np.isfinite(X).all() and np.isfinite(densities).all()):
             raise ValueError("numbers of families")
+
+
+def _family(name: str, content: Mapping[str, Any], n_columns: int) -> Family:
+    try:
+        return family_of(content, n_columns)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"family of {name!r}{_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a text, as the end of a sentence; empty if the error does not say it in words."""
+    if isinstance(error, ValidationError):  # of the dictionary
+        first = error.errors()[0]
+        return f": dictionary.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if isinstance(error, KeyError):
+        return f": {error} is not there"
+    return f": {error}" if isinstance(error, ValueError | PlanError) else ""
 
 
 def _or_none(numbers: Matrix) -> list[float | None]:

@@ -181,5 +181,5 @@ def test_a_network_of_other_columns_along_forbidden_edges_or_without_end_is_refu
         with pytest.raises(RemoteProtocolError, match="no network to score"):
             told(rows(), text)
     broken = dict(FAMILIES, x=replace(FAMILIES["x"], noise_std=-1.0))  # type: ignore[type-var]
-    with pytest.raises(RemoteProtocolError, match="numbers of families"):
+    with pytest.raises(RemoteProtocolError, match="'x': -1, where a number above 0"):
         told(rows(), network(broken).to_json())

@@ -27,7 +27,7 @@ from fedbnsl.graphs.pag import Marks
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.standard_errors import correlation_errors
 from fedbnsl_server.search.class_search import ClassProblem
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork
+from fedbnsl_server.search.linear_network import Accuracy, LinearNetwork
 from fedbnsl_server.search.order_search import canonical_order
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 
@@ -68,7 +68,7 @@ class Shares:
     pags: Sequence[Marks]  # (V, V) their partial ancestral graphs; empty where these were not looked for
 
 
-def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
+def centre(network: LinearNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix | None = None) -> Matrix:
     """(d, d) positive definite moments of standardised residuals that draws vary around.
 
     A correlation of z errors counts as sqrt(1 - 1 / z^2) of itself, and none within one error: its square less that of
@@ -93,7 +93,7 @@ def centre(network: FittedNetwork, S: Matrix, accuracy: Accuracy, seen: Matrix |
 
 
 def draw(
-    network: FittedNetwork,
+    network: LinearNetwork,
     around: Matrix,
     accuracy: Accuracy,
     rng: np.random.Generator,
@@ -132,7 +132,7 @@ class Draws:
 
     # network, S, accuracy: Of the graph, fitted to the (d, d) moments that it was found in. What is unknown there
     # is unknown to every draw.
-    network: FittedNetwork
+    network: LinearNetwork
     S: Matrix
     accuracy: Accuracy
     dag: Mask  # (V, V) the graph

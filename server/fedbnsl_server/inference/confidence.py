@@ -24,7 +24,7 @@ from fedbnsl_server.inference.relations import functions, relations
 from fedbnsl_server.inference.site_agreement import site_agreement
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
 from fedbnsl_server.search.dependent_rows import icc
-from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, SiteMoments, edges_of, fitted
+from fedbnsl_server.search.linear_network import SINGULAR, Accuracy, LinearNetwork, SiteMoments, edges_of, fitted
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 # Sites whose estimates are kept one by one; of more, Q alone.
@@ -428,7 +428,7 @@ def _of_pag(found: Found, drawn: Sequence[Marks], known: Known) -> dict[str, Any
     }
 
 
-def _of_dependent_rows(network: FittedNetwork, evidence: Evidence) -> dict[str, Any]:
+def _of_dependent_rows(network: LinearNetwork, evidence: Evidence) -> dict[str, Any]:
     """What `Confidence` says of rows that depend on each other; nothing where they do not."""
     rows = evidence.accuracy.dependent
     if rows is None:
@@ -442,7 +442,7 @@ def _of_dependent_rows(network: FittedNetwork, evidence: Evidence) -> dict[str, 
     }
 
 
-def _unexplained(network: FittedNetwork, evidence: Evidence, columns: Columns) -> tuple[int, Index, Matrix]:
+def _unexplained(network: LinearNetwork, evidence: Evidence, columns: Columns) -> tuple[int, Index, Matrix]:
     """How many pairs of columns have no edge, and those whose residuals are correlated beyond error, and how much."""
     moments, accuracy = evidence.moments, evidence.accuracy
     seen = moments if evidence.seen is None else evidence.seen

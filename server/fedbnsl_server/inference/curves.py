@@ -18,8 +18,8 @@ from fedbnsl.plan.row_groups import BEFORE, PRESENT
 from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
-from fedbnsl_server.search.fitted_network import inverse
 from fedbnsl_server.search.hinges import HingeMoments
+from fedbnsl_server.search.linear_network import inverse
 
 # Where a curve begins and ends, in the column's scale from the site's mean.
 _ENDS = (-2.5, 2.5)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_server.search.fitted_network import SINGULAR
+from fedbnsl_server.search.linear_network import SINGULAR
 
 FEW_ROWS = 10
 """Of a level: with fewer, what is told about it comes from these rows alone (Peduzzi et al. 1996)."""

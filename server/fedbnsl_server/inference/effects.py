@@ -18,7 +18,7 @@ from fedbnsl.graphs.class_members import consistent_extension, descendants, dire
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.standard_errors import widened
-from fedbnsl_server.search.fitted_network import in_relation
+from fedbnsl_server.search.linear_network import in_relation
 
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
 # covariance.

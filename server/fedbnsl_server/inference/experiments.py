@@ -12,7 +12,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.directions import Direction, directed
 from fedbnsl_server.inference.site_directions import family, site_directions
 from fedbnsl_server.inference.site_mechanisms import Mechanism, Mechanisms
-from fedbnsl_server.search.fitted_network import SiteMoments
+from fedbnsl_server.search.linear_network import SiteMoments
 
 MOST_VARIABLES = 200
 """With more, sites are not taken as experiments."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix, symmetric_of
 from fedbnsl_server.inference.bootstrap import Search, best_of
-from fedbnsl_server.search.fitted_network import SiteMoments, pooled, pooled_accuracy
+from fedbnsl_server.search.linear_network import SiteMoments, pooled, pooled_accuracy
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 
 MOST_LEFT_OUT = 20

@@ -22,7 +22,7 @@ from fedbnsl.graphs.pag import ARROW, NONE, TAIL, Known, Marks, PartialAncestral
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
-from fedbnsl_server.search.fitted_network import SINGULAR, Accuracy, FittedNetwork, fitted, inverse
+from fedbnsl_server.search.linear_network import SINGULAR, Accuracy, LinearNetwork, fitted, inverse
 
 LEVEL = 0.05
 """An edge goes if a set gives its ends a larger p value."""
@@ -65,7 +65,7 @@ class Pags:
     columns: Columns
     known: Known
     # network, lines: with noise alone: whose residuals have it, and (d,) the columns that are tested; None: all
-    network: FittedNetwork | None = None
+    network: LinearNetwork | None = None
     lines: Mask | None = None
 
     def __call__(self, dag: Mask, S: Matrix) -> Marks:
@@ -133,7 +133,7 @@ class NoisyDependence:
         expected: Matrix,
         seen: Matrix,
         accuracy: Accuracy,
-        network: FittedNetwork,
+        network: LinearNetwork,
         members: Sequence[Index],
     ) -> None:
         self._expected, self._seen, self._members = expected, seen, members

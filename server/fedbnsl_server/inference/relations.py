@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import IN_RELATION, SINGULAR
+from fedbnsl_server.search.linear_network import IN_RELATION, SINGULAR
 from fedbnsl_server.search.whitened import whitened
 
 # Eigenvalues below this: a pair that is correlated by more than .999, where errors of measurement decide what is left.

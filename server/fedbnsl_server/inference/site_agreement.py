@@ -33,8 +33,8 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.algorithm.influence import FEWEST_SITES
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, holm
-from fedbnsl_server.search.fitted_network import (
-    FittedNetwork,
+from fedbnsl_server.search.linear_network import (
+    LinearNetwork,
     SiteMoments,
     edges_of,
     families,
@@ -126,7 +126,7 @@ class Agreement:
 
 
 def site_agreement(
-    network: FittedNetwork,
+    network: LinearNetwork,
     S: Matrix,
     sites: Sequence[SiteMoments],
     columns: Columns,
@@ -219,7 +219,7 @@ class _Fits:
     shared_by_residuals: Matrix  # (d, d) the same sum for residuals
 
 
-def _fits(network: FittedNetwork, S: Matrix, sites: Sequence[SiteMoments], *, rare: Matrix) -> _Fits:
+def _fits(network: LinearNetwork, S: Matrix, sites: Sequence[SiteMoments], *, rare: Matrix) -> _Fits:
     """With (d,) the excess kurtosis of the columns that have levels, 0 for others."""
     edges, P, d = edges_of(network.dag), len(sites), len(S)
     place = {(i, c): k for k, (i, c) in enumerate(edges.tolist())}

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.inference.heterogeneity import chi_square_tails
-from fedbnsl_server.search.fitted_network import SINGULAR, SiteMoments, inverse
+from fedbnsl_server.search.linear_network import SINGULAR, SiteMoments, inverse
 
 Family = tuple[int, tuple[int, ...]]
 """A column and its parents, ascending."""

@@ -15,9 +15,9 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.inference.confidence import Confidence, Evidence, confidence_of
 from fedbnsl_server.inference.curves import Effect, Points, effects_of
-from fedbnsl_server.search.fitted_network import FittedNetwork, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.hinges import HingeMoments
+from fedbnsl_server.search.linear_network import LinearNetwork, fitted
 from fedbnsl_server.search.private.noisy_class_search import Learned
 
 # Of the square q of a standard normal z, E[q^2 z^2] = 5: so much more than by E[q^2] its part of what a line leaves
@@ -84,7 +84,7 @@ class Bends:
         return self.mask.columns.over(np.arange(self.u))
 
     @cached_property
-    def _of_lines(self) -> FittedNetwork:
+    def _of_lines(self) -> LinearNetwork:
         return fitted(self.learned.graph.dag, self.learned.moments[: self.u, : self.u], self._columns)
 
     @property

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_server.search.fitted_network import (
+from fedbnsl_server.search.linear_network import (
     Accuracy,
-    FittedNetwork,
+    LinearNetwork,
     SiteMoments,
     edges_of,
     families,
@@ -34,7 +34,7 @@ _LEAST_SHARE = 1e-3
 
 
 def standard_errors(
-    network: FittedNetwork,
+    network: LinearNetwork,
     S: Matrix,
     accuracy: Accuracy,
     *,
@@ -70,7 +70,7 @@ def standard_errors(
     return np.asarray(np.sqrt(variance[i, j]))
 
 
-def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
+def log_variance_errors(network: LinearNetwork, accuracy: Accuracy) -> Matrix:
     """(d,) standard errors of the logarithms of the residual variances.
 
     Sampling alone gives sqrt(2 / n) where rows are independent, noise sqrt(2) times its standard deviation in units of
@@ -82,7 +82,7 @@ def log_variance_errors(network: FittedNetwork, accuracy: Accuracy) -> Matrix:
     return np.asarray(np.sqrt(2.0 * factors / free + 2.0 * (accuracy.noise_std * share) ** 2))
 
 
-def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
+def correlation_errors(network: LinearNetwork, S: Matrix, accuracy: Accuracy) -> Matrix:
     """(d, d) standard errors of the correlations of residuals of columns without an edge, under the right graph.
 
     Let i not descend from j. The regression of j takes from their product what its parents say of residual i. With a
@@ -118,7 +118,7 @@ def correlation_errors(network: FittedNetwork, S: Matrix, accuracy: Accuracy) ->
     return np.asarray(found if accuracy.widening is None else found * accuracy.widening)
 
 
-def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, inverted: Matrix) -> Matrix:
+def _sampling(network: LinearNetwork, site: SiteMoments, c: int, given: Index, inverted: Matrix) -> Matrix:
     """(k,) variances of u'E r where E is the error of one site's moments."""
     S, b, free = site.moments, network.weights[given, c], max(site.accuracy.n_samples - len(given), 1.0)
     if site.accuracy.noise_std:  # one site's noise may leave nothing positive: take the common moments for its own
@@ -131,7 +131,7 @@ def _sampling(network: FittedNetwork, site: SiteMoments, c: int, given: Index, i
 
 
 def _dependence(
-    network: FittedNetwork, accuracy: Accuracy, S: Matrix, c: int, given: Index, inverted: Matrix
+    network: LinearNetwork, accuracy: Accuracy, S: Matrix, c: int, given: Index, inverted: Matrix
 ) -> Matrix | float:
     """(k,) by what the variances of u'E r grow where rows depend on each other."""
     if accuracy.dependent is None:
@@ -154,7 +154,7 @@ def widened(u: Matrix, S: Matrix, factors: Matrix) -> Matrix:
     return np.asarray(np.where(before > 0.0, after, 1.0) / np.where(before > 0.0, before, 1.0))
 
 
-def _noise(network: FittedNetwork, accuracy: Accuracy, c: int, given: Index, inverted: Matrix) -> Matrix:
+def _noise(network: LinearNetwork, accuracy: Accuracy, c: int, given: Index, inverted: Matrix) -> Matrix:
     """(k,) variances of u'E r where E is the noise of a private run."""
     if not accuracy.noise_std:
         return np.zeros(len(given))

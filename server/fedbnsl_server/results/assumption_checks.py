@@ -29,7 +29,7 @@ from fedbnsl_server.results.noise import noise_contradictions, noise_tests
 from fedbnsl_server.results.sentences import Note, note
 from fedbnsl_server.results.warnings import units_of_variances
 from fedbnsl_server.search.counts.tables import Choice
-from fedbnsl_server.search.fitted_network import Accuracy
+from fedbnsl_server.search.linear_network import Accuracy
 
 # Chance of a false alarm, of each of the three tests.
 _LEVEL = 0.01

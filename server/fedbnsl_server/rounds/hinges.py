@@ -36,9 +36,9 @@ from fedbnsl_server.rounds.moments import (
     with_graph,
 )
 from fedbnsl_server.search.class_search import ClassSearch
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.hinges import HingeMoments
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 # With hinges a search may find an edge along which another number bends, and so on.

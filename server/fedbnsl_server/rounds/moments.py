@@ -34,8 +34,8 @@ from fedbnsl_server.inference.hidden_causes import Pags
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.search.class_search import ClassSearch, edge_penalty
 from fedbnsl_server.search.dependent_rows import DependentRows, of_sites
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.graph_search import FoundGraph, search
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments, fitted, pooled_accuracy
 from fedbnsl_server.search.score import extended_penalty
 from fedbnsl_server.search.space import Space
 from fedbnsl_server.search.squared_residuals import SquaredResiduals

@@ -20,15 +20,15 @@ from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted, inverse, pooled
 from fedbnsl_server.search.graph_search import RIDGE, FoundGraph, without_small
+from fedbnsl_server.search.linear_network import Accuracy, LinearNetwork, fitted, inverse, pooled
 from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 from fedbnsl_server.search.score import Score, bic_penalty, extended_penalty
 from fedbnsl_server.search.space import Space
 
 if TYPE_CHECKING:
-    from fedbnsl_server.search.families import Families
+    from fedbnsl_server.search.gaussian_families import GaussianFamilies
 
 # With fewer rows than this for each column, the penalty is chosen by sites that are left out.
 _MANY_ROWS = 100
@@ -131,7 +131,7 @@ class ClassProblem:
         unit = np.where(size > 0.0, size, 1.0)
         return float(np.log(np.maximum(np.linalg.eigvalsh(left / unit / unit[:, None]), RIDGE)).sum())
 
-    def _score(self, families: "Families", dag: Mask) -> float:
+    def _score(self, families: "GaussianFamilies", dag: Mask) -> float:
         return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)
 
     @cached_property
@@ -139,11 +139,11 @@ class ClassProblem:
         known = needed_moments(self.candidates, self.mask.columns)
         return np.where(known | known.T, self.S, np.nan) + RIDGE * np.diag(self.S.diagonal())
 
-    def _families(self, candidates: Mask, S: Matrix | None = None) -> "Families":
-        from fedbnsl_server.search.families import Families  # here: it loads a compiler
+    def _families(self, candidates: Mask, S: Matrix | None = None) -> "GaussianFamilies":
+        from fedbnsl_server.search.gaussian_families import GaussianFamilies  # here: it loads a compiler
 
         S = self._moments if S is None else S
-        return Families(S[None], Space(candidates, columns=self.mask.columns), ridge=0.0)
+        return GaussianFamilies(S[None], Space(candidates, columns=self.mask.columns), ridge=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ def _is_predicted(group: list[int], moments: Sequence[Matrix], rows: Sequence[fl
     return all(float(share.min()) > _LEAST_SEEN for share in shares)
 
 
-def _nll(there: Matrix, rows: float, network: FittedNetwork, columns: Columns) -> float:
+def _nll(there: Matrix, rows: float, network: LinearNetwork, columns: Columns) -> float:
     """Minus the log-likelihood of rows with these (d, d) sums of products, up to a constant.
 
     Columns of one variable have a joint density: the same, up to a constant, whichever of its levels has no column.

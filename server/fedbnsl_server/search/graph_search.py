@@ -33,7 +33,7 @@ from fedbnsl_server.search.score import Score
 from fedbnsl_server.search.space import Space
 
 if TYPE_CHECKING:
-    from fedbnsl_server.search.families import Families
+    from fedbnsl_server.search.gaussian_families import GaussianFamilies
 
 RIDGE = 1e-9
 """Added to the diagonal of moments, as a share of it: exact relations then leave residual variances above rounding."""
@@ -83,14 +83,14 @@ def search(
         (d,) in which the threshold measures each column; None: in its own unit.
     """
     # Here: they load a compiler, which a run without a search does not need.
-    from fedbnsl_server.search.families import Families
+    from fedbnsl_server.search.gaussian_families import GaussianFamilies
     from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned
 
     candidates, columns = space.candidates, space.columns
     known, near = needed_moments(candidates, columns), needed_moments(candidates)
     known |= known.T
     reachable = replace(space, candidates=(near | near.T) & space.allowed)
-    families = Families(np.where(known, np.stack(list(moments)), np.nan), reachable, ridge=RIDGE)
+    families = GaussianFamilies(np.where(known, np.stack(list(moments)), np.nan), reachable, ridge=RIDGE)
     order = least_variance_order(families, among=candidates)
     place = np.argsort(order)
     along = candidates & (place[:, None] < place[None, :])
@@ -128,7 +128,7 @@ def search(
 
 
 def without_small(
-    families: "Families", dag: Mask, space: Space, *, threshold: float, share: Matrix | float
+    families: "GaussianFamilies", dag: Mask, space: Space, *, threshold: float, share: Matrix | float
 ) -> tuple[Mask, Matrix]:
     """Drop edges of small weight and fit again, until none is left; return the DAG and its last weights.
 

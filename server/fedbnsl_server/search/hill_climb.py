@@ -6,7 +6,7 @@ All of it is compiled (`kernels`).
 import numpy as np
 
 from fedbnsl.protocol.sparse import Mask
-from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.gaussian_families import GaussianFamilies
 from fedbnsl_server.search.kernels import hill_climb as loops
 from fedbnsl_server.search.kernels import start
 from fedbnsl_server.search.progress import UNWATCHED, Progress
@@ -17,7 +17,7 @@ from fedbnsl_server.search.space import Space
 _LEAST_GAIN = 1e-6
 
 
-def descend(families: Families, dag: Mask, score: Score, *, progress: Progress = UNWATCHED) -> Mask:
+def descend(families: GaussianFamilies, dag: Mask, score: Score, *, progress: Progress = UNWATCHED) -> Mask:
     """A DAG of candidates that no single move improves; or, once it is enough, one on the way there.
 
     It starts from a (V, V) DAG of candidates with all required edges; its score is at most that of the start.
@@ -27,14 +27,14 @@ def descend(families: Families, dag: Mask, score: Score, *, progress: Progress =
     return families.dag(graph)
 
 
-def pruned(families: Families, dag: Mask, score: Score) -> Mask:
+def pruned(families: GaussianFamilies, dag: Mask, score: Score) -> Mask:
     """Drop one parent after the other from each child, the least important first, as long as that lowers the score."""
     graph = families.graph(dag)
     start.prune(families.problem, score, families.room(), graph)
     return families.dag(graph)
 
 
-def least_variance_order(families: Families, among: Mask) -> list[int]:
+def least_variance_order(families: GaussianFamilies, among: Mask) -> list[int]:
     """Order of the variables: each next one has the least variance given its candidates among those before it.
 
     No variable comes before a required parent.
@@ -57,7 +57,7 @@ def least_variance_order(families: Families, among: Mask) -> list[int]:
 
 def warm_up() -> None:
     """Compile the descent, or load it from the cache: a coordinator that will need it does so while its sites join."""
-    families = Families(np.eye(2)[None], Space(~np.eye(2, dtype=bool)), ridge=0.0)
+    families = GaussianFamilies(np.eye(2)[None], Space(~np.eye(2, dtype=bool)), ridge=0.0)
     score = Score.near(np.ones(1), logarithmic=False, n_samples=2.0, penalty=1.0)
     dag = pruned(families, descend(families, np.zeros((2, 2), dtype=bool), score), score)
     families.residual_variances(dag)

@@ -13,7 +13,7 @@ import numpy as np
 from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import inverse
+from fedbnsl_server.search.linear_network import inverse
 from fedbnsl_server.search.score import extended_penalty
 
 LEAST_SHARE = 0.01

@@ -12,8 +12,8 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.inference.bootstrap import Draws, Shares, centre, draw
 from fedbnsl_server.search.class_search import ClassSearch
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy, LinearNetwork, fitted
 from fedbnsl_server.search.progress import Progress
 from fedbnsl_server.search.score import bic_penalty
 
@@ -26,7 +26,7 @@ BACK_AB = np.linalg.inv(np.eye(3) - W * [[1], [0], [0]])
 S = BACK.T @ np.diag(STD**2) @ BACK
 
 
-def network(moments: np.ndarray = S) -> FittedNetwork:
+def network(moments: np.ndarray = S) -> LinearNetwork:
     return fitted(DAG, moments, COLUMNS)
 
 

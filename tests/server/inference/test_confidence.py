@@ -9,8 +9,8 @@ import pytest
 from fedbnsl.graphs.cpdag import cpdag
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.inference.confidence import Again, Confidence, Evidence, confidence_of
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments
 
 COLUMNS = Columns.of(["a", "b", "c", "d"])
 CHAIN = np.zeros((4, 4), dtype=bool)

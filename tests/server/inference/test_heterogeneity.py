@@ -11,8 +11,8 @@ from fedbnsl.graphs.graph import topological_order
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.inference.heterogeneity import chi_square_tails, cochran, holm, kept_without_a_site, tails
 from fedbnsl_server.search.class_search import ClassSearch
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments
 from fedbnsl_server.search.score import bic_penalty
 
 

@@ -9,7 +9,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.inference.hidden_causes import Dependence, NoisyDependence, Pags, tells_enough
 from fedbnsl_server.search.class_search import ClassProblem
-from fedbnsl_server.search.fitted_network import Accuracy, fitted
+from fedbnsl_server.search.linear_network import Accuracy, fitted
 
 MANY = 1e9
 

@@ -9,7 +9,7 @@ import pytest
 from fedbnsl.plan.columns import Columns
 from fedbnsl_server.inference.site_agreement import Agreement, site_agreement
 from fedbnsl_server.search.dependent_rows import DependentRows
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments, fitted
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments, fitted
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]

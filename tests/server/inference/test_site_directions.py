@@ -11,7 +11,7 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_client.losses.squared_residuals import products_of_squares
 from fedbnsl_server.inference.site_directions import OfSites, _Evidence, _evidence, _Member, site_directions
 from fedbnsl_server.inference.site_mechanisms import Mechanism, Mechanisms
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 SITES, ROWS = 6, 800

@@ -6,7 +6,7 @@ import pytest
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_client.losses.squared_residuals import products_of_squares
 from fedbnsl_server.inference.site_mechanisms import Mechanisms
-from fedbnsl_server.search.fitted_network import Accuracy, SiteMoments
+from fedbnsl_server.search.linear_network import Accuracy, SiteMoments
 from fedbnsl_server.search.squared_residuals import SquaredResiduals
 
 

@@ -7,8 +7,8 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.inference.confidence import Evidence, confidence_of
 from fedbnsl_server.inference.squares import Bends
-from fedbnsl_server.search.fitted_network import Accuracy, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy, fitted
 from fedbnsl_server.search.private.combined_releases import Released
 from fedbnsl_server.search.private.noisy_class_search import Learned
 

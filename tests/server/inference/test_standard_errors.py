@@ -10,7 +10,7 @@ from fedbnsl_server.inference.standard_errors import (
     log_variance_errors,
     standard_errors,
 )
-from fedbnsl_server.search.fitted_network import Accuracy, FittedNetwork, SiteMoments, fitted
+from fedbnsl_server.search.linear_network import Accuracy, LinearNetwork, SiteMoments, fitted
 
 COLUMNS = Columns.of(["a", "b", "c", "d"])
 # a -> b, a -> c, b -> c, c -> d; units of very different size.
@@ -29,7 +29,7 @@ def moments(X: np.ndarray) -> np.ndarray:
     return X.T @ X / len(X)
 
 
-def network(S: np.ndarray) -> FittedNetwork:
+def network(S: np.ndarray) -> LinearNetwork:
     return fitted(DAG, S, COLUMNS)
 
 

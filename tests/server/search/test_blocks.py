@@ -9,7 +9,7 @@ import pytest
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
-from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.gaussian_families import GaussianFamilies
 from fedbnsl_server.search.graph_search import search
 from fedbnsl_server.search.kernels.change import renew, room_to_work
 from fedbnsl_server.search.score import Score
@@ -43,7 +43,7 @@ def columns_of(variables: list[int]) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
     S = moments(seed)
-    families = Families(S[None], Space(EVERYTHING, columns=COLUMNS), ridge=0.0)
+    families = GaussianFamilies(S[None], Space(EVERYTHING, columns=COLUMNS), ridge=0.0)
     for j in range(4):
         others = [v for v in range(4) if v != j]
         for r in range(4):

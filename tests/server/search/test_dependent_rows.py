@@ -10,9 +10,9 @@ from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.inference.bootstrap import draw
 from fedbnsl_server.inference.standard_errors import correlation_errors, log_variance_errors, standard_errors
 from fedbnsl_server.search.dependent_rows import DependentRows, icc, of_sites
-from fedbnsl_server.search.fitted_network import (
+from fedbnsl_server.search.linear_network import (
     Accuracy,
-    FittedNetwork,
+    LinearNetwork,
     SiteMoments,
     edges_of,
     fitted,
@@ -75,7 +75,7 @@ def test_coefficients_and_residuals_vary_as_their_errors_say(moments: np.ndarray
 def test_draws_vary_as_tables_do(moments: np.ndarray) -> None:
     rng, size = np.random.default_rng(4), np.sqrt(S.diagonal())
     # Groups of one size are drawn; those of the tables have several, and the same variances.
-    network = FittedNetwork(W != 0, W, np.eye(5), BACK)
+    network = LinearNetwork(W != 0, W, np.eye(5), BACK)
     drawn = np.stack([draw(network, np.eye(5), ACCURACY, rng) for _ in range(TABLES)]) / size / size[:, None]
     assert drawn.mean(axis=0) == pytest.approx(S / size / size[:, None], abs=0.04)
     assert drawn.std(axis=0) == pytest.approx(moments.std(axis=0) / size / size[:, None], rel=0.12)

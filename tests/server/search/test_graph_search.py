@@ -7,7 +7,7 @@ import pytest
 from fedbnsl.graphs.family_moments import needed_moments
 from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.protocol.sparse import Mask, Matrix
-from fedbnsl_server.search.families import Families
+from fedbnsl_server.search.gaussian_families import GaussianFamilies
 from fedbnsl_server.search.graph_search import FoundGraph, search
 from fedbnsl_server.search.hill_climb import descend, least_variance_order, pruned
 from fedbnsl_server.search.kernels import start
@@ -80,13 +80,13 @@ HALF = Score.near(np.ones(1), logarithmic=False, n_samples=1.0, penalty=0.01)
 HALF_LOG = Score.near(np.ones(1), logarithmic=True, n_samples=np.inf, penalty=0.01)
 
 
-def score(families: Families, dag: Mask, loss: Score) -> float:
+def score(families: GaussianFamilies, dag: Mask, loss: Score) -> float:
     (variance,) = families.residual_variances(dag)
     terms = np.log(variance) if loss.logarithmic else variance
     return float(0.5 * terms.sum()) + loss.penalty * int(dag.sum())
 
 
-def changes(families: Families, dag: Mask, loss: Score) -> Graph:
+def changes(families: GaussianFamilies, dag: Mask, loss: Score) -> Graph:
     """What every move would change."""
     graph, work, given = families.graph(dag), room_to_work(families.problem), families.room()
     for j in range(len(dag)):
@@ -211,15 +211,15 @@ def test_a_required_edge_is_not_turned_though_the_moments_say_so() -> None:
     start = empty(2)
     start[0, 1] = True
     for required, end in ((empty(2), start.T), (start, start)):
-        families = Families(exact_moments(W)[None], Space(everything(2), required), ridge=1e-9)
+        families = GaussianFamilies(exact_moments(W)[None], Space(everything(2), required), ridge=1e-9)
         assert np.array_equal(descend(families, start, HALF), end)
 
 
 def test_the_order_has_required_parents_first() -> None:
     S, required = np.diag([1.0, 2.0, 3.0])[None], empty(3)
-    assert least_variance_order(Families(S, Space(everything(3)), ridge=1e-9), everything(3)) == [0, 1, 2]
+    assert least_variance_order(GaussianFamilies(S, Space(everything(3)), ridge=1e-9), everything(3)) == [0, 1, 2]
     required[2, 0] = True
-    families = Families(S, Space(everything(3), required), ridge=1e-9)
+    families = GaussianFamilies(S, Space(everything(3), required), ridge=1e-9)
     assert least_variance_order(families, everything(3)) == [1, 2, 0]
 
 
@@ -238,7 +238,7 @@ def test_the_next_of_an_order_has_the_least_variance_given_those_before(
     d = 8
     moments = [exact_moments(random_dag(d, 10 * seed + k, share=0.5)) for k in range(2)]
     candidates = everything(d) & (np.random.default_rng(seed).random((d, d)) < 0.8)
-    order = least_variance_order(Families(np.stack(moments), Space(candidates), ridge=0.0), candidates)
+    order = least_variance_order(GaussianFamilies(np.stack(moments), Space(candidates), ridge=0.0), candidates)
     for k in range(d):
         before = order[:k]
 
@@ -253,7 +253,7 @@ def test_the_next_of_an_order_has_the_least_variance_given_those_before(
 @pytest.mark.parametrize("seed", range(3))
 def test_pruning_drops_the_least_important_parent_as_long_as_that_lowers_the_score(seed: int, loss: Score) -> None:
     d = 7
-    families = Families(exact_moments(random_dag(d, seed, share=0.4))[None], Space(everything(d)), ridge=1e-9)
+    families = GaussianFamilies(exact_moments(random_dag(d, seed, share=0.4))[None], Space(everything(d)), ridge=1e-9)
     dag = np.triu(everything(d))[np.ix_(*[np.random.default_rng(seed).permutation(d)] * 2)]
     expected = dag.copy()
     for j in range(d):
@@ -278,7 +278,7 @@ def test_pruning_drops_the_least_important_parent_as_long_as_that_lowers_the_sco
 @pytest.mark.parametrize("seed", range(5))
 def test_the_descent_ends_where_no_single_move_lowers_the_score(seed: int, loss: Score) -> None:
     d = 6
-    families = Families(exact_moments(random_dag(d, seed, share=0.5))[None], Space(everything(d)), ridge=1e-9)
+    families = GaussianFamilies(exact_moments(random_dag(d, seed, share=0.5))[None], Space(everything(d)), ridge=1e-9)
     start = random_dag(d, seed + 100, share=0.5) != 0
     end = descend(families, start, loss)
     least = score(families, end, loss)
@@ -296,7 +296,7 @@ def test_the_descent_ends_where_no_single_move_lowers_the_score(seed: int, loss:
 @pytest.mark.parametrize("loss", [HALF, HALF_LOG])
 def test_every_move_changes_the_score_by_what_was_said(loss: Score) -> None:
     d = 10
-    families = Families(exact_moments(random_dag(d, 1, share=0.4))[None], Space(everything(d)), ridge=1e-9)
+    families = GaussianFamilies(exact_moments(random_dag(d, 1, share=0.4))[None], Space(everything(d)), ridge=1e-9)
     dag = random_dag(d, 2, share=0.4) != 0
     graph, before = changes(families, dag, loss), score(families, dag, loss)
     for i, j, change in zip(families.problem.source, families.problem.child, graph.change, strict=True):
@@ -306,7 +306,7 @@ def test_every_move_changes_the_score_by_what_was_said(loss: Score) -> None:
 
 
 def test_a_descent_that_is_enough_ends_where_it_is() -> None:
-    families = Families(exact_moments(random_dag(10, 1, share=0.4))[None], Space(everything(10)), ridge=1e-9)
+    families = GaussianFamilies(exact_moments(random_dag(10, 1, share=0.4))[None], Space(everything(10)), ridge=1e-9)
     progress = Progress()
     progress.enough()
     assert not descend(families, empty(10), HALF, progress=progress).any()
@@ -324,7 +324,7 @@ def test_a_better_start_is_not_given_up() -> None:
 def test_ancestors_are_those_from_whom_a_path_leads(seed: int) -> None:
     d = 70  # more than the bits of a word
     dag = random_dag(d, seed, share=0.03) != 0
-    families = Families(np.eye(d)[None], Space(everything(d)), ridge=0.0)
+    families = GaussianFamilies(np.eye(d)[None], Space(everything(d)), ridge=0.0)
     graph, work = families.graph(dag), room_to_work(families.problem)
     for j in range(d):
         refill(families.problem, graph, j)
@@ -351,7 +351,7 @@ def test_what_moves_change_after_one_is_what_they_change_if_computed_anew(seed: 
     S = np.einsum("pni,pnj->pij", X, X) / 500.0
     if unknown:
         S[:, 2, 3] = S[:, 3, 2] = np.nan
-    families = Families(S, Space(everything(d)), ridge=1e-9)
+    families = GaussianFamilies(S, Space(everything(d)), ridge=1e-9)
     loss = Score.near(np.ones(2), logarithmic=True, n_samples=500.0, penalty=0.01)
     problem, given, work = families.problem, families.room(), room_to_work(families.problem)
     graph = families.graph(empty(d))
@@ -391,7 +391,7 @@ def test_what_sites_leave_of_a_child_costs_the_same_for_loops_and_for_whole_grap
 @pytest.mark.parametrize("parents", [[], [1], [1, 4], [1, 3, 4]])
 def test_what_one_parent_more_or_less_changes_is_what_two_regressions_say(parents: list[int]) -> None:
     moments = [exact_moments(random_dag(5, seed, share=0.8)) for seed in (1, 2)]
-    families = Families(np.stack(moments), Space(everything(5)), ridge=0.0)
+    families = GaussianFamilies(np.stack(moments), Space(everything(5)), ridge=0.0)
     dag = empty(5)
     dag[parents, 2] = True
     loss = Score.near(np.array([0.5, 0.5]), logarithmic=False, n_samples=1.0, penalty=0.0)  # the mean of both variances
@@ -409,7 +409,7 @@ def test_what_one_parent_more_or_less_changes_is_what_two_regressions_say(parent
 
 def test_a_family_has_the_same_variance_whatever_the_other_families() -> None:
     W = random_dag(8, 0, share=0.4)
-    families = Families(exact_moments(W)[None], Space(everything(8)), ridge=1e-9)
+    families = GaussianFamilies(exact_moments(W)[None], Space(everything(8)), ridge=1e-9)
     whole = families.residual_variances(W != 0)
     for j in range(8):
         family = empty(8)
@@ -432,7 +432,7 @@ def test_a_family_with_an_unknown_moment_is_no_choice() -> None:
     S[0, 3] = S[3, 0] = np.nan
     dag = empty(4)
     dag[0, 2] = True
-    families = Families(S[None], Space(everything(4)), ridge=1e-9)
+    families = GaussianFamilies(S[None], Space(everything(4)), ridge=1e-9)
     change = changes(families, dag, HALF).change[families.problem.child == 2]
     assert np.isinf(change).tolist() == [False, False, True]  # without 0, with 1, with 3
 
@@ -458,7 +458,7 @@ def test_a_copied_and_a_constant_column_add_nothing() -> None:
 def test_a_copy_of_a_parent_changes_nothing() -> None:
     S = exact_moments(random_dag(3, 0, share=1.0))
     copied = np.array([0, 0, 1, 2])
-    families = Families(S[np.ix_(copied, copied)][None], Space(everything(4)), ridge=1e-9)
+    families = GaussianFamilies(S[np.ix_(copied, copied)][None], Space(everything(4)), ridge=1e-9)
     dag = empty(4)
     dag[0, 2] = True
     change = changes(families, dag, HALF).change[(families.problem.child == 2) & (families.problem.source == 1)]

@@ -11,8 +11,8 @@ from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.rounds.kinds import Run
 from fedbnsl_server.rounds.moments import among_rivals
 from fedbnsl_server.search.class_search import ClassProblem, ClassSearch
-from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy
 from fedbnsl_server.search.score import bic_penalty
 
 V, N = 7, 400

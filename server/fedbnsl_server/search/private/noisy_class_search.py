@@ -21,8 +21,8 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
-from fedbnsl_server.search.fitted_network import Accuracy, fitted
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy, fitted
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned
 from fedbnsl_server.search.private.released_likelihood import Fit, Release, ReleasedLikelihood

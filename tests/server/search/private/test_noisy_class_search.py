@@ -12,8 +12,8 @@ from fedbnsl.graphs.graph import is_acyclic, topological_order
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask, Knowledge
 from fedbnsl_server.inference.confidence import Again, Evidence, confidence_of
-from fedbnsl_server.search.fitted_network import Accuracy
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.linear_network import Accuracy
 from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.private import noisy_class_search
 from fedbnsl_server.search.private.combined_releases import Released, released

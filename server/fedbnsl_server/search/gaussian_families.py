@@ -9,13 +9,13 @@ the columns' residual variances given the parents and the columns before.
 import numpy as np
 
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.fitted_network import pseudo_inverse
 from fedbnsl_server.search.kernels.change import Graph, Problem, residuals
 from fedbnsl_server.search.kernels.family import LEAST_RESIDUAL, Given, blocks_of, room_for
+from fedbnsl_server.search.linear_network import pseudo_inverse
 from fedbnsl_server.search.space import Space
 
 
-class Families:
+class GaussianFamilies:
     """Residual variances of V children given some of their candidate parents.
 
     Parameters

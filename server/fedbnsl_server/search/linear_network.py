@@ -67,7 +67,7 @@ class SiteMoments:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedNetwork:
+class LinearNetwork:
     """Least-squares regressions of all columns on those of their variables' parents."""
 
     dag: Mask  # (d, d) edges between columns
@@ -115,7 +115,7 @@ class FittedNetwork:
         return np.sqrt(self.residual_variance) if accuracy.scales is None else accuracy.scales
 
 
-def fitted(dag: Mask, S: Matrix, columns: Columns) -> FittedNetwork:
+def fitted(dag: Mask, S: Matrix, columns: Columns) -> LinearNetwork:
     """The network of a (V, V) DAG, from (d, d) moments of which those within every family are known."""
     d, parents = len(S), columns.spread(dag)
     W, covariance = np.zeros((d, d)), np.zeros((d, d))
@@ -125,7 +125,7 @@ def fitted(dag: Mask, S: Matrix, columns: Columns) -> FittedNetwork:
         family = np.concatenate((own, given))
         A = (np.eye(d)[:, own] - W[:, own])[family]
         covariance[np.ix_(own, own)] = _positive(A.T @ S[np.ix_(family, family)] @ A, S[own, own])
-    return FittedNetwork(parents, W, covariance, np.asarray(np.linalg.inv(np.eye(d) - W), dtype=np.float64))
+    return LinearNetwork(parents, W, covariance, np.asarray(np.linalg.inv(np.eye(d) - W), dtype=np.float64))
 
 
 def families(dag: Mask) -> list[tuple[int, Index]]:

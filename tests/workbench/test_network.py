@@ -159,6 +159,12 @@ def test_what_cannot_be_asked_says_what_can(described: Network) -> None:
             described.sample(rows, seed)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="expected names of variables"):
         described.effect(5, "pain")  # type: ignore[arg-type]
+    for change in ((50, None), (1.0,), "high", 5):
+        with pytest.raises(SetupError, match="expected two numbers"):
+            described.effect("dose", "pain", change=change)  # type: ignore[arg-type]
+    for folder in (5, None):
+        with pytest.raises(ResultError, match="expected the path of a run folder"):
+            Network.load(folder)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="expected a dict from name to value"):
         described.given(["dose"])  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from fedbnsl.console.wording import counted
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.plan.dictionary import Dictionary
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.frames import dictionary_from, site_tables
@@ -76,6 +76,8 @@ class Network:
         ResultError
             If it holds no result, or a damaged one.
         """
+        if not isinstance(folder, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ResultError(f"{folder!r}: expected the path of a run folder")
         folder = Path(folder).expanduser().absolute()
         return cls(folder, read_result(folder))
 
@@ -186,6 +188,13 @@ class Network:
         sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
         if not all(isinstance(name, str) for name in (*sources, target)):
             raise SetupError(f"the effect of {source!r} on {target!r}: expected names of variables")
+        if change is not None:
+            try:
+                low, high = map(float, change)
+            except (TypeError, ValueError):
+                wanted = "expected two numbers, from where to where, such as (0, 1)"
+                raise SetupError(f"a change of {change!r}: {wanted}") from None
+            change = low, high
         return effect_of(self._learned, sources, target, change)
 
     def given(self, values: Mapping[str, object] | None = None, /, **more: object) -> "Question":

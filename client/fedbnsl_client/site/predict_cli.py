@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.files.new_files import require_new
 from fedbnsl_client.site.options import FOLDER, PATH
 
 
@@ -50,8 +50,7 @@ def predict(
     from fedbnsl_client.data.network_rows import rows_for
     from fedbnsl_client.site import folder as site_folder
 
-    if out.exists():
-        raise SetupError(f"{out} exists: it is not overwritten", remedy="Give another --out.")
+    require_new(out)
     network = read_fitted_network(run)
     network.require(target)
     policy = Policy.load(folder / site_folder.POLICY)

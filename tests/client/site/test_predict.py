@@ -105,6 +105,8 @@ def test_what_cannot_be_predicted_is_refused_and_nothing_written(folder: Path, t
     with pytest.raises(SetupError, match="is not overwritten"):
         told(network, folder, "--target", "crp", "--out", out)
     assert out.read_text() == "mine"
+    with pytest.raises(SetupError, match="there is no folder"):
+        told(network, folder, "--target", "crp", "--out", tmp_path / "none" / "found.csv")
 
 
 def test_variables_have_the_means_of_the_site_or_of_all_sites_where_it_tells_none(folder: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import click
 from fedbnsl.cli import Group
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.files.new_files import require_new
 from fedbnsl_workbench.networks.exports.cli import export
-from fedbnsl_workbench.networks.out_files import require_new
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")

@@ -11,6 +11,7 @@ import numpy as np
 from fedbnsl.console.wording import first_few
 from fedbnsl.errors import FedbnslError, ResultError, SetupError
 from fedbnsl.files import durable
+from fedbnsl.files.new_files import require_new
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.pag import ARROW, TAIL
 from fedbnsl.graphs.pag_formats import tetrad
@@ -20,7 +21,6 @@ from fedbnsl_workbench.networks.exports import r_code
 from fedbnsl_workbench.networks.exports.bif import bif, xmlbif
 from fedbnsl_workbench.networks.exports.distributions import Distribution, OfLevels, OfMixed, distributions
 from fedbnsl_workbench.networks.exports.wording import about_graph, about_numbers, without_lines
-from fedbnsl_workbench.networks.out_files import require_new
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files that commands write beside each other: refused before any work where they cannot be written."""
+"""Files that commands write: refused before any work where they are there already, or cannot be written."""
 
 import shlex
 from pathlib import Path

@@ -55,8 +55,9 @@ def conditional(target: int, known: list[int], values: Matrix) -> tuple[Matrix, 
 
 def test_a_number_between_its_parent_and_its_child_follows_from_both() -> None:
     X = drawn(200)
-    found = predicted(FITTED, X, "y", np.random.default_rng(1))
     means, spread = conditional(1, [0, 2], X)
+    X[:, 1] = np.nan  # what the row has of the target does not count
+    found = predicted(FITTED, X, "y", np.random.default_rng(1))
     assert not found.by_draws.any()
     np.testing.assert_allclose(found.mean, means, atol=1e-3)
     np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * spread, rtol=0.05)
@@ -174,6 +175,30 @@ def test_rows_that_cannot_be_have_no_prediction() -> None:
     found = predicted(fitted, X, "b", np.random.default_rng(1))
     assert found.is_unknown.tolist() == [True, False]
     assert found.probabilities[1, 1] == pytest.approx(1.0)
+    X[:, 1] = 1.0
+    assert scored(
+        fitted, predicted(fitted, np.vstack([X, X[1]]), "b", np.random.default_rng(1)), np.vstack([X, X[1]]), "b"
+    ) == {"rows": 2, "log_probability": 0.0, "log_probability_of_shares": 0.0}
+
+
+def test_rows_that_hardly_any_draw_is_like_are_said_to_be_rough() -> None:
+    X = drawn(2)
+    X[:, [0, 3]] = np.nan
+    X[0, 2] = MEANS[2] + 5.0 * np.sqrt(S[2, 2])
+    X[1, 2] = MEANS[2]
+    assert predicted(FITTED, X, "y", np.random.default_rng(1)).few.tolist() == [True, False]
+
+
+def test_a_number_is_predicted_within_its_range_however_much_the_others_tell() -> None:
+    a = Number(0, NONE, np.array([]), 1.0, 1.0, 0.0, np.inf)
+    b = Number(1, np.array([0]), np.array([1.0]), 0.0, 0.01)
+    described = Dictionary.model_validate({"a": {"range": [0, 1000]}, "b": {}})
+    fitted = FittedNetwork(
+        BayesianNetwork(2, {"a": a, "b": b}), Columns.of(["a", "b"]), described, np.ones(2), np.ones(2), {}
+    )
+    found = predicted(fitted, np.array([[np.nan, 0.0]]), "a", np.random.default_rng(1))
+    assert found.low[0] >= 0.0
+    assert found.mean[0] == pytest.approx(0.01 * np.sqrt(2.0 / np.pi), rel=0.05)  # half of a normal distribution
 
 
 @pytest.mark.parametrize("noise", [0.001, 0.02, 0.1, 0.5])

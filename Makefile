@@ -43,6 +43,12 @@ demo: setup ## The main job: a coordinator and three participants over loopback,
 images: setup ## Container images of the coordinator and of a site (BASE_IMAGE: another Python than the public one)
 	tests/compose/make-images
 
+.PHONY: bundle
+bundle: setup ## What a site and a consortium install on machines without a network, in build/bundle
+	rm -rf build/bundle
+	deploy/make-bundle site build/bundle/site
+	deploy/make-bundle consortium build/bundle/consortium
+
 .PHONY: compose-demo
 compose-demo: setup ## Two private runs of four containers over TLS, from key to result (needs Docker and Compose)
 	PYTHONPATH=tests $(BIN)/python -m compose.demo

@@ -84,11 +84,11 @@ def test_the_same_wheels_can_be_built_from_the_source_distribution(wheels: dict[
 
 @pytest.fixture(scope="module")
 def wheelhouse(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with these wheels and those of all that they depend on, made as the how-to says."""
-    place = tmp_path_factory.mktemp("wheelhouse")
-    command = ["-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:", "--dest", place]
+    """The wheels of the consortium's bundle, and beside them the one of research."""
+    place = tmp_path_factory.mktemp("bundle")
     done = subprocess.run(
-        [sys.executable, *command, "--requirement", CHECKOUT / "requirements/all.txt"],
+        [CHECKOUT / "deploy" / "make-bundle", "consortium", place, "without-images"],
+        env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,
@@ -96,6 +96,12 @@ def wheelhouse(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     if "No matching distribution" in done.stderr or "Connection" in done.stderr:
         pytest.skip(f"no package registry can be reached: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=place, check=True)
+    listed = {line.split(maxsplit=1)[1] for line in (place / "SHA256SUMS").read_text().splitlines()}
+    there = {f"./{path.relative_to(place)}" for path in place.rglob("*") if path.is_file()}
+    assert there - listed == {"./SHA256SUMS"}
+    assert "./install-offline.md" in listed
+    place /= "wheels"
     for wheel in wheels.values():
         (place / wheel.name).write_bytes(wheel.read_bytes())
     return place

@@ -38,6 +38,7 @@ for _command in (
     enrolment_cli.approve,
     enrolment_cli.revoke,
     enrolment_cli.renew,
+    enrolment_cli.roster,
     enrolment_cli.enrolled,
     command_cli.eject,
     observer_cli.status,

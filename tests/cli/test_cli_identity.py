@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 
 from coordinator_thread import VARIABLES, start
 from fedbnsl.identity.passphrase import Passphrases
+from fedbnsl.identity.roster_sheet import RosterSheet
 from fedbnsl.protocol.messages import JoinRequest
+from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.session import Session
+from fedbnsl_client.site import identity
 from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import enrol, enrol_at, make_federation
@@ -363,3 +367,53 @@ def test_a_coordinator_says_nothing_about_strangers_at_its_port_in_the_words_of_
         serve.wait()
     assert serve.returncode == 7
     assert err.startswith("error: 0 of 1 sites joined")
+
+
+def test_a_year_of_renewals_of_five_sites_takes_two_commands_at_each_and_one_a_site_at_the_coordinator(
+    fedbnsl, lab, tmp_path
+) -> None:
+    """Nobody confirms anything again, and the coordinator renews its own certificate once."""
+    calls = Counter()
+    sites = [f"site-{k}" for k in range(1, 6)]
+
+    def call(where, *words):
+        calls[where] += 1
+        done = fedbnsl(*words)
+        assert done.code == 0, done.err
+        return done
+
+    def enrol(site, *renew):
+        call(site, "participant", "request", tmp_path / site, "--federation", "lab", "--site", site, *renew)
+        call("coordinator", "coordinator", "approve", lab, f"{site}.request.pem", "--yes", *renew)
+        told = Federation.open(lab).fingerprint
+        call(site, "participant", "enrol", tmp_path / site, f"{site}.bundle.toml", "--fingerprint", told)
+
+    for site in sites:
+        enrol(site)
+    call("coordinator", "coordinator", "roster", lab)
+    digest = RosterSheet.from_text(Path("lab.sites.toml").read_text("utf-8"), origin="sheet").digest
+    for site in sites:
+        call(site, "participant", "peers", tmp_path / site, "--import", "lab.sites.toml", "--digest", digest)
+    assert calls == {**dict.fromkeys(sites, 3), "coordinator": 6}, "the first year"
+    before = [peers.confirmed(tmp_path / site) for site in sites]
+    calls.clear()
+    for site in sites:
+        enrol(site, "--renew")
+    call("coordinator", "coordinator", "renew", lab)
+    assert calls == {**dict.fromkeys(sites, 2), "coordinator": 6}, "each further year"
+    keys = {site: identity.key_of_certificate(Identity.open(tmp_path / site).certificate) for site in sites}
+    for site, known in zip(sites, before, strict=True):
+        assert known == {other: key for other, key in keys.items() if other != site}
+
+
+def test_a_folder_is_not_enrolled_in_a_second_federation_and_the_remedy_is_not_a_renewal(
+    fedbnsl, lab, tmp_path
+) -> None:
+    assert fedbnsl("participant", "request", tmp_path / "own", "--federation", "lab", "--site", "north").code == 0
+    assert fedbnsl("coordinator", "approve", lab, "north.request.pem", "--yes").code == 0
+    told = Federation.open(lab).fingerprint
+    assert fedbnsl("participant", "enrol", tmp_path / "own", "north.bundle.toml", "--fingerprint", told).code == 0
+    refused = fedbnsl("participant", "request", tmp_path / "own", "--federation", "other", "--site", "north")
+    assert refused.code == 14
+    assert "divide the table's budget" in refused.err
+    assert "--renew" not in refused.err

@@ -106,6 +106,35 @@ def test_an_agent_takes_up_confirmed_peers_by_itself(federated: Federated) -> No
     finished(federated, "run")
 
 
+def test_a_coordinator_that_moves_is_followed_by_one_command_at_each_site(federated: Federated) -> None:
+    """Nobody is enrolled again; the old certificate is not for the new name, and agents go on by themselves."""
+    plan, again = plan_of_three(rounds=2), plan_of_three(rounds=3)
+    for one in (plan, again):
+        federated.approve(one)
+    federated.queue(plan, "before")
+    service = federated.start_service()
+    agents = {site: federated.start_agent(site) for site in SITES}
+    finished(federated, "before")
+    federated.kill(service, signal.SIGTERM)
+    there = f"--listen=127.0.0.2:{federated.port}"
+    service = federated.start_service(there)
+    folder, before = federated.sites["east"], (federated.sites["east"] / "policy.toml").read_text("utf-8")
+    refused = federated._fedbnsl("participant", "moved", folder, "127.0.0.2")
+    assert (refused.code, "for other host names" in refused.err) == (14, True), refused.err
+    assert (folder / "policy.toml").read_text("utf-8") == before
+    said = federated.command("coordinator", "renew", federated.federation.folder, "--host", "127.0.0.2")
+    assert f"participant moved FOLDER 127.0.0.2:{federated.port}" in said
+    federated.kill(service, signal.SIGTERM)
+    federated.start_service(there)
+    for site in SITES:
+        federated.command("participant", "moved", federated.sites[site], "127.0.0.2")
+    changed = (folder / "policy.toml").read_text("utf-8")
+    assert changed == before.replace('"127.0.0.1', '"127.0.0.2')
+    federated.queue(again, "after")
+    finished(federated, "after")
+    assert all("the run is over" in federated.log(name) for name in agents.values())
+
+
 def test_an_agent_whose_clock_is_behind_waits_and_says_so(federated: Federated) -> None:
     """As seen from a clock that is a day slow, its certificate becomes valid tomorrow."""
     folder, hub = federated.sites["east"], federated.federation

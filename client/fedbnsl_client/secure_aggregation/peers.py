@@ -113,6 +113,32 @@ def confirm(folder: Path, site: str, fingerprint: str) -> None:
     _change(folder, lambda known: known.with_confirmed(site, shown))
 
 
+def confirm_all(folder: Path, keys: Mapping[str, str]) -> list[str]:
+    """Note that these keys are those of real sites; return the sites that were not confirmed before.
+
+    Raises SetupError, and notes none, if one cannot be a fingerprint or is not the one that was confirmed.
+    """
+    shown = {site: in_pairs(fingerprint) for site, fingerprint in keys.items()}
+    fresh: list[str] = []
+
+    def change(known: Peers) -> Peers:
+        for site, key in shown.items():
+            if known.confirmed.get(site, key) != key:
+                raise SetupError(
+                    f"site {site!r}: the sheet has the key {key}, confirmed was {known.confirmed[site]}; nobody was "
+                    "confirmed",
+                    remedy=f"Ask the people of {site} by telephone. If they have a new key: fedbnsl participant peers "
+                    f"FOLDER --confirm {site} FINGERPRINT, then import the sheet again.",
+                )
+        fresh.extend(site for site in shown if site not in known.confirmed)
+        for site, key in shown.items():
+            known = known.with_confirmed(site, key)
+        return known
+
+    _change(folder, change)
+    return fresh
+
+
 def in_pairs(fingerprint: str) -> str:
     """A fingerprint as this program writes it, AB:CD:... Raises SetupError if it cannot be one."""
     digits = fingerprint.replace(":", "").replace(" ", "").upper()

@@ -84,6 +84,7 @@ def approve(
         site_lines,
     )
     from fedbnsl_client.data.small_cells import refuse_small_cells
+    from fedbnsl_client.secure_aggregation.needed import peer_lines
     from fedbnsl_client.site import folder as site_folder
     from fedbnsl_client.site.admission import refuse_some_blocks
 
@@ -121,7 +122,7 @@ def approve(
             used = rows_for(table.reordered(plan.column_names or table.variables), plan)
             refuse_small_cells(used.X, used.columns, plan, policy.least_pair)
         fit = fit_of(table, plan)
-        for line in site_lines(table, plan, fit):
+        for line in (*peer_lines(plan, folder, policy.site), *site_lines(table, plan, fit)):
             show(line)
         if not beyond_bounds:
             refuse_beyond_bounds(fit, dataset.id)

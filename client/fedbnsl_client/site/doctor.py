@@ -31,6 +31,7 @@ from fedbnsl_client.data.plan_fit import (
     require_present,
     rows_for,
 )
+from fedbnsl_client.secure_aggregation.needed import peers_lacking
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.identity import Identity
@@ -374,7 +375,12 @@ class _Examination:
         fit = self._fit = fit_of(table, plan)
         if plan.privacy is None:
             rows_for(used, plan)
-        text = "; ".join([*plan.absent.lines(plan.n_participants), *fit.lines(), *few_complete(used, plan)])
+        peers, lacking = peers_lacking(plan, self._folder, self._policy.site)
+        text = "; ".join(
+            [*filter(None, [peers]), *plan.absent.lines(plan.n_participants), *fit.lines(), *few_complete(used, plan)]
+        )
+        if lacking:
+            raise _DoubtError(text, remedy=f"Confirm more: fedbnsl participant peers {self._folder}.")
         if fit.same_value or fit.beyond_any > _MANY_BEYOND:
             raise _DoubtError(
                 text,

@@ -6,7 +6,7 @@ identity/bundle.toml      certificate and CA; its public key tells which key fil
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -131,6 +131,13 @@ class Identity:
             ) from None
         return key
 
+    def move(self, address: str) -> None:
+        """Call the coordinator at another host:port from now on; its authority stays the same."""
+        bundle = replace(self._bundle, coordinator=address)
+        durable.write_text(self._folder / _BUNDLE, bundle.to_toml())
+        SecurityLog(self._folder.parent / NAME).enter("coordinator moved", former=self.coordinator, coordinator=address)
+        self._bundle, self.coordinator = bundle, address
+
     def passphrase(self) -> bytes:
         """What opens the file of the key, if it is protected."""
         return self._passphrases.of(str(self.key_path))
@@ -198,6 +205,12 @@ def request(
     folder = site_folder / FOLDER
     path = folder / _REQUEST
     if (folder / _BUNDLE).exists() and not renew:
+        if (enrolled := Identity.open(site_folder).name.federation) != name.federation:
+            raise IdentityError(
+                f"{site_folder} is enrolled in federation {enrolled!r}, and a folder belongs to one federation",
+                remedy="For a second federation make a second folder, and divide the table's budget between the two "
+                "policies (max_epsilon): each ledger counts by itself, and what both spend adds up.",
+            )
         raise IdentityError(
             f"{site_folder} is enrolled already, in federation {Identity.open(site_folder).name.federation!r}",
             remedy="To replace its certificate, pass --renew: the present one stays usable.",

@@ -1,4 +1,4 @@
-"""`fedbnsl coordinator init | approve | revoke | renew | enrolled`: who belongs to the federation."""
+"""`fedbnsl coordinator init | approve | revoke | renew | roster | enrolled`: who belongs to the federation."""
 
 import json
 from dataclasses import asdict
@@ -153,15 +153,61 @@ def revoke(folder: Path, site: str, keep_newest: bool) -> None:
 @click.command()
 @_folder_argument
 @_days_option
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="The coordinator has moved: names or addresses under which sites call from now on, the main one first; "
+    "repeatable. Name the old one, too, while sites still call it.",
+)
+@click.option("--port", type=click.IntRange(1, 65_535), help="With --host: port that sites call.  [default: as before]")
 @_ca_key_option
 @passphrase_option
-def renew(folder: Path, days: int, ca_key: Path | None, passphrases: Passphrases) -> None:
-    """Give this coordinator a new key and certificate; a running `serve` uses it for new connections."""
+def renew(
+    folder: Path, days: int, hosts: tuple[str, ...], port: int | None, ca_key: Path | None, passphrases: Passphrases
+) -> None:
+    """Give this coordinator a new key and certificate; a running `serve` uses it for new connections.
+
+    With --host, for other names than before, under the same authority: no site has to be enrolled again.
+    """
     from fedbnsl.identity.certificates import day
     from fedbnsl_server.identity.enrolment import Federation
 
-    certificate = Federation.open(folder, ca_key=ca_key, passphrases=passphrases).renew(days=days)
+    if port is not None and not hosts:
+        raise SetupError("--port goes with --host")
+    federation = Federation.open(folder, ca_key=ca_key, passphrases=passphrases)
+    certificate = federation.move(hosts, port, days=days) if hosts else federation.renew(days=days)
     click.echo(f"the coordinator's certificate is valid until {day(certificate.not_valid_after_utc)}")
+    if hosts:
+        click.echo(
+            f"it is for {', '.join(hosts)}; at each site:  fedbnsl participant moved FOLDER {federation.address}"
+        )
+
+
+@click.command()
+@_folder_argument
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where the sheet goes; - is standard output.  [default: NAME.sites.toml]",
+)
+def roster(folder: Path, out: Path | None) -> None:
+    """Write one sheet with the fingerprints of all sites' keys, for the sites to confirm each other.
+
+    The sites do not have to believe this coordinator: each finds its own line, and their people read the sheet's digest
+    to each other (`fedbnsl participant peers FOLDER --import SHEET`).
+    """
+    from fedbnsl.files.durable import write_text
+    from fedbnsl_server.identity.enrolment import Federation
+
+    sheet = Federation.open(folder).sheet()
+    if out == Path("-"):
+        click.echo(sheet.to_text(), nl=False)
+    else:
+        out = out or Path(f"{sheet.federation}.sites.toml")
+        write_text(out, sheet.to_text())
+        click.echo(f"{len(sheet.sites)} sites: send {out} to each, which imports it: participant peers FOLDER --import")
+    click.echo(f"digest, which the sites' people read to each other:\n  {sheet.digest}", err=True)
 
 
 @click.command()

@@ -10,7 +10,7 @@ enrolment.json    the table of enrolment: see `fedbnsl_server.identity.enrolment
 
 import ssl
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -44,6 +44,7 @@ from fedbnsl.identity.certificates import (
     write_private,
 )
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, Passphrases
+from fedbnsl.identity.roster_sheet import RosterSheet
 from fedbnsl.protocol.channel import DEFAULT_PORT, split_address
 from fedbnsl.web.exposure import RenewedContext
 from fedbnsl_server.identity.authority import Authority, alternative_name, self_signed
@@ -91,11 +92,7 @@ class Federation:
         Raises IdentityError if there is a federation in the folder already, or a value cannot be used.
         """
         check_name("federation", name)
-        main = str(alternative_name(hosts[0]).value)  # as it is looked up: ASCII, also where the host is not
-        for host in hosts[1:]:
-            alternative_name(host)
-        address = f"[{main}]:{port}" if ":" in main else f"{main}:{port}"
-        federation = cls(folder, name, address, hosts, ca_key=ca_key, passphrases=passphrases)
+        federation = cls(folder, name, _address_of(hosts, port), hosts, ca_key=ca_key, passphrases=passphrases)
         if federation._settings.exists():
             raise IdentityError(f"{folder} holds a federation already; its authority is never overwritten")
         if federation._ca_key.exists():
@@ -113,9 +110,7 @@ class Federation:
         certificate = self_signed(name, key, days=ca_days)
         durable.write_text(folder / "ca.pem", pem(certificate).decode())
         federation._renew(days=days, passphrase=own)
-        settings = {"name": name, "address": federation.address, "hosts": list(hosts)}
-        # Last: a folder without it is not taken for a federation's.
-        durable.write_text(federation._settings, "# Made by `fedbnsl coordinator init`.\n" + tomli_w.dumps(settings))
+        federation._write_settings()  # last: a folder without it is not taken for a federation's
         return federation
 
     @classmethod
@@ -173,6 +168,21 @@ class Federation:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self._own, password=lambda: self._passphrases.of(str(self._own)))
         return context
+
+    def move(self, hosts: Sequence[str], port: int | None = None, *, days: int) -> x509.Certificate:
+        """Note other host names, the main one first, under which sites call, and make a certificate for them.
+
+        `port` None: as before. Raises SetupError if one is neither a name nor an address; see `renew` for the rest.
+        """
+        self.hosts, self.address = tuple(hosts), _address_of(hosts, port or self.port)
+        certificate = self.renew(days=days)
+        self._write_settings()
+        self._log.enter("coordinator moved", address=self.address)
+        return certificate
+
+    def _write_settings(self) -> None:
+        settings = {"name": self.name, "address": self.address, "hosts": list(self.hosts)}
+        durable.write_text(self._settings, "# Made by `fedbnsl coordinator init`.\n" + tomli_w.dumps(settings))
 
     def renew(self, *, days: int) -> x509.Certificate:
         """Give the coordinator a new key and certificate; a running server uses it by itself.
@@ -261,6 +271,22 @@ class Federation:
         """Every certificate that was issued, by site; see `EnrolmentTable.read`."""
         return self._table.read()
 
+    def sheet(self) -> RosterSheet:
+        """The keys of all sites with a valid certificate, the newest of each.
+
+        Raises IdentityError if an earlier version issued one, which did not note the key.
+        """
+        valid = {site: [one for one in issued if one.state == "valid"] for site, issued in self.enrolled().items()}
+        keys = {site: issued[-1].key for site, issued in sorted(valid.items()) if issued}
+        unknown = [site for site, key in keys.items() if not key]
+        if unknown:
+            raise IdentityError(
+                f"the keys of {', '.join(unknown)} are not known: an earlier version issued their certificates",
+                remedy="Renew them: fedbnsl participant request FOLDER --renew at the site.",
+            )
+        day = f"{datetime.now(UTC):%Y-%m-%d}"
+        return RosterSheet(federation=self.name, authority=self.fingerprint, day=day, sites=keys)
+
     def state_of(self, site: str) -> str:
         """One of "valid", "expired", "revoked" and "not enrolled"; see `enrolled` for the errors."""
         states = [one.state for one in self.enrolled().get(site, [])]
@@ -294,6 +320,12 @@ class Federation:
         if key.public_key() != self.ca.public_key():
             raise IdentityError(f"{self._ca_key} is the key of another authority")
         return Authority(self.ca, key)
+
+
+def _address_of(hosts: Sequence[str], port: int) -> str:
+    """The main host, the first one, with the port. Raises SetupError if one is neither a name nor an address."""
+    main, *_ = [str(alternative_name(host).value) for host in hosts]  # ASCII, also where the host is not
+    return f"[{main}]:{port}" if ":" in main else f"{main}:{port}"
 
 
 def shown_by(certificate_pem: bytes) -> dict[str, str]:

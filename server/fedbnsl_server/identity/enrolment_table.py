@@ -13,7 +13,7 @@ from cryptography import x509
 
 from fedbnsl.errors import IdentityError, ResultError
 from fedbnsl.files import durable
-from fedbnsl.identity.certificates import fingerprint
+from fedbnsl.identity.certificates import PublicKey, fingerprint, key_fingerprint
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,15 @@ class Issued:
     issued_at: str
     expires_at: str
     revoked_at: str = ""  # empty if it was not
+    key: str = ""  # fingerprint of its key; empty of certificates that earlier versions issued
 
     @classmethod
     def now(cls, certificate: x509.Certificate) -> Self:
         """A certificate that is issued at this moment."""
         expires_at = certificate.not_valid_after_utc.isoformat()
-        return cls(fingerprint(certificate), datetime.now(UTC).isoformat(), expires_at)
+        key = certificate.public_key()
+        shown = key_fingerprint(key) if isinstance(key, PublicKey) else ""
+        return cls(fingerprint(certificate), datetime.now(UTC).isoformat(), expires_at, key=shown)
 
     def revoked_now(self) -> Self:
         """The same certificate, revoked at this moment."""

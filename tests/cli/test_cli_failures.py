@@ -43,7 +43,7 @@ def test_1_a_missing_module_of_our_own_is_a_bug(fedbnsl, tmp_path, monkeypatch):
         (["data", "cheese"], "No such command 'cheese'"),
         (["simulat"], "No such command 'simulat'. Did you mean 'simulate'?"),
         (["data", "splitt"], "No such command 'splitt'. Did you mean 'split'?"),
-        (["coordinator", "serv"], "No such command 'serv'. Did you mean 'serve'?"),
+        (["coordinator", "servee"], "No such command 'servee'. Did you mean 'serve'?"),
         (["simulate", "--threds=2"], "No such option '--threds'. Did you mean '--threads'?"),
         (["evaluate", "RUN"], "Missing option '--truth'"),
         (["simulate", "no-such.toml", "--data", "D"], "'no-such.toml' does not exist"),

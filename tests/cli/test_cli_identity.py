@@ -212,7 +212,7 @@ def test_approve_revoke_and_renew_show_in_the_list(fedbnsl, lab, tmp_path) -> No
         "north": ["valid"],
         "south": ["revoked"],
     }
-    assert set(summary["sites"]["north"][0]) == {"fingerprint", "issued_at", "expires_at", "revoked_at", "state"}
+    assert set(summary["sites"]["north"][0]) == {"fingerprint", "key", "issued_at", "expires_at", "revoked_at", "state"}
     renewed = fedbnsl("coordinator", "renew", lab, "--days", "20")
     assert renewed.code == 0
     assert "the coordinator's certificate is valid until 2" in renewed.out

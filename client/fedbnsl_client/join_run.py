@@ -344,12 +344,15 @@ def _reason(error: BaseException) -> LeaveReason:
         return LeaveReason.OPERATOR
     if isinstance(error, PolicyRefusal | BudgetExhaustedError | LedgerError):
         return _refused_because(error)
-    return LeaveReason.SHORTAGE if shortage(error) else LeaveReason.LOCAL_ERROR
+    return LeaveReason.LOCAL_ERROR
 
 
 def _refused_because(error: FedbnslError) -> LeaveReason:
-    """The class of a refusal; whatever may depend on the table is in one class with what the policy does not allow."""
-    if shortage(error):
+    """The class of a refusal; whatever may depend on the table is in one class with what the policy does not allow.
+
+    A shortage counts where the ledger is written alone: how much memory or room a table takes depends on its content.
+    """
+    if isinstance(error, LedgerError) and shortage(error):
         return LeaveReason.SHORTAGE
     for kind, reason in _REFUSALS.items():
         if isinstance(error, kind):

@@ -94,8 +94,7 @@ def test_a_run_with_other_variables_than_were_offered_is_refused_before_anything
         part(dataset)
 
 
-def failing_disk() -> LedgerError:
-    error = LedgerError("secret")
+def for_want_of_room(error):
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     return error
 
@@ -110,7 +109,8 @@ def failing_disk() -> LedgerError:
         (BudgetExhaustedError("secret"), LeaveReason.BUDGET),
         (PeerRefusedError("secret"), LeaveReason.PEERS),
         (SchemaMismatchError("secret"), LeaveReason.SCHEMA),
-        (failing_disk(), LeaveReason.SHORTAGE),
+        (for_want_of_room(LedgerError("secret")), LeaveReason.SHORTAGE),
+        (for_want_of_room(DataError("secret")), LeaveReason.POLICY),  # what a table takes depends on its content
     ],
 )
 def test_a_refusal_leaves_with_a_class_that_tells_nothing_of_the_table(refusal, reason, dataset, monkeypatch):

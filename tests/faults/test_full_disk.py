@@ -73,7 +73,7 @@ def test_a_site_on_a_full_disk_stops_and_goes_on_later(tmp_path: Path) -> None:
         north = scene.start("north")
         assert north.wait(20) == LedgerError.exit_code, scene.said
         assert "error: the lock of a run cannot be written: No space left on device" in north.said
-        lacks = "north left the run: its machine lacks room on a disk"
+        lacks = "north left the run: its ledger cannot be written"
         scene.until(lambda: any(lacks in one.get("text", "") for one in scene.events), "the reason")
         filler.unlink()
         scene.start("north")

@@ -71,7 +71,7 @@ class _LeaveReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaveReas
     LEAVE_REASON_PEERS: _LeaveReason.ValueType  # 6
     """Too few sites are confirmed there, or one has another key than the confirmed one."""
     LEAVE_REASON_SHORTAGE: _LeaveReason.ValueType  # 7
-    """Its machine lacks room on a disk, open files or memory."""
+    """Its ledger cannot be written, for want of room on a disk, say."""
     LEAVE_REASON_SCHEMA: _LeaveReason.ValueType  # 8
     """Its variables, or what its data dictionary says of them, are not those of the run."""
     LEAVE_REASON_CERTIFICATE: _LeaveReason.ValueType  # 9
@@ -91,7 +91,7 @@ LEAVE_REASON_BUDGET: LeaveReason.ValueType  # 5
 LEAVE_REASON_PEERS: LeaveReason.ValueType  # 6
 """Too few sites are confirmed there, or one has another key than the confirmed one."""
 LEAVE_REASON_SHORTAGE: LeaveReason.ValueType  # 7
-"""Its machine lacks room on a disk, open files or memory."""
+"""Its ledger cannot be written, for want of room on a disk, say."""
 LEAVE_REASON_SCHEMA: LeaveReason.ValueType  # 8
 """Its variables, or what its data dictionary says of them, are not those of the run."""
 LEAVE_REASON_CERTIFICATE: LeaveReason.ValueType  # 9

@@ -41,7 +41,7 @@ WHY_LEFT: Mapping[Reason, Why] = {
         "Sites confirm each other's keys: fedbnsl participant peers FOLDER --confirm SITE FINGERPRINT.",
     ),
     Reason.SHORTAGE: Why(
-        "shortage", "its machine lacks room on a disk, open files or memory", f"Let it make room. {_AGAIN}"
+        "shortage", "its ledger cannot be written: a full or failing disk, say", f"Let it make room. {_AGAIN}"
     ),
     Reason.SCHEMA: Why(
         "schema",

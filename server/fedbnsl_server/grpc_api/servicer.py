@@ -229,9 +229,9 @@ class Servicer:
         self.roster.leave(site)
         self.mailbox.leave(site)
         self._why_left[site] = why
-        text, to_do = WHY_LEFT[why].text, WHY_LEFT[why].to_do
+        word, text, to_do = WHY_LEFT[why]
         self.notice(f"{site} left the run" + (f": {text}. {to_do}" if text else ""))
-        self.emit("site left", site=site, why=WHY_LEFT[why].word)
+        self.emit("site left", site=site, why=word)
 
     def _record(self, event: str, site: str, *, why: str = "") -> None:
         self.record(event, **{"site": site, **identity.get()}, run=f"{self.run:016x}", why=why)

@@ -202,8 +202,8 @@ def _moment(unix_s: float, now_unix_s: float) -> str:
 def state_of(site: SiteProgress, status: RunStatus) -> str:
     """What a site of a run does at present, in a word or two."""
     if site.left:
-        word = WHY_LEFT[site.why_left].word
-        return "left" if word in ("unknown", "operator") else f"left: {word}"
+        why = WHY_LEFT[site.why_left]
+        return f"left: {why.word}" if why.text else "left"
     if status.state in ENDED_STATES:
         return "run has ended"
     if not site.online_s:

@@ -10,15 +10,15 @@ class Why(NamedTuple):
     """Of one class of reasons."""
 
     word: str  # for the security log and narrow columns
-    text: str  # after "north left the run: "; may be empty
-    to_do: str
+    text: str = ""  # after "north left the run: "; empty where there is nothing to say
+    to_do: str = ""
 
 
 _AGAIN = "Then it joins again with the same command, while the run lasts."
 
 WHY_LEFT: Mapping[Reason, Why] = {
-    Reason.UNSPECIFIED: Why("unknown", "", f"Ask there. {_AGAIN}"),
-    Reason.OPERATOR: Why("operator", "", f"Somebody there ended it: ask. {_AGAIN}"),
+    Reason.UNSPECIFIED: Why("unknown"),
+    Reason.OPERATOR: Why("operator"),
     Reason.LOCAL_ERROR: Why("local error", "an error there", f"Its command and its log say which. {_AGAIN}"),
     Reason.POLICY: Why(
         "policy",

@@ -54,12 +54,12 @@ def remedies(
             "where it stopped."
         )
         found.append(Remedy(f"Not heard of for a while: {first_few(away)}.", to_do))
-    for why in dict.fromkeys(left.values()):
+    for why in () if is_over else dict.fromkeys(left.values()):
         of_it = [site for site, own in left.items() if own is why]
-        text, to_do = WHY_LEFT[why].text, WHY_LEFT[why].to_do
-        if text and not is_over:
+        _, text, to_do = WHY_LEFT[why]
+        if text:
             found.append(Remedy(f"Left the run: {first_few(of_it)}. Why: {text}.", to_do))
-        elif not is_over and any(site not in status.reason for site in of_it):
+        elif any(site not in status.reason for site in of_it):
             found.append(Remedy(f"Left the run: {first_few(of_it)}.", ask_or_eject))
     if asked_s is not None and rounds_seen >= _FEW_ROUNDS and asked_s >= max(_SLOW_S, _SLOW * round_s):
         slow = [one.site for one in sites if not one.answered and one.site not in (*away, *left)]

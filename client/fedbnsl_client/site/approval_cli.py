@@ -72,7 +72,6 @@ def approve(
     that.
     """
     from fedbnsl_client.budget.approvals import Terms
-    from fedbnsl_client.budget.policy import not_registered
     from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run, small_cell_lines
     from fedbnsl_client.data.plan_fit import (
         fit_of,
@@ -97,8 +96,6 @@ def approve(
     with site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
         dataset = policy.dataset(dataset_id)
         whole = ledger.registrations.find(dataset.id)
-        if whole is None:
-            raise not_registered(folder, dataset.id)
         lines = [*small_cell_lines(plan, policy), *approval_lines(plan, dataset, ledger, blocks=blocks, every=every)]
         try:
             registered = refuse_what_cannot_run(plan, policy, dataset, ledger, folder, blocks=blocks)
@@ -109,7 +106,7 @@ def approve(
         dictionary, mapping = site_folder.described(folder)
         refuse_other_dictionary(plan, dictionary)
         refuse_other_absent(plan, policy.site, mapping.absent)
-        if cluster is not None:
+        if cluster is not None and whole is not None:
             refuse_some_blocks(whole, registered)
         table = site_folder.read_table(folder, policy, dataset.id, cluster=cluster)
         ledger.registrations.check_table(dataset.id, table.variables, table.X, table.whose, in_full=True)

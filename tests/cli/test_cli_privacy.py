@@ -247,6 +247,7 @@ def test_11_a_table_that_changed_since_it_was_registered_is_not_approved_before_
     code, out, err = fedbnsl("participant", "approve", plan, folder, "--yes")
     assert (code, approvals(folder)) == (11, [])
     assert "approved" not in out
+    assert "This run costs" not in out, "the cost would be that of another table"
     assert "of 120 records that were registered it has 120, and 30 others" in err
     assert f"register {folder} {DATASET} --grows" in err
     write_table(folder / "table.csv", rows(5))

@@ -16,6 +16,7 @@ from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import DatasetPolicy, Policy
 from fedbnsl_client.budget.report import approval_lines, ledger_lines, spending
 from fedbnsl_client.budget.spending import Cap, Spending
+from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.new_site import NewSite
 from private_site import NAMES, private_plan, rows, units_spent, write_table
@@ -358,3 +359,26 @@ def test_a_policy_without_the_rule_names_it_in_a_comment(tmp_path: Path) -> None
             origin="policy.toml",
         )
     assert np.isfinite(made.datasets[0].max_epsilon)
+
+
+def test_approve_says_which_peers_a_plan_needs_that_are_not_confirmed(tmp_path: Path, fedbnsl) -> None:
+    folder = tmp_path / "site"
+    table = write_table(folder / "table.csv", rows())
+    site_folder.create(
+        folder, NewSite("north", table, DATASET, max_epsilon=100.0, max_delta=1e-6, max_epsilon_against_all=900.0)
+    )
+    plan = PLAN.with_settings(sites=["north", *(f"s{k}" for k in range(1, 8))])
+    (tmp_path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
+    needed = plan.n_honest - 1
+
+    def said() -> str:
+        told = fedbnsl("participant", "approve", tmp_path / "plan.toml", folder, "--yes", "--beyond-bounds")
+        assert told[0] == 0, told
+        return told[1]
+
+    for k in range(needed):
+        lacking = f"needs {needed} confirmed peers at this site; {k} are confirmed: a run is refused until more are"
+        assert lacking in said()
+        assert f"s{k + 1}" in said().partition(lacking)[2]
+        peers.confirm(folder, f"s{k + 1}", f"{k:064x}")
+    assert f"needs {needed} confirmed peers at this site; {needed} are confirmed\n" in said()

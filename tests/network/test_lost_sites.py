@@ -240,7 +240,7 @@ def test_losing_a_confirmed_site_is_refused_if_the_rest_are_too_few() -> None:
     """Three of four share the noise, so that two others must be real; 'west' is nobody's."""
 
     class Confirming(Attestation):
-        def require_confirmed(self, memberships: Iterable[Membership], *, least: int) -> None:
+        def require_confirmed(self, memberships: Iterable[Membership], *, least: int, goes_on: bool = False) -> None:
             if sum(membership.site in ("north", "south") for membership in memberships) < least:
                 raise PeerRefusedError("too few are confirmed")
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from coordinator_thread import RUN, start
-from fedbnsl.errors import FedbnslError, PolicyRefusal
+from fedbnsl.errors import FedbnslError, NotApprovedError
 from fedbnsl.events import security_log
 from fedbnsl.events.security_log import SecurityLog, lines, verify
 from fedbnsl.identity.certificates import Credentials, fingerprint
@@ -254,14 +254,14 @@ def test_a_run_that_the_policy_refuses_leaves_its_class_at_the_site(members, pla
     with pytest.raises(FedbnslError):
         serve(other, tmp_path / "run", ServerSettings("127.0.0.1:0", listening, federation=members))
     threads[0].join(LONG_S)
-    assert isinstance(ends[0], PolicyRefusal)
+    assert isinstance(ends[0], NotApprovedError)
     own = entries(tmp_path / "north" / security_log.NAME)
     assert [entry["event"] for entry in own[-4:]] == ["calls", "joined", "run refused", "run ended"]
-    assert own[-2]["why"] == "PolicyRefusal"
+    assert own[-2]["why"] == "NotApprovedError"
     assert str(ends[0]) not in json.dumps(own)
     kept = entries(members.folder / security_log.NAME)
     assert [(entry["event"], entry.get("why")) for entry in kept[-3:]] == [
-        ("joined", None), ("left", "policy"), ("run ended", None)
+        ("joined", None), ("left", "not approved"), ("run ended", None)
     ]  # fmt: skip
     assert kept[-1]["outcome"] == "QuorumLostError"
 

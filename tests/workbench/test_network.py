@@ -37,7 +37,7 @@ def test_a_quiet_result_shows_its_drawing_alone(folder: Path) -> None:
     assert repr(network).endswith("1 edge)")
     shown = network._repr_html_()
     assert shown.count('<svg class="dag"') == 2, "with marks, and if no cause is hidden"
-    assert "color: #b00020" not in shown
+    assert "color: var(--red" not in shown
 
 
 def test_what_contradicts_a_result_comes_first_as_in_the_summary(folder: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_contradicts_a_result_comes_first_as_in_the_summary(folder: Path) -
     assert network.warnings == [*said, "another one"]
     assert repr(network).endswith("1 edge; be careful: 2 findings, see .warnings)")
     before, drawing, after = network._repr_html_().partition('<svg class="dag"')
-    assert before.count("color: #b00020") == 2
+    assert before.count("color: var(--red, #b00020)") == 2
     assert "Sites differ in &lt;b&gt;." in before
     assert drawing
     assert "<ul><li>another one</li></ul>" in after

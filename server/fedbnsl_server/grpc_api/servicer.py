@@ -118,7 +118,7 @@ class Servicer:
         # By site, one message each way: a reply that it pulls in chunks, and what has come of its update.
         self._outgoing: dict[str, tuple[_Answer, CutMessage]] = {}
         self._incoming: dict[str, JoinedMessage] = {}
-        self._why_left: dict[str, LeaveReason] = {}  # what each said that has left, also if it has come back
+        self._why_left: dict[str, LeaveReason] = {}  # of those that have left, and not come back
 
     async def Join(self, request: federation.JoinRequest, context: Context) -> federation.JoinReply:  # noqa: N802
         """Give a site a membership."""
@@ -281,7 +281,7 @@ class Servicer:
             site=site,
             answered=site in self.mailbox.answered,
             left=site in self.mailbox.left,
-            why_left=self._why_left[site] if site in self.mailbox.left else LeaveReason.UNSPECIFIED,
+            why_left=self._why_left.get(site, LeaveReason.UNSPECIFIED),
             last_seen_s=now - member.last_seen,
             bytes_up=sum(traffic.up[site].values()),
             bytes_down=sum(traffic.down[site].values()),
@@ -294,6 +294,7 @@ class Servicer:
         if run != run_tag(self.run):
             raise PlanMismatchError("this call belongs to another run; join again")
         self.roster.heard(site, came_back=site in self.mailbox.left)
+        self._why_left.pop(site, None)
         self.mailbox.welcome(site)
 
     def _reply(self, answer: _Answer) -> _Reply:

@@ -94,4 +94,6 @@ def test_without_scripts_it_is_a_still_drawing_with_titles_on_light_paper(opened
     assert card.locator(".edge title").count() == len(SMALL["edges"])
     assert card.locator("svg.dag").is_visible()
     assert not card.locator(".told").is_visible()
-    assert "background: #fff" in (card.get_attribute("style") or "")
+    # Where a notebook takes styles away, the drawing keeps the light paper that its lines are for.
+    assert "background: var(--paper, #fff); color: var(--ink, #1b1f24)" in (card.get_attribute("style") or "")
+    assert card.evaluate("one => getComputedStyle(one).backgroundColor") == "rgb(255, 255, 255)"

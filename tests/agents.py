@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from fedbnsl_workbench.localnet import LocalNetwork
 from federation_folder import enrol, make_federation
 from free_port import free_port
 from private_site import DATASET, NAMES, make_site, private_plan, rows, units_spent, write_table
+from waiting import until
 
 SITES = ("east", "north", "south")
-LONG_S = 90.0
 
 
 def plan_of_three(**settings: Any) -> Plan:
@@ -124,14 +123,6 @@ class Federated:
         with site_folder.opened(self.sites[site]) as (_, ledger):
             ledger.verify()
             return units_spent(ledger, DATASET)
-
-
-def until(holds: Callable[[], bool], what: str, logs: Callable[[], str] = lambda: "") -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + LONG_S
-    while not holds():
-        assert time.monotonic() < end, f"not within {LONG_S:g} s: {what}\n{logs()}"
-        time.sleep(0.1)
 
 
 def price_units(plan: Plan, n_samples: int) -> int:

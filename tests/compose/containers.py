@@ -3,7 +3,6 @@
 import io
 import json
 import tarfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,10 @@ from docker.models.networks import Network
 
 from compose.federation import SITES, Project, approve, enrol, set_policies
 from fedbnsl.plan.plan import Plan
+from waiting import until
 
 COORDINATOR = "coordinator"
 RUN_FOLDER = "/runs/run"
-LONG_S = 90.0
-_LOOK_S = 0.2
 
 
 class Federation:
@@ -95,12 +93,9 @@ class Federation:
 
     # ---- what can be seen -------------------------------------------------------------------------------------------
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = LONG_S) -> None:
-        """Wait for something; the AssertionError shows everything that was said."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, f"waited {seconds:g} s for {what}\n{self.said}"
-            time.sleep(_LOOK_S)
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something; the AssertionError shows the last lines of all containers."""
+        until(condition, what, lambda: self.said, look_s=0.2)
 
     def fetch(self, service: str, path: str, folder: Path) -> None:
         """Copy a file or folder out of a container, which need not run."""

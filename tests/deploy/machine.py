@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +15,10 @@ import pytest
 from docker.errors import APIError
 from docker.models.containers import Container
 
+from waiting import until
+
 ROOT = Path(__file__).parents[2]
 BUILD_TIMEOUT_S = 600
-LONG_S = 90.0
-_LOOK_S = 0.2
 
 
 class Machine:
@@ -55,12 +54,9 @@ class Machine:
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
             archive.extractall(folder, filter="data")
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = LONG_S) -> None:
+    def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something; the AssertionError shows what the services said."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, f"waited {seconds:g} s for {what}\n{self.said}"
-            time.sleep(_LOOK_S)
+        until(condition, what, lambda: self.said, look_s=0.2)
 
     @property
     def said(self) -> str:
@@ -104,10 +100,9 @@ def machine(engine: docker.DockerClient) -> Iterator[Machine]:
         pytest.skip(f"needs an engine that lets systemd run in a container: {error.explanation}")
     try:
         booted = Machine(container)
-        until = time.monotonic() + LONG_S
-        while container.exec_run(["systemctl", "is-system-running", "--wait"]).output.strip() != b"running":
-            assert time.monotonic() < until, f"systemd does not come up\n{container.logs().decode()}"
-            time.sleep(_LOOK_S)
+        asking = ["systemctl", "is-system-running", "--wait"]
+        up = b"running"
+        until(lambda: container.exec_run(asking).output.strip() == up, "systemd", lambda: container.logs().decode())
         yield booted
     finally:
         container.remove(force=True, v=True)

@@ -7,7 +7,6 @@ read-only, init containers come first, and probes are commands that are run in t
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import docker
 from docker.models.containers import Container
 
-LONG_S = 90.0
-_LOOK_S = 0.2
+from waiting import until
+
 _GROUP = 10001
 _MEMORY = {"Mi": "m", "Gi": "g"}
 
@@ -143,10 +142,7 @@ class Pod:
 
     def until(self, probe: str) -> None:
         """Wait until a probe is passed; the AssertionError shows what the container said."""
-        until = time.monotonic() + LONG_S
-        while not self.passes(probe):
-            assert time.monotonic() < until, f"{probe} is never passed\n{self.said}"
-            time.sleep(_LOOK_S)
+        until(lambda: self.passes(probe), f"the probe {probe}", lambda: self.said, look_s=0.2)
 
     def end(self) -> int:
         """SIGTERM, and after the pod's time SIGKILL; the exit code."""

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ import pytest
 from compose.federation import ROOT, fedbnsl, output_of
 from deploy.charts import rendered
 from deploy.machine import json_lines
-from deploy.pods import LONG_S, Pod
+from deploy.pods import Pod
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.sources.csv_table import read_header
 from fedbnsl_server.identity.enrolment import Federation
 from federation_folder import make_federation
+from waiting import until
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the images to be built
 
@@ -71,11 +71,7 @@ class Cluster:
         return self._install(name, {"site": {**about, **values}})
 
     def until(self, condition: Any, what: str) -> None:
-        until = time.monotonic() + LONG_S
-        while not condition():
-            said = "\n".join(f"---- {name}\n{pod.said}" for name, pod in self.pods.items())
-            assert time.monotonic() < until, f"waited for {what}\n{said}"
-            time.sleep(0.2)
+        until(condition, what, lambda: "\n".join(pod.said for pod in self.pods.values()), look_s=0.2)
 
     def file(self, name: str) -> str:
         """Of the run; empty, if it is not there yet."""

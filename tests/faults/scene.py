@@ -13,13 +13,12 @@ from faults.proxy import Proxy
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site import folder as site_folder
 from private_site import make_site, private_plan, rows, write_table
+from waiting import until
 
 SITES = ("north", "south")
 VARIABLES = ("age", "dose", "mass", "pulse")
 COORDINATOR = "coordinator"
 LONG_S = 60.0
-# Between two looks at the processes.
-_LOOK_S = 0.02
 
 _TIMES = {"join_deadline_s": 30.0, "rpc_timeout_s": 5.0, "site_grace_s": 2.0, "run_deadline_s": 60.0}
 
@@ -155,12 +154,9 @@ class Scene:
 
     # ---- what can be seen -------------------------------------------------------------------------------------------
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = LONG_S) -> None:
+    def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something; the AssertionError shows everything that was said."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, f"waited {seconds:g} s for {what}\n{self.said}"
-            time.sleep(_LOOK_S)
+        until(condition, what, lambda: self.said, look_s=0.02)
 
     @property
     def said(self) -> str:

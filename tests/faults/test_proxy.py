@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from faults.proxy import Proxy
+from waiting import until
 
 SOON_S = 0.2
 LONG_S = 10.0
@@ -77,20 +78,13 @@ def read(client: socket.socket, n: int) -> bytes:
     return got
 
 
-def wait_until(condition, seconds: float = LONG_S) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.01)
-
-
 def test_bytes_pass_unchanged_and_are_counted_by_direction(echo: Echo, proxy: Proxy) -> None:
     payload = bytes(range(256)) * 4000
     with dial(proxy) as client:
         threading.Thread(target=client.sendall, args=(payload,)).start()
         assert read(client, len(payload)) == payload
         assert bytes(echo.heard) == payload
-        wait_until(lambda: proxy.up.n_bytes == proxy.down.n_bytes == len(payload))
+        until(lambda: proxy.up.n_bytes == proxy.down.n_bytes == len(payload), "all bytes")
 
 
 def test_the_end_of_one_direction_is_passed_on_while_the_other_goes_on(echo: Echo, proxy: Proxy) -> None:
@@ -118,7 +112,7 @@ def test_a_cut_resets_both_ends(echo: Echo, proxy: Proxy) -> None:
         assert proxy.cut() == 1
         with pytest.raises(ConnectionResetError):
             client.recv(1)
-    wait_until(lambda: echo.ends == ["reset"])
+    until(lambda: echo.ends == ["reset"], "a reset")
     with dial(proxy) as client:
         client.sendall(b"y")
         assert read(client, 1) == b"y", "the next connection works"
@@ -132,16 +126,16 @@ def test_a_half_closed_direction_ends_and_the_other_one_goes_on(echo: Echo, prox
         assert client.recv(1) == b""
         for letter in b"yz":
             client.sendall(bytes([letter]))
-            wait_until(lambda letter=letter: echo.heard[-1] == letter)
+            until(lambda letter=letter: echo.heard[-1] == letter, "the letter")
     assert bytes(echo.heard) == b"xyz"
-    wait_until(lambda: proxy.down.n_swallowed >= 2)
+    until(lambda: proxy.down.n_swallowed >= 2, "swallowed bytes")
 
 
 def test_a_truncated_stream_brings_the_first_bytes_and_a_reset(echo: Echo, proxy: Proxy) -> None:
     proxy.up.left = 3
     with dial(proxy) as client:
         client.sendall(b"abcdef")
-        wait_until(lambda: echo.ends == ["reset"])
+        until(lambda: echo.ends == ["reset"], "a reset")
         assert bytes(echo.heard) == b"abc"
         with pytest.raises(ConnectionResetError):
             read(client, 10)
@@ -161,7 +155,7 @@ def test_a_black_hole_accepts_everything_and_answers_nothing(echo: Echo, proxy: 
     proxy.up.black_hole = True
     with dial(proxy) as client:
         client.sendall(b"x" * 1000)
-        wait_until(lambda: proxy.up.n_swallowed == 1000)
+        until(lambda: proxy.up.n_swallowed == 1000, "swallowed bytes")
         client.settimeout(SOON_S)
         with pytest.raises(TimeoutError):
             client.recv(1)

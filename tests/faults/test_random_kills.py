@@ -57,7 +57,7 @@ def harassed(scene: Scene, rng: random.Random) -> Counter[str]:
     scene.open()
     for site in scene.sites:
         scene.start(site)
-    scene.until(over, "the end of a run with random kills", LONG_S)
+    scene.until(over, "the end of a run with random kills")
     return kills
 
 

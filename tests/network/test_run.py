@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from fedbnsl_workbench import localnet
 from fedbnsl_workbench.simulate import simulate
 from fedbnsl_workbench.tables.folder import write_federation
 from fedbnsl_workbench.tables.synthetic import synthesise
+from waiting import until
 
 GRAPH_FILES = ["weights.csv", "edges.csv", "graph.graphml", "graph.dot", "dagitty.txt", "lgbn.json"]
 
@@ -112,12 +112,14 @@ def test_an_interrupted_demo_ends_every_process_and_leaves_a_readable_folder(whi
         preexec_fn=lambda: signal.signal(which, signal.SIG_DFL),  # under nohup, SIGHUP is ignored
     )
     try:
-        wait_until(lambda: (out / "events.jsonl").exists() and '"round": 5,' in (out / "events.jsonl").read_text())
+        until(
+            lambda: (out / "events.jsonl").exists() and '"round": 5,' in (out / "events.jsonl").read_text(), "round 5"
+        )
         children = descendants(demo.pid)
         assert len(children) == 6, "coordinator, three sites, their fork server and its resource tracker"
         demo.send_signal(which)
         output, _ = demo.communicate(timeout=60)
-        wait_until(lambda: not any(alive(pid) for pid in children))
+        until(lambda: not any(alive(pid) for pid in children), "the end of the children")
     finally:
         demo.kill()
     assert demo.returncode == 130
@@ -127,13 +129,6 @@ def test_an_interrupted_demo_ends_every_process_and_leaves_a_readable_folder(whi
     assert len(result["rounds"]) >= 5
     for name in [*GRAPH_FILES[:-1], "plan.toml", "checkpoint.npz"]:
         assert (out / name).stat().st_size > 0
-
-
-def wait_until(condition, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)
 
 
 def descendants(pid: int) -> list[int]:

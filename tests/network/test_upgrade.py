@@ -79,6 +79,7 @@ class Federation:
             "XDG_STATE_HOME": str(folder / "state"),
             "NUMBA_DISABLE_JIT": "1",
             "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
             "COLUMNS": "200",
         }
 
@@ -104,7 +105,11 @@ class Federation:
             finally:
                 if process.poll() is None:
                     process.terminate()
-                    process.communicate(timeout=60)
+                    try:
+                        process.communicate(timeout=60)
+                    except subprocess.TimeoutExpired:
+                        process.send_signal(signal.SIGABRT)  # it says where it stands
+                        pytest.fail(f"{arguments} does not end:\n{process.communicate()[0]}")
 
     @contextmanager
     def run(self, fedbnsl: Path, plan: str, out: str) -> Iterator[tuple["subprocess.Popen[str]", ...]]:

@@ -19,6 +19,7 @@ from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl.web.stream import StreamedPublisher
 from federation_folder import make_federation
+from waiting import until
 
 PACKAGE = "fedbnsl.web"
 TOKEN = "0123456789abcdef-and-more"
@@ -79,13 +80,6 @@ def viewer(page: Page) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", page.port.port), timeout=_LONG_S)
     connection.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     return connection
-
-
-def wait_until(true, what: str) -> None:
-    until = time.monotonic() + _LONG_S
-    while not true():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("path", ["/static/page.css", "/static/dom.js", "/nothing", "/static/../../pyproject.toml"])
@@ -204,16 +198,16 @@ def test_a_viewer_gets_what_is_there_and_then_what_changes(page):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    wait_until(lambda: len(heard) >= 2, "the whole")
+    until(lambda: len(heard) >= 2, "the whole")
     assert dict(heard) == {"now": {"round": 1, "h": None}, "log": {"anew": True, "items": ["first <b>"]}}
     for k in range(2, 50):
         page.publisher.show("now", lambda k=k: {"round": k})
     page.publisher.add("log", "second")
-    wait_until(lambda: ("now", {"round": 49}) in heard, "the newest")
-    wait_until(lambda: ("log", {"anew": False, "items": ["second"]}) in heard, "the new line")
+    until(lambda: ("now", {"round": 49}) in heard, "the newest")
+    until(lambda: ("log", {"anew": False, "items": ["second"]}) in heard, "the new line")
     assert len(heard) < 12, "what is replaced at once is sent at most a few times a second"
     connection.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: page.port.n_viewers == 0, "the viewer is gone")
+    until(lambda: page.port.n_viewers == 0, "the viewer is gone")
     reader.join(_LONG_S)
     connection.close()
 
@@ -237,7 +231,7 @@ def test_viewers_that_read_nothing_never_hold_up_who_publishes(monkeypatch):
     monkeypatch.setattr(connections, "PATIENCE_S", 1e6)
     with Page() as page:
         hanging = [viewer(page) for _ in range(50)]
-        wait_until(lambda: page.port.n_viewers == 50, "50 viewers")
+        until(lambda: page.port.n_viewers == 50, "50 viewers")
         for k in range(200):  # 200 x 100 kB: more than what lies between can hold
             page.publisher.show("now", lambda k=k: {"round": k, "much": "x" * 100_000})
             page.ask("/static/page.css")  # the other thread has had its turn
@@ -251,8 +245,8 @@ def test_viewers_that_read_nothing_are_cut_off(monkeypatch):
     monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
     with Page() as page:
         hanging = [viewer(page) for _ in range(5)]
-        wait_until(lambda: page.port.n_viewers == 5, "5 viewers")
-        wait_until(lambda: page.port.n_viewers == 0 or page.publisher.show("now", lambda: "x" * 1_000_000), "cut off")
+        until(lambda: page.port.n_viewers == 5, "5 viewers")
+        until(lambda: page.port.n_viewers == 0 or page.publisher.show("now", lambda: "x" * 1_000_000), "cut off")
         assert page.ask("/static/page.css")[0] == 200
         for one in hanging:
             one.close()
@@ -276,7 +270,7 @@ def test_a_request_that_comes_too_slowly_is_cut_off(monkeypatch):
 def test_more_viewers_than_there_is_room_for_are_told_so(page, monkeypatch):
     monkeypatch.setattr(stream, "MOST_VIEWERS", 1)
     first = viewer(page)
-    wait_until(lambda: page.port.n_viewers == 1, "the first viewer")
+    until(lambda: page.port.n_viewers == 1, "the first viewer")
     assert page.ask("/events")[0] == 503
     first.close()
 
@@ -293,7 +287,7 @@ def test_more_connections_than_there_is_room_for_wait_and_are_answered_then(monk
 def test_a_port_ends_while_browsers_look():
     page = Page().__enter__()
     hanging = [viewer(page) for _ in range(5)]
-    wait_until(lambda: page.port.n_viewers == 5, "5 viewers")
+    until(lambda: page.port.n_viewers == 5, "5 viewers")
     page.port.__exit__(None, None, None)
     for one in hanging:
         with one.makefile("rb") as file:

@@ -24,7 +24,7 @@ from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.secure_aggregation import cli as secure_aggregation_cli
-from fedbnsl_client.site import approval_cli, identity_cli, moved_cli, predict_cli
+from fedbnsl_client.site import approval_cli, identity_cli, moved_cli, predict_cli, retire_cli
 from fedbnsl_client.site.new_site import NewSite
 from fedbnsl_client.site.options import (
     FOLDER,
@@ -74,6 +74,7 @@ for _command in (
     agent_cli.agent,
     agent_cli.runs,
     predict_cli.predict,
+    retire_cli.retire,
 ):
     participant.add_command(_command)
 

@@ -21,6 +21,7 @@ from fedbnsl_server.options import ServerOptions, takes_server
 from fedbnsl_server.runs import cli as runs_cli
 from fedbnsl_server.runs.cli import named_plan
 from fedbnsl_server.store import cli as command_cli
+from fedbnsl_server.store.forget_cli import forget
 
 if TYPE_CHECKING:
     from fedbnsl.plan.plan import Plan
@@ -41,6 +42,7 @@ for _command in (
     enrolment_cli.roster,
     enrolment_cli.enrolled,
     command_cli.eject,
+    forget,
     observer_cli.status,
     observer_cli.watch,
     observer_cli.healthcheck,

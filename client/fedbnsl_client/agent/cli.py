@@ -97,10 +97,10 @@ def agent(
     """
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site
-    from fedbnsl_client.budget.policy import Policy
     from fedbnsl_client.site import folder as site_folder
 
-    policy = Policy.load(folder / site_folder.POLICY)
+    with site_folder.opened(folder) as (policy, ledger):
+        ledger.require_open()
 
     def notice(run: str, text: str) -> None:
         _write(run, text, site=policy.site, as_json=json_logs)

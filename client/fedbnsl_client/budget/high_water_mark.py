@@ -35,6 +35,7 @@ class Mark:
     # sites_per_person: at how many sites a person may have a record, as the plans of its payments say; only datasets
     # where that is more than one
     sites_per_person: dict[str, int] = field(default_factory=dict[str, int])
+    sealed: bool = False  # whether nothing may be entered any more
 
     def of_all(self, dataset: str) -> int:
         """What was spent of a dataset against all others together."""
@@ -101,7 +102,7 @@ def write(ledger_id: bytes, mark: Mark) -> None:
     file = prepared(ledger_id)
     try:
         content = asdict(mark)
-        for later in ("spent_against_all", "sites_per_person"):  # an older fedbnsl does not know them
+        for later in ("spent_against_all", "sites_per_person", "sealed"):  # an older fedbnsl does not know them
             if not content[later]:
                 del content[later]
         durable.write_text(file, json.dumps(content) + "\n")

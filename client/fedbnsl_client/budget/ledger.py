@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Self
 
+from fedbnsl.errors import LedgerError
 from fedbnsl_client.budget.approvals import Approvals
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import Entry
@@ -67,6 +68,25 @@ class Ledger:
         """16 bytes, drawn at random when the ledger was made."""
         with self._file.transaction():
             return self._file.origin().ledger_id
+
+    def seal(self) -> int:
+        """Take every approval back and let nothing be entered from now on; return how many approvals there were.
+
+        Raises LedgerError if a run goes on, or it is sealed already.
+        """
+        with self._file.transaction():
+            if runs := self._file.runs_that_go_on():
+                raise LedgerError(f"this site takes part in run {runs[0]}", remedy="End it first, or the site's agent.")
+            known = self.approvals.current()
+            for digest in known:
+                self.approvals.withdraw(bytes.fromhex(digest))
+            self._file.seal()
+        return len(known)
+
+    def require_open(self) -> None:
+        """Raise LedgerError if the ledger is sealed."""
+        with self._file.transaction():
+            self._file.refuse_sealed()
 
     def entries(self) -> list[Entry]:
         """All entries, for display."""

@@ -20,7 +20,7 @@ class Entry:
     number: int  # counted from 1
     time: datetime  # when it was written, by the site's clock, UTC
     # kind: `register`, `approve`, `withdraw`, `agent`, `unprotected`, `reserve`, `store`; `restored` and `lost` after a
-    # backup was accepted
+    # backup was accepted; `seal` as the last one
     kind: str
     content: Mapping[str, Any]  # the rest of it, without fingerprints
 

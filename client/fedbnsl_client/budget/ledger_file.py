@@ -24,7 +24,7 @@ from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock, refuse_network, refuse_second_name
-from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, VERSION, WITHDRAWN
+from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, SEALED, VERSION, WITHDRAWN
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class LedgerFile:
                 found = _pragma(database, "application_id"), _pragma(database, "user_version")
             except sqlite3.Error as error:
                 raise LedgerError(f"ledger {path} cannot be opened: {error}") from None
-            if found not in [(APPLICATION_ID, version) for version in (1, VERSION, WITHDRAWN)]:
+            if found not in [(APPLICATION_ID, version) for version in (1, VERSION, WITHDRAWN, SEALED)]:
                 raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             with file.locked():
@@ -170,6 +170,11 @@ class LedgerFile:
     def promise(self, run: int, content: Mapping[str, object]) -> None:
         """Tell the other processes what a run that was taken is going to spend."""
         self._runs[run].note(json.dumps(content))
+
+    def runs_that_go_on(self) -> list[str]:
+        """The numbers of those that a process answers from here now."""
+        held = OwnerLock.notes(self.path.parent.glob(f"{self.path.name}.run-*.lock"))
+        return [file.name.removeprefix(f"{self.path.name}.run-").removesuffix(".lock") for file in held]
 
     def promises(self, *, but: int) -> list[Mapping[str, Any]]:
         """What the runs that go on have promised, but one; that of a process that is gone counts no more."""
@@ -265,7 +270,8 @@ class LedgerFile:
         return link or b""
 
     def append(self, kind: str, **content: object) -> int:
-        """Add an entry; return its number."""
+        """Add an entry; return its number. Raises LedgerError if the ledger is sealed."""
+        self.refuse_sealed()
         last, link = self.tip()
         number = last + 1
         text = canonical({"kind": kind, "time": datetime.now(UTC).isoformat(timespec="seconds"), **content})
@@ -280,9 +286,26 @@ class LedgerFile:
         self._database.execute("INSERT INTO outbox VALUES (?, ?)", (number, payload))
         return number
 
-    def refuse_older(self) -> None:
-        """Let no fedbnsl open the file from now on that does not know withdrawals."""
-        self._database.execute(f"PRAGMA user_version = {WITHDRAWN}")
+    def refuse_older(self, version: int = WITHDRAWN) -> None:
+        """Let no fedbnsl open the file from now on that does not know withdrawals, or, with SEALED, seals."""
+        self._database.execute(f"PRAGMA user_version = {version}")
+
+    def seal(self) -> None:
+        """Let nothing be entered from now on."""
+        self.append("seal")
+        self.refuse_older(SEALED)
+
+    def refuse_sealed(self) -> None:
+        """Raise LedgerError if nothing may be entered any more."""
+        if since := self.sealed_since():
+            raise LedgerError(
+                f"ledger {self.path} was sealed on {since[:10]}, as this site left for good: no run is paid from it",
+                remedy="A site that comes back begins a new folder (participant init); what was spent stays spent.",
+            )
+
+    def sealed_since(self) -> str:
+        """When it was sealed, in ISO 8601, UTC; empty if it is not."""
+        return self.one("SELECT json_extract(content, '$.time') FROM entries WHERE kind = 'seal'") or ""
 
     def payload(self, number: int) -> bytes:
         """The payload of an entry, checked against the hash in the entry."""
@@ -338,7 +361,17 @@ class LedgerFile:
         spent, against_all = self.spending(), self.spending(measure="against_all")
         more = {dataset: units for dataset, units in against_all.items() if units != spent[dataset]}
         sites = {dataset: k for dataset in spent if (k := self.sites_per_person(dataset)) > 1}
-        return Mark(number, link.hex(), spent, unprotected, registered, str(self.path.parent), more, sites)
+        return Mark(
+            number,
+            link.hex(),
+            spent,
+            unprotected,
+            registered,
+            str(self.path.parent),
+            more,
+            sites,
+            bool(self.sealed_since()),
+        )
 
     def _next_mark(self) -> Mark:
         known = high_water_mark.read(self._ledger_id)
@@ -386,6 +419,8 @@ class LedgerFile:
                 self.append("lost", dataset=dataset, units=lost, units_against_all=max(in_all, lost), **more)
         for dataset in set(newer.unprotected) - set(here.unprotected):
             self.append("unprotected", dataset=dataset, run="", digest="")
+        if newer.sealed:
+            self.seal()
 
     # ---- the whole --------------------------------------------------------------------------------------------------
 

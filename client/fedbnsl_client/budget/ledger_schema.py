@@ -3,6 +3,7 @@
 APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
 VERSION = 2  # 1: datasets were registered without fingerprints of their columns; it is read and becomes 2
 WITHDRAWN = 3  # from the first approval on that was taken back: an older fedbnsl would not heed that
+SEALED = 4  # of one that was sealed, which an older fedbnsl would not heed either
 
 # The chain hashes `content`; the other columns are generated from it and cannot differ from it.
 # AUTOINCREMENT remembers the last number given, so that missing entries at the end are noticed.

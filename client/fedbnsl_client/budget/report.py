@@ -378,6 +378,7 @@ def refuse_what_cannot_run(
     Returns what a run would read, as it is registered. Raises PolicyRefusal or BudgetExhaustedError as on joining a
     run; if only some blocks cannot pay, it names those that can.
     """
+    ledger.require_open()
     whole = ledger.registrations.find(dataset.id)
     if whole is None:
         raise not_registered(folder, dataset.id)
@@ -521,6 +522,8 @@ def _details(entry: Entry, *, by_blocks: bool) -> str:
         return f"{what['dataset']}, run {what['run'] or 'unknown'}: used without privacy"
     if entry.kind == "restored":
         return f"an older copy was accepted; the lost ledger had at least {what['entries']} entries"
+    if entry.kind == "seal":
+        return "the site left for good: nothing is entered any more"
     if entry.kind == "lost":
         return f"{what['dataset']}: {zcdp.zcdp_of(what['units']):.6g} zCDP, spent by entries that are lost"
     answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"

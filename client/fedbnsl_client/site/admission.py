@@ -137,8 +137,8 @@ class GuardedTable(Admission):
     admitted. `dataset_id` None is the policy's only dataset, `blocks` those of its records that are used (empty: all),
     `authority` the fingerprint of that which attests the coordinator (empty: none, the wire is plaintext). `record` is
     told of every release that is paid for. The workers of `cluster` read the table, if there is one. Raises
-    PolicyRefusal if the policy has no such dataset, or the ledger does not know it; SetupError if it has no such block,
-    or workers would have to choose its records.
+    PolicyRefusal if the policy has no such dataset, or the ledger does not know it; LedgerError if that is
+    sealed; SetupError if it has no such block, or workers would have to choose its records.
     """
 
     def __init__(
@@ -155,6 +155,7 @@ class GuardedTable(Admission):
         record: Record = unrecorded,
         cluster: "Cluster | None" = None,
     ) -> None:
+        ledger.require_open()
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
         registered = ledger.registrations.find(self._dataset.id)

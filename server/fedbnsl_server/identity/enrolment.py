@@ -267,6 +267,12 @@ class Federation:
             self._log.enter("revoked", site=site, certificate=one.fingerprint)
         return len(old)
 
+    def forget(self, site: str, *, runs: Sequence[str]) -> None:
+        """Take a site out of the table: its certificates, of which none is valid then; note the runs it was in."""
+        with self._table.changing() as table:
+            table.pop(site, None)
+        self._log.enter("site forgotten", site=site, runs=", ".join(runs))
+
     def enrolled(self) -> dict[str, list[Issued]]:
         """Every certificate that was issued, by site; see `EnrolmentTable.read`."""
         return self._table.read()

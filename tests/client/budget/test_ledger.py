@@ -96,7 +96,7 @@ def replaced_by_text(path: Path) -> None:
 
 def of_a_later_format(path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA user_version = 4")
+        raw.execute("PRAGMA user_version = 5")
 
 
 def of_another_program(path: Path) -> None:

@@ -1,0 +1,210 @@
+"""Forget a site: what a coordinator's folders hold of it alone goes; what results rest on stays, and they say so.
+
+Of a run that is over, checkpoints go that hold the site's own weights and sums. In result.json and events.jsonl it gets
+another name, and what was told of its table goes. Under that name stay its number of rows, which the others' numbers
+and the sum would tell, its bytes and its privacy loss, which is a promise to its records. plan.toml stays as the sites
+have approved it: its digest is in their ledgers.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedbnsl.errors import ResultError
+from fedbnsl.events.security_log import NAME as SECURITY_LOG
+from fedbnsl.files import durable
+from fedbnsl_server.results.result_schema import Result
+from fedbnsl_server.store.kept_checkpoints import FOLDER as KEPT
+from fedbnsl_server.store.run_folder import is_worked_on, result_of
+from fedbnsl_server.store.site_ledgers import FILE as SITE_LEDGERS
+
+_RESULT, _EVENTS = "result.json", "events.jsonl"
+_MARKS_OF_A_RUN = (_RESULT, _EVENTS, "plan.toml", "queued-plan.toml")
+_OVER = ("finished", "failed")
+# Where a site's entry stays under the other name: the keys that lead to it, lists left out.
+_STAYS_AT = {("sites",), ("privacy", "sites"), ("rounds", "bytes"), ("bytes",), ("control_bytes",)}
+_TEXT = "(a text about a site that was forgotten)"
+_WARNING = (
+    "A site was forgotten on {day}, {alias} here: all numbers over all sites still rest on its rows; those of it alone "
+    "are gone."
+)
+_CODE = "site_forgotten"
+_WHY_IT_STAYS = {
+    "report.html": "write it again (fedbnsl report)",
+    "plan.toml": "the plan as all sites have approved it, by its digest",
+    SITE_LEDGERS: "should the site come back, a ledger restored from a backup is noticed",
+    SECURITY_LOG: "who called and took part; its entries are chained, and the oldest go by themselves",
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a folder holds of a site."""
+
+    folder: Path
+    why_not: str = ""  # why it cannot be forgotten there now; empty: it can
+    removed: list[Path] = field(default_factory=list[Path])  # files that go
+    changed: list[Path] = field(default_factory=list[Path])  # files in which its name and what it alone told go
+    stays: dict[Path, str] = field(default_factory=dict[Path, str])  # files that go on naming it, and why
+    rests: bool = False  # whether a result rests on its rows
+
+
+def held(folders: Iterable[Path], site: str) -> list[Held]:
+    """What the runs in some folders hold of a site, and these folders themselves.
+
+    Raises ResultError if something cannot be read.
+    """
+    found: list[Held] = []
+    for folder in folders:
+        runs = [folder] if _is_run(folder) else sorted(one for one in folder.iterdir() if one.is_dir() and _is_run(one))
+        found += [of_run for run in runs if (of_run := _of_run(run, site)) is not None]
+        beside = dict(_naming(folder, folder.glob("*"), site))
+        if beside and runs != [folder]:
+            found.append(Held(folder, stays=beside))
+    return found
+
+
+def forget(found: Sequence[Held], site: str) -> None:
+    """Remove and change what `held` has listed. Doing so again after a crash finishes it.
+
+    Raises ResultError if a file cannot be written, or result.json is not what a run writes.
+    """
+    for one in found:
+        sites, alias = _sites_of(one.folder), _other_name(one.folder)
+        for file in one.removed:  # first: they hold the most
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise ResultError(f"{file} cannot be deleted: {error.strerror}") from error
+        for file in one.changed:
+            text = file.read_text(encoding="utf-8")
+            change = _result if file.name == _RESULT else _events
+            durable.write_text(file, change(text, _Names(site, alias, sites | {site})))
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _MARKS_OF_A_RUN)
+
+
+def _sites_of(run: Path) -> frozenset[str]:
+    """The sites that have sat in a run, and those that its result tells of."""
+    result = result_of(run) or {}
+    seated = [one["site"] for one in _lines(run / _EVENTS) if one["event"] == "seated"]
+    return frozenset([*seated, *result.get("sites", ()), *(one["site"] for one in result.get("ejected", ()))])
+
+
+def _lines(events: Path) -> list[dict[str, Any]]:
+    """The events of a run that is over: its last line is whole."""
+    try:
+        text = events.read_text(encoding="utf-8") if events.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{events} cannot be read: {error}") from error
+
+
+def _of_run(run: Path, site: str) -> Held | None:
+    naming = dict(_naming(run, run.rglob("*"), site))
+    if not naming:
+        return None
+    result = result_of(run)
+    state = "" if result is None else str(result["state"])
+    if (run / "run.lock").exists() and is_worked_on(run):
+        return Held(run, "a coordinator works on it: wait for its end, or take the site out (coordinator eject)")
+    if state not in _OVER:
+        return Held(run, "it may go on: eject the site there, or end it (coordinator runs stop, then remove)")
+    if site not in _sites_of(run):
+        return Held(run, stays=naming)
+    sites = {} if result is None else {**result["sites"], **{one["site"]: one for one in result.get("ejected", ())}}
+    commands = [file for file in naming if re.fullmatch(r"eject-[\w-]+\.json", file.name)]
+    checkpoints = [file for file in naming if file.suffix == ".npz" and file.parent in (run, run / KEPT)]
+    changed = [file for file in naming if file in (run / _RESULT, run / _EVENTS)]
+    gone = {*commands, *checkpoints, *changed}
+    return Held(
+        run,
+        removed=sorted(gone - {*changed}),
+        changed=changed,
+        stays={file: why for file, why in naming.items() if file not in gone},
+        rests=site in sites and sites[site]["rounds_contributed"] > 0,
+    )
+
+
+def _naming(folder: Path, files: Iterable[Path], site: str) -> Iterator[tuple[Path, str]]:
+    """Those files of a folder that name a site, or lie in one of its name, and why they go on doing so."""
+    name = _pattern(site)
+    for file in sorted(files):
+        if file.name == "enrolment.json":  # `Federation.forget` changes it
+            continue
+        try:
+            if file.is_file() and (
+                site in file.relative_to(folder).parts or name.search(file.read_bytes().decode("latin-1"))
+            ):
+                kind = SECURITY_LOG if file.name.startswith(SECURITY_LOG) else file.name
+                yield file, _WHY_IT_STAYS.get(kind, "no coordinator of a federation writes it: look at it yourself")
+        except OSError as error:
+            raise ResultError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _pattern(site: str) -> re.Pattern[str]:
+    """Finds a site's name in a text, but not within a longer one."""
+    return re.compile(rf"(?<![\w.-]){re.escape(site)}(?![\w-]|\.\w)")
+
+
+def _other_name(run: Path) -> str:
+    """The first of forgotten-1, forgotten-2 and so on that a run does not know."""
+    files = [run / name for name in (_RESULT, _EVENTS)]
+    known = "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+    taken = {int(k) for k in re.findall(r"forgotten-(\d+)", known)}
+    return f"forgotten-{next(k for k in range(1, len(taken) + 2) if k not in taken)}"
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The site that is forgotten, its other name, and all sites of the run."""
+
+    site: str
+    alias: str
+    all: frozenset[str]
+
+
+def _result(text: str, names: _Names) -> str:
+    told: dict[str, Any] = _without(json.loads(text), names)
+    day = datetime.now(UTC).date().isoformat()
+    told["warnings"] = [*told["warnings"], _WARNING.format(day=day, alias=names.alias)]
+    told["warning_codes"] = [*told.get("warning_codes", ()), _CODE]
+    try:
+        Result.model_validate(told)
+    except ValueError as error:
+        raise ResultError(f"{_RESULT} cannot do without {names.site!r}: {error}", remedy="Remove the run.") from error
+    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _events(text: str, names: _Names) -> str:
+    events = [json.loads(line) for line in text.splitlines()]
+    kept = [_without(one, names) for one in events if one.get("site") != names.site]
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept)
+
+
+def _without(told: Any, names: _Names, place: tuple[str, ...] = ()) -> Any:
+    """A content without what was told of a site, which has another name in the rest."""
+    if isinstance(told, Mapping):
+        own = dict(told)
+        if told.keys() <= names.all and names.site in told:
+            its = own.pop(names.site)
+            own |= {names.alias: its} if place in _STAYS_AT else {}
+        elif told.get("site") == names.site:
+            if place != ("ejected",):
+                return None
+            own["site"] = names.alias
+        return {key: _without(value, names, (*place, key)) for key, value in own.items()}
+    if isinstance(told, list):
+        if names.all.issuperset(one for one in told if isinstance(one, str)):
+            told = [names.alias if one == names.site else one for one in told]
+        parts = [_without(one, names, place) for one in told]
+        return [one for one, before in zip(parts, told, strict=True) if one is not None or before is None]
+    if isinstance(told, str) and told == names.site:
+        return None
+    return _TEXT if isinstance(told, str) and _pattern(names.site).search(told) else told

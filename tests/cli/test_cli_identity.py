@@ -404,16 +404,3 @@ def test_a_year_of_renewals_of_five_sites_takes_two_commands_at_each_and_one_a_s
     keys = {site: identity.key_of_certificate(Identity.open(tmp_path / site).certificate) for site in sites}
     for site, known in zip(sites, before, strict=True):
         assert known == {other: key for other, key in keys.items() if other != site}
-
-
-def test_a_folder_is_not_enrolled_in_a_second_federation_and_the_remedy_is_not_a_renewal(
-    fedbnsl, lab, tmp_path
-) -> None:
-    assert fedbnsl("participant", "request", tmp_path / "own", "--federation", "lab", "--site", "north").code == 0
-    assert fedbnsl("coordinator", "approve", lab, "north.request.pem", "--yes").code == 0
-    told = Federation.open(lab).fingerprint
-    assert fedbnsl("participant", "enrol", tmp_path / "own", "north.bundle.toml", "--fingerprint", told).code == 0
-    refused = fedbnsl("participant", "request", tmp_path / "own", "--federation", "other", "--site", "north")
-    assert refused.code == 14
-    assert "divide the table's budget" in refused.err
-    assert "--renew" not in refused.err

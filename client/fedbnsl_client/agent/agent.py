@@ -33,6 +33,7 @@ from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import approved_terms
+from fedbnsl_client.site.identity import place_with
 from fedbnsl_client.solvers.local_solver import warm_up
 
 _LOOK_S = 1.0  # at the folder and at the runs
@@ -58,8 +59,8 @@ class _Decided:
 class _Rules:
     """What the site's folder says, read again when it has changed; for one thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, place: Path) -> None:
+        self._folder, self._place = folder, place
         self._seen: object = None
         self._open: ExitStack = ExitStack()
         self.policy: Policy
@@ -69,7 +70,7 @@ class _Rules:
         """Bring policy and ledger up to date; return what is approved."""
         ledger = (self._folder / site_folder.LEDGER).stat()
         # By its inode: a file that was put in its place is another ledger.
-        policy, confirmed = self._folder / site_folder.POLICY, peers.path_in(self._folder)
+        policy, confirmed = self._folder / site_folder.POLICY, peers.path_in(self._place)
         changed = policy.stat().st_mtime_ns, confirmed.stat().st_mtime_ns if confirmed.exists() else 0
         now = *changed, ledger.st_dev, ledger.st_ino
         if now != self._seen:
@@ -98,7 +99,7 @@ class Agent:
     def __init__(self, site: Site, *, at_once: int) -> None:
         self._site = site
         self._at_once = at_once
-        self._rules = _Rules(site.folder)
+        self._rules = _Rules(site.folder, place_with(site.folder, site.authority))
         self._parts: dict[int, Part] = {}
         self._decided: dict[int, _Decided] = {}
         self._plans: dict[int, str] = {}
@@ -218,7 +219,8 @@ class Agent:
             plan = self._plan_of(offer)
             dataset, blocks = self._site.dataset, tuple[int, ...]()
             if not self._rules.policy.lists_exactly(offer.plan_digest):
-                terms = approved_terms(self._rules.ledger, plan, offer.run)
+                authority = self._site.authority
+                terms = approved_terms(self._site.folder, self._rules.ledger, plan, offer.run, authority)
                 dataset, blocks = terms.dataset, terms.blocks
         except (PolicyRefusal, PlanError, PlanMismatchError) as error:
             if offer.run not in self._decided or self._decided[offer.run].why != str(error):

@@ -109,9 +109,10 @@ def agent(
     first = link_options.whom(folder)
     policy.check_coordinator(first.address, authority=first.authority)
     context = click.get_current_context()
-    context.with_resource(_alone(folder))  # before a page is announced
+    context.with_resource(_alone(link_options.place(folder)))  # before a page is announced
     events = context.with_resource(listeners.listening("fedbnsl-participant"))
-    site = Site(folder, out or folder / "results", dataset, link, notice, events, policy.site, first.address)
+    shared = (out or folder / "results", dataset, link, notice, events, policy.site, first.address, first.authority)
+    site = Site(folder, *shared)
     running = Agent(site, at_once=at_once)
     if is_asked_for(served.metrics, served.metrics_token, option="--metrics"):
         from fedbnsl.web.metrics_port import MetricsPort
@@ -144,7 +145,7 @@ def agent(
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Let one agent at a time serve the site's folder."""
+    """Let one agent at a time serve a federation's place in the site's folder."""
     from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock
 
     try:

@@ -18,7 +18,7 @@ from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import UnattendedTable
-from fedbnsl_client.site.identity import Link
+from fedbnsl_client.site.identity import Link, is_of
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class Site:
     # name, coordinator: of the site, and host:port of the coordinator, to be shown
     name: str = ""
     coordinator: str = ""
+    authority: str = ""  # fingerprint of that of the federation; empty in plaintext
 
 
 class Part:
@@ -101,7 +102,7 @@ class Part:
         site = self._site
         link = site.link()
         with site_folder.opened(site.folder) as (policy, ledger):
-            self._still_allowed = lambda: is_allowed(Policy.load(site.folder / site_folder.POLICY), ledger, self.offer)
+            self._still_allowed = lambda: is_allowed(site.folder, ledger, self.offer, link.authority)
             policy.check_coordinator(link.address, authority=link.authority)
             record = once_each(site_folder.security_log(site.folder).enter)
             table = UnattendedTable(
@@ -158,7 +159,9 @@ class Part:
             self._notice(str(unwritten))
 
 
-def is_allowed(policy: Policy, ledger: Ledger, offer: RunOffer) -> bool:
-    """Whether a run's very plan is listed in the policy, or approved for an agent."""
+def is_allowed(folder: Path, ledger: Ledger, offer: RunOffer, authority: str) -> bool:
+    """Whether a run's very plan is listed in the policy, or approved for an agent in the federation of an authority."""
+    if Policy.load(folder / site_folder.POLICY).lists_exactly(offer.plan_digest):
+        return True
     known = ledger.approvals.current().get(offer.plan_digest.hex())
-    return policy.lists_exactly(offer.plan_digest) or (known is not None and known.terms is not None)
+    return known is not None and known.terms is not None and is_of(folder, known.terms.authority, authority)

@@ -29,6 +29,7 @@ class Terms:
     units_against_all: int
     runs: int  # how many runs
     blocks: tuple[int, ...] = ()  # of the table, which a run reads; empty: it is not known by blocks
+    authority: str = ""  # fingerprint of that of the federation; empty: the first one of the site's folder
 
     @classmethod
     def of(

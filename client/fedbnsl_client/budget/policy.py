@@ -92,7 +92,7 @@ class Policy(BaseModel):
 
     site: str
     coordinators: tuple[str, ...] = ()
-    coordinator_ca: str = ""
+    coordinator_ca: str | tuple[str, ...] = ""
     allowed_solvers: tuple[Solver, ...] = ()
     allow_non_private: bool = Field(default=False, strict=True)
     auto_approve: Annotated[bool, Field(strict=True)] | tuple[str, ...] = False
@@ -186,10 +186,11 @@ class Policy(BaseModel):
             )
         from fedbnsl.identity.certificates import same_fingerprint  # here: plaintext needs no cryptography
 
-        if self.coordinator_ca and not same_fingerprint(self.coordinator_ca, authority):
+        rule = (self.coordinator_ca,) if isinstance(self.coordinator_ca, str) else self.coordinator_ca
+        if any(rule) and not any(same_fingerprint(one, authority) for one in rule):
             got = authority or "none, the wire is plaintext"
             raise PolicyRefusal(
-                f"rule `coordinator_ca` = {self.coordinator_ca}: the coordinator's authority is {got}",
+                f"rule `coordinator_ca` = {', '.join(rule)}: the coordinator's authority is {got}",
                 remedy=_OTHER_COORDINATOR,
             )
 

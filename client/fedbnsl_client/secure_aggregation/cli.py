@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedbnsl.errors import SetupError
-from fedbnsl_client.site.options import FOLDER
+from fedbnsl_client.site.options import FOLDER, federation_option
 
 if TYPE_CHECKING:
     from fedbnsl_client.site.identity import Identity
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--digest", help="With --import: the digest that the other sites' people read out; without it, you are asked."
 )
+@federation_option
 @click.option("--json", "as_json", is_flag=True, help="Print fingerprints as JSON.")
 def peers(
     folder: Path,
@@ -43,6 +44,7 @@ def peers(
     to_forget: tuple[str, ...],
     sheet: Path | None,
     digest: str | None,
+    federation: str | None,
     as_json: bool,
 ) -> None:
     """Show this site's fingerprint and those of the other sites that it relies on; confirm or forget some.
@@ -58,22 +60,23 @@ def peers(
     from fedbnsl_client.secure_aggregation import peers as known
     from fedbnsl_client.secure_aggregation.keys import public_key_of
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import Identity
+    from fedbnsl_client.site.identity import Identity, place_of
 
-    identity = Identity.open(folder)
+    place = place_of(folder, federation)
+    identity = Identity.open(place)
     for site, fingerprint in to_confirm:
         if site == identity.name.site:
             raise SetupError(f"--confirm {site}: that is this site itself")
-        known.confirm(folder, site, fingerprint)
+        known.confirm(place, site, fingerprint)
         site_folder.security_log(folder).enter("peer confirmed", site=site, fingerprint=fingerprint)
     if sheet is not None:
-        _import(folder, identity, sheet, digest)
+        _import(folder, place, identity, sheet, digest)
     elif digest is not None:
         raise SetupError("--digest goes with --import")
     for site in to_forget:
-        known.forget(folder, site)
+        known.forget(place, site)
         site_folder.security_log(folder).enter("peer forgotten", site=site)
-    own, trusted = key_fingerprint(public_key_of(identity.certificate)), known.read(folder)
+    own, trusted = key_fingerprint(public_key_of(identity.certificate)), known.read(place)
     others = trusted.confirmed
     if as_json:
         followed = [one.model_dump() for one in trusted.followed]
@@ -89,7 +92,7 @@ def peers(
                 click.echo(f"    since {one.at} in place of {one.former}, which had signed the key after it")
 
 
-def _import(folder: Path, identity: Identity, file: Path, told: str | None) -> None:
+def _import(folder: Path, place: Path, identity: Identity, file: Path, told: str | None) -> None:
     """Confirm all sites of a sheet, once people have compared its digest; none if a line is not right."""
     from fedbnsl.identity.certificates import fingerprint, key_fingerprint, same_fingerprint
     from fedbnsl.identity.roster_sheet import RosterSheet, same_digest
@@ -121,7 +124,7 @@ def _import(folder: Path, identity: Identity, file: Path, told: str | None) -> N
             raise SetupError("nobody was confirmed", remedy="Confirm single sites with --confirm SITE FINGERPRINT.")
     elif not same_digest(told, sheet.digest):
         raise SetupError(f"the sheet has another digest, {sheet.digest}; nobody was confirmed")
-    for site in known.confirm_all(folder, others):
+    for site in known.confirm_all(place, others):
         site_folder.security_log(folder).enter(
             "peer confirmed", site=site, fingerprint=others[site], sheet=sheet.digest
         )

@@ -221,19 +221,21 @@ class GuardedTable(Admission):
         if credentials is None:
             return Attestation()
         from fedbnsl_client.secure_aggregation.keys import Enrolled
-        from fedbnsl_client.site.identity import unprotected_key
+        from fedbnsl_client.site.identity import place_with, unprotected_key
+
+        place = place_with(self._folder, self._authority)
 
         def followed(site: str, old: str, new: str) -> None:
-            peers.note_followed(self._folder, site, old, new)
+            peers.note_followed(place, site, old, new)
             self._record("peer key followed", site=site, former=old, fingerprint=new)
 
-        known = peers.read(self._folder)
+        known = peers.read(place)
         return Enrolled(
             credentials,
             known.confirmed,
             former=known.former,
             followed=followed,
-            earlier_key=partial(unprotected_key, self._folder),
+            earlier_key=partial(unprotected_key, place),
         )
 
     def admit(self, plan: Plan, run: int, variables: Sequence[str]) -> tuple[Dataset, Journal]:
@@ -312,7 +314,7 @@ class UnattendedTable(GuardedTable):
         """
         most: int | None = None
         if not self._policy.lists_exactly(plan.digest()):
-            terms = approved_terms(self._ledger, plan, run)
+            terms = approved_terms(self._folder, self._ledger, plan, run, self._authority)
             ours = Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs, blocks=terms.blocks)
             if why := terms.why_other(ours):
                 raise NotApprovedError(f"the run is not the one that was approved: {why}")
@@ -334,10 +336,10 @@ def refuse_some_blocks(whole: Registration, used: Registration) -> None:
         )
 
 
-def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
-    """On which an agent may take part in a run of a plan.
+def approved_terms(folder: Path, ledger: Ledger, plan: Plan, run: int, authority: str) -> Terms:
+    """On which an agent may take part in a run of a plan, in the federation of an authority.
 
-    Raises NotApprovedError if none may, or only in fewer runs than it has taken part in already.
+    Raises NotApprovedError if none may, or only in another federation, or in fewer runs than it has taken part in.
     """
     known = ledger.approvals.current().get(plan.digest().hex())
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
@@ -350,6 +352,13 @@ def approved_terms(ledger: Ledger, plan: Plan, run: int) -> Terms:
         )
     if known.terms is None:
         raise NotApprovedError("the plan is approved, but for no run of an agent", remedy=remedy)
+    from fedbnsl_client.site.identity import is_of  # here: plaintext needs no cryptography
+
+    if not is_of(folder, known.terms.authority, authority):
+        raise NotApprovedError(
+            "the plan is approved for runs in another federation",
+            remedy="Approve it for this one instead: fedbnsl participant approve PLAN FOLDER --federation NAME.",
+        )
     most, taken = known.terms.runs, len(known.taken)
     if taken >= most and not ledger.approvals.agent_was_in(run, plan.digest()):
         raise NotApprovedError(

@@ -1,7 +1,7 @@
 """`fedbnsl participant approve`: what a run would cost a site's table, and the site's word that it may take place."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -9,7 +9,7 @@ import click
 from fedbnsl.console.tell import tell
 from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
-from fedbnsl_client.site.options import FOLDER, cluster_of, takes_blocks, takes_engine
+from fedbnsl_client.site.options import FOLDER, cluster_of, federation_option, takes_blocks, takes_engine
 
 _SHORTEST_DIGEST = 8
 
@@ -36,6 +36,7 @@ _SHORTEST_DIGEST = 8
     is_flag=True,
     help="Approve although a column lies beyond its feature_bound in nearly all records.",
 )
+@federation_option
 @takes_engine
 @click.option("--json", "as_json", is_flag=True, help="Print what was approved as JSON, and the rest on stderr.")
 def approve(
@@ -47,6 +48,7 @@ def approve(
     n_runs: int,
     yes: bool,
     beyond_bounds: bool,
+    federation: str | None,
     engine: str | None,
     as_json: bool,
 ) -> None:
@@ -85,6 +87,7 @@ def approve(
     from fedbnsl_client.data.small_cells import refuse_small_cells
     from fedbnsl_client.secure_aggregation.needed import peer_lines
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
     from fedbnsl_client.site.admission import refuse_some_blocks
 
     def show(text: str) -> None:
@@ -93,6 +96,7 @@ def approve(
         (tell if yes else click.echo)(text, err=as_json)
 
     plan = choice.load()
+    place = identity.place_of(folder, federation)
     with site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
         dataset = policy.dataset(dataset_id)
         whole = ledger.registrations.find(dataset.id)
@@ -119,7 +123,7 @@ def approve(
             used = rows_for(table.reordered(plan.column_names or table.variables), plan)
             refuse_small_cells(used.X, used.columns, plan, policy.least_pair)
         fit = fit_of(table, plan)
-        for line in (*peer_lines(plan, folder, policy.site), *site_lines(table, plan, fit)):
+        for line in (*peer_lines(plan, place, policy.site), *site_lines(table, plan, fit)):
             show(line)
         if not beyond_bounds:
             refuse_beyond_bounds(fit, dataset.id)
@@ -129,6 +133,7 @@ def approve(
         terms = None
         if n_runs and plan.sites:
             terms = Terms.of(plan, dataset.id, **registered.sizes, runs=n_runs, blocks=registered.numbers)
+            terms = replace(terms, authority=identity.authority_of(place))
         ledger.approvals.approve(plan.digest(), plan.name, terms)
         site_folder.security_log(folder).enter(
             "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id

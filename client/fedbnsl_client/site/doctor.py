@@ -34,7 +34,7 @@ from fedbnsl_client.data.plan_fit import (
 from fedbnsl_client.secure_aggregation.needed import peers_lacking
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.identity import Identity
+from fedbnsl_client.site.identity import Identity, place_of
 from fedbnsl_client.site.options import AS_IN_THE_FOLDER, DescribedBy
 
 _CONNECT_S = 5.0
@@ -80,15 +80,17 @@ def examine(
     plan: Plan | None = None,
     dataset_id: str | None = None,
     described_by: DescribedBy = AS_IN_THE_FOLDER,
+    federation: str | None = None,
     passphrases: Passphrases = NOBODY_KNOWS,
 ) -> Iterator[Finding]:
     """Check what a run needs, in the order in which it is needed; yield each finding as soon as it is known.
 
     The folder is the site's, with an identity, a policy and ledger, or both. `connection_only` skips policy and table,
     so that the ledger stays free for a run. With a plan, also check how a dataset's table (None: the policy's only one)
-    fits it. `described_by` is tried on the tables in place of the folder's files.
+    fits it. `described_by` is tried on the tables in place of the folder's files. `federation` is needed where the site
+    is enrolled in several.
     """
-    doctor = _Examination(folder, address or "", insecure, described_by, passphrases)
+    doctor = _Examination(folder, address or "", insecure, described_by, federation, passphrases)
     reached = True
     for check, work in doctor.way_to_the_coordinator:
         if not reached:
@@ -121,6 +123,7 @@ class _Examination:
     _address: str
     _insecure: bool
     _described_by: DescribedBy
+    _federation: str | None
     _passphrases: Passphrases
     _identity: Identity | None = None
     _status: RunStatus | None = None
@@ -149,7 +152,7 @@ class _Examination:
                 raise SetupError("with --insecure, name the coordinator: HOST:PORT")
             require_loopback(self._address)
             raise _NotTriedError("not needed: --insecure")
-        self._identity = Identity.open(self._folder, self._passphrases)
+        self._identity = Identity.open(place_of(self._folder, self._federation), self._passphrases)
         self._address = self._address or self._identity.coordinator
         self._identity.key()
         key = self._identity.key_path
@@ -375,7 +378,8 @@ class _Examination:
         fit = self._fit = fit_of(table, plan)
         if plan.privacy is None:
             rows_for(used, plan)
-        peers, lacking = peers_lacking(plan, self._folder, self._policy.site)
+        place = self._folder if self._insecure else place_of(self._folder, self._federation)
+        peers, lacking = peers_lacking(plan, place, self._policy.site)
         text = "; ".join(
             [*filter(None, [peers]), *plan.absent.lines(plan.n_participants), *fit.lines(), *few_complete(used, plan)]
         )

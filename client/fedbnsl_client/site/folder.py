@@ -43,7 +43,8 @@ site = {site}
 # coordinators that may be called: host, or host:port
 coordinators = {coordinators}
 
-# SHA-256 fingerprint of the authority that must attest them; empty: the one accepted by `participant enrol`
+# SHA-256 fingerprint of the authority that must attest them, or a list of these; empty: those accepted by
+# `participant enrol`
 coordinator_ca = ""
 
 # local solvers that may run here; "pgcd", "closed-form" and "frank-wolfe" give no privacy, see allow_non_private

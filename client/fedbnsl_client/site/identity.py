@@ -1,5 +1,8 @@
 """The identity of a site: a key that never leaves its folder, a certificate request, and the bundle that answers it.
 
+The first federation of a site has its place in the site's folder, each other one in federations/<name> there; all share
+the folder's policy and its ledger. A place holds peers.toml, too (`fedbnsl_client.secure_aggregation.peers`), and
+
 identity/key-<name>.pem   a key made here; the name is the start of the SHA-256 of its public half
 identity/request.pem      the last request, for the coordinator's operator
 identity/bundle.toml      certificate and CA; its public key tells which key file belongs to it
@@ -41,6 +44,7 @@ from fedbnsl.identity.certificates import (
 from fedbnsl.identity.passphrase import NOBODY_KNOWS, PassphraseError, Passphrases
 
 FOLDER = "identity"
+_OTHERS = "federations"
 _BUNDLE = "bundle.toml"
 _REQUEST = "request.pem"
 _SOON = timedelta(days=30)
@@ -57,12 +61,12 @@ class Identity:
         self.coordinator = bundle.coordinator
 
     @classmethod
-    def open(cls, site_folder: Path, passphrases: Passphrases = NOBODY_KNOWS) -> "Identity":
-        """The identity of a site's folder; `passphrases` are asked when the key is used, if it is protected.
+    def open(cls, place: Path, passphrases: Passphrases = NOBODY_KNOWS) -> "Identity":
+        """The identity in a federation's place (`place_of`); `passphrases` are asked when a protected key is used.
 
         Raises SetupError if the site is not enrolled yet; IdentityError if a file cannot be read.
         """
-        folder = site_folder / FOLDER
+        folder, site_folder = place / FOLDER, _site_folder(place)
         path = folder / _BUNDLE
         if not path.exists():
             from fedbnsl_client.site.folder import POLICY  # here: it loads the ledger
@@ -77,6 +81,11 @@ class Identity:
             )
         bundle = Bundle.from_toml(read_file(path).decode("utf-8", "replace"), origin=str(path))
         return cls(folder, bundle, passphrases)
+
+    @property
+    def place(self) -> Path:
+        """Where it is kept; see `place_of`."""
+        return self._folder.parent
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -125,9 +134,10 @@ class Identity:
         except IdentityError as error:
             raise IdentityError(
                 str(error),
-                remedy="Restore the key. If it is lost: fedbnsl participant request "
-                f"{self._folder.parent} --federation {self.name.federation} --renew --new-key; nothing says then that "
-                "the new key follows the lost one, and the other sites confirm it anew.",
+                remedy="Restore the key. If it is lost: "
+                f"{_command('request', _site_folder(self.place))} --federation {self.name.federation} "
+                "--renew --new-key; nothing says then that the new key follows the lost one, and the other sites "
+                "confirm it anew.",
             ) from None
         return key
 
@@ -135,7 +145,8 @@ class Identity:
         """Call the coordinator at another host:port from now on; its authority stays the same."""
         bundle = replace(self._bundle, coordinator=address)
         durable.write_text(self._folder / _BUNDLE, bundle.to_toml())
-        SecurityLog(self._folder.parent / NAME).enter("coordinator moved", former=self.coordinator, coordinator=address)
+        log = SecurityLog(_site_folder(self.place) / NAME)
+        log.enter("coordinator moved", former=self.coordinator, coordinator=address)
         self._bundle, self.coordinator = bundle, address
 
     def passphrase(self) -> bytes:
@@ -157,10 +168,69 @@ def _command(name: str, site_folder: Path) -> str:
     return shlex.join(["fedbnsl", "participant", name, str(site_folder)])
 
 
+def _site_folder(place: Path) -> Path:
+    return place.parent.parent if place.parent.name == _OTHERS else place
+
+
+def federations(site_folder: Path) -> dict[str, Path]:
+    """The place of each federation that a site is enrolled in, by name, the first one first.
+
+    Raises IdentityError if a bundle cannot be read.
+    """
+    places = [site_folder, *sorted((site_folder / _OTHERS).glob("*/"))]
+    return {Identity.open(one).name.federation: one for one in places if (one / FOLDER / _BUNDLE).exists()}
+
+
+def place_of(site_folder: Path, federation: str | None = None) -> Path:
+    """Where a site keeps its identity and its confirmed peers in a federation; None: in the only one.
+
+    Raises SetupError if it is not enrolled in that federation, or in several and none is named.
+    """
+    known = federations(site_folder)
+    if federation is None and len(known) > 1:
+        raise SetupError(
+            f"{site_folder} is enrolled in several federations: {', '.join(known)}", remedy="Say which: --federation."
+        )
+    if federation is None or (not known and not (site_folder / _OTHERS).exists()):
+        return next(iter(known.values()), site_folder)
+    if federation not in known:
+        raise SetupError(
+            f"{site_folder} is not enrolled in a federation {federation!r}, but in {', '.join(known) or 'none'}",
+            remedy=f"Ask for it: {_command('request', site_folder)} --federation {federation}",
+        )
+    return known[federation]
+
+
+def place_with(site_folder: Path, authority: str) -> Path:
+    """The place of the federation whose authority has this fingerprint; empty, or of no federation: the folder."""
+    for place in federations(site_folder).values():
+        if same_fingerprint(authority_of(place), authority):
+            return place
+    return site_folder
+
+
+def authority_of(place: Path) -> str:
+    """Fingerprint of the authority that the site was enrolled by in a place; empty if by none."""
+    return fingerprint(Identity.open(place).ca) if (place / FOLDER / _BUNDLE).exists() else ""
+
+
+def is_of(site_folder: Path, approved_for: str, authority: str) -> bool:
+    """Whether an approval for an authority, by its fingerprint (empty: the first one), holds for this one.
+
+    In plaintext, which stays on this machine, there is none (empty).
+    """
+    return not authority or same_fingerprint(approved_for or authority_of(site_folder), authority)
+
+
 def link(
-    site_folder: Path | None, address: str | None, *, insecure: bool, passphrases: Passphrases = NOBODY_KNOWS
+    site_folder: Path | None,
+    address: str | None,
+    *,
+    insecure: bool,
+    federation: str | None = None,
+    passphrases: Passphrases = NOBODY_KNOWS,
 ) -> Link:
-    """How to connect to the coordinator at host:port; None: the one that enrolled the site.
+    """How to connect to the coordinator at host:port; None: the one that enrolled the site in a federation.
 
     Raises SetupError if plaintext is asked for without an address, or TLS without the folder of a site that is
     enrolled; IdentityError if the site's certificate cannot be used now.
@@ -171,16 +241,22 @@ def link(
         return Link(address)
     if site_folder is None:
         raise SetupError("without --insecure, a folder with the site's certificate is needed (--policy or --identity)")
-    own = Identity.open(site_folder, passphrases)
+    own = Identity.open(place_of(site_folder, federation), passphrases)
     return Link(address or own.coordinator, own.credentials(), own.name.site, fingerprint(own.ca))
 
 
-def whom(site_folder: Path, address: str | None, *, passphrases: Passphrases = NOBODY_KNOWS) -> Link:
+def whom(
+    site_folder: Path,
+    address: str | None,
+    *,
+    federation: str | None = None,
+    passphrases: Passphrases = NOBODY_KNOWS,
+) -> Link:
     """As `link` over TLS, without credentials: a certificate that is not valid now may be once the clock is set.
 
     Raises SetupError if the site is not enrolled; IdentityError if a file cannot be read.
     """
-    own = Identity.open(site_folder, passphrases)
+    own = Identity.open(place_of(site_folder, federation), passphrases)
     own.key()
     return Link(address or own.coordinator, None, own.name.site, fingerprint(own.ca))
 
@@ -202,24 +278,20 @@ def request(
     """
     check_name("federation", name.federation)
     check_name("site", name.site)
-    folder = site_folder / FOLDER
-    path = folder / _REQUEST
-    if (folder / _BUNDLE).exists() and not renew:
-        if (enrolled := Identity.open(site_folder).name.federation) != name.federation:
-            raise IdentityError(
-                f"{site_folder} is enrolled in federation {enrolled!r}, and a folder belongs to one federation",
-                remedy="For a second federation make a second folder, and divide the table's budget between the two "
-                "policies (max_epsilon): each ledger counts by itself, and what both spend adds up.",
-            )
+    known = federations(site_folder)
+    if name.federation in known and not renew:
         raise IdentityError(
-            f"{site_folder} is enrolled already, in federation {Identity.open(site_folder).name.federation!r}",
+            f"{site_folder} is enrolled already, in federation {name.federation!r}",
             remedy="To replace its certificate, pass --renew: the present one stays usable.",
         )
+    place = known.get(name.federation) or _new_place(site_folder, name.federation)
+    folder = place / FOLDER
+    path = folder / _REQUEST
     if path.exists() and not _answered(folder):
         waiting = _asked(folder)
         if name_in(waiting) == name and _key_path(folder, _public(waiting)).exists():
             return pem(waiting)
-    old = Identity.open(site_folder, passphrases) if (folder / _BUNDLE).exists() else None
+    old = Identity.open(place, passphrases) if name.federation in known else None
     is_lost = old is not None and with_new_key and not old.key_path.exists()
     old_key = None if old is None or is_lost else old.key()
     if old_key is None or with_new_key:
@@ -242,9 +314,17 @@ def request(
     return pem(asked)
 
 
-def unprotected_key(site_folder: Path, public: PublicKey) -> PrivateKey | None:
-    """A key of the folder, perhaps an earlier one; None: it is not there, or a passphrase protects it."""
-    path = _key_path(site_folder / FOLDER, public)
+def _new_place(site_folder: Path, federation: str) -> Path:
+    """The folder itself for the first federation that it is asked for, or is enrolled in."""
+    own = site_folder / FOLDER
+    if (own / _BUNDLE).exists() or ((own / _REQUEST).exists() and name_in(_asked(own)).federation != federation):
+        return site_folder / _OTHERS / federation
+    return site_folder
+
+
+def unprotected_key(place: Path, public: PublicKey) -> PrivateKey | None:
+    """A key of a federation's place, perhaps an earlier one; None: it is not there, or a passphrase protects it."""
+    path = _key_path(place / FOLDER, public)
     if not path.exists():
         return None
     try:
@@ -265,10 +345,12 @@ def key_of_certificate(certificate: x509.Certificate) -> str:
 
 def what_peers_do(site_folder: Path, request_pem: bytes) -> str:
     """What the other sites have to do about the key of a request, for people."""
-    if (site_folder / FOLDER / _BUNDLE).exists():
-        if key_of(request_pem) == key_of_certificate(Identity.open(site_folder).certificate):
+    asked = x509.load_pem_x509_csr(request_pem)
+    place = federations(site_folder).get(name_in(asked).federation)
+    if place is not None:
+        if key_of(request_pem) == key_of_certificate(Identity.open(place).certificate):
             return "the key stays the same: the other sites have nothing to confirm"
-        if succession.former_keys(x509.load_pem_x509_csr(request_pem)):
+        if succession.former_keys(asked):
             return (
                 "the key is new, and the old one signed it: sites that have confirmed the old one accept it by "
                 "themselves. If the old one may be in other hands, tell them by telephone, and they confirm the new one"
@@ -306,7 +388,10 @@ def enrol(
             remedy="Nothing was imported. Ask the coordinator's operator, by telephone for instance, for the "
             "fingerprint that `coordinator init` printed: this bundle may not be theirs.",
         )
-    found = Identity(site_folder / FOLDER, bundle, passphrases)
+    place = site_folder / _OTHERS / bundle.federation
+    if not (place / FOLDER).exists():
+        place = site_folder
+    found = Identity(place / FOLDER, bundle, passphrases)
     if name_in(found.certificate) != found.name:
         raise IdentityError(f"the certificate names {name_in(found.certificate).uri}, the bundle {found.name.uri}")
     if not found.key_path.exists():
@@ -315,7 +400,7 @@ def enrol(
             remedy="Nothing was imported. Enrol with the folder that `participant request` was called with.",
         )
     found.credentials()
-    durable.write_text(site_folder / FOLDER / _BUNDLE, bundle.to_toml())
+    durable.write_text(place / FOLDER / _BUNDLE, bundle.to_toml())
     SecurityLog(site_folder / NAME).enter(
         "enrolled",
         site=found.name.site,

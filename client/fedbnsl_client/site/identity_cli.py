@@ -189,6 +189,7 @@ def check(
         plan=plan,
         dataset_id=dataset_id,
         described_by=described_by,
+        federation=link_options.federation,
         passphrases=link_options.passphrases,
     ):
         findings.append(found)

@@ -7,7 +7,7 @@ import click
 
 from fedbnsl.errors import SetupError
 from fedbnsl.identity.passphrase import Passphrases, passphrase_option
-from fedbnsl_client.site.options import FOLDER
+from fedbnsl_client.site.options import FOLDER, federation_option
 
 _RULE = re.compile(r"^coordinators\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
@@ -15,8 +15,9 @@ _RULE = re.compile(r"^coordinators\s*=\s*\[[^\]]*\]", re.MULTILINE)
 @click.command()
 @FOLDER
 @click.argument("address", metavar="HOST[:PORT]")
+@federation_option
 @passphrase_option
-def moved(folder: Path, address: str, passphrases: Passphrases) -> None:
+def moved(folder: Path, address: str, federation: str | None, passphrases: Passphrases) -> None:
     """Call the coordinator at another address from now on, which must prove itself under the same authority.
 
     It is tried first; if it does not answer, nothing is changed. Otherwise the site's certificate, its key, its budget
@@ -27,9 +28,9 @@ def moved(folder: Path, address: str, passphrases: Passphrases) -> None:
     from fedbnsl.protocol.channel import split_address
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import Identity
+    from fedbnsl_client.site.identity import Identity, place_of
 
-    own = Identity.open(folder, passphrases)
+    own = Identity.open(place_of(folder, federation), passphrases)
     old_host, old_port = split_address(own.coordinator)
     if not re.search(r":\d+$", address):
         address = f"{address}:{old_port}"

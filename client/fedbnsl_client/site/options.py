@@ -172,13 +172,20 @@ class LinkOptions:
 
     coordinator: str | None = None  # host:port; None: the one that enrolled the site
     insecure: bool = False
+    federation: str | None = None  # whose identity is shown; None: the only one
     passphrases: Passphrases = NOBODY_KNOWS
 
     def link(self, folder: Path | None) -> Link:
         """The connection of the site in a folder; see `identity.link`."""
         from fedbnsl_client.site import identity
 
-        return identity.link(folder, self.coordinator, insecure=self.insecure, passphrases=self.passphrases)
+        return identity.link(
+            folder,
+            self.coordinator,
+            insecure=self.insecure,
+            federation=self.federation,
+            passphrases=self.passphrases,
+        )
 
     def whom(self, folder: Path) -> Link:
         """The coordinator that `link` calls, without credentials: also while the site's certificate is not valid."""
@@ -186,13 +193,24 @@ class LinkOptions:
 
         if self.insecure:
             return self.link(folder)
-        return identity.whom(folder, self.coordinator, passphrases=self.passphrases)
+        return identity.whom(folder, self.coordinator, federation=self.federation, passphrases=self.passphrases)
+
+    def place(self, folder: Path) -> Path:
+        """Where identity and confirmed peers are; the folder itself for plaintext."""
+        from fedbnsl_client.site import identity
+
+        return folder if self.insecure else identity.place_of(folder, self.federation)
 
 
 _COORDINATOR = click.argument("coordinator", metavar="[HOST:PORT]", required=False)
 
 
+federation_option = click.option(
+    "--federation", metavar="NAME", help="Which federation, where FOLDER is enrolled in several."
+)
+
+
 def takes_link(insecure: str, coordinator: Decorator = _COORDINATOR) -> Decorator:
     """Give a command the coordinator, --insecure with this help, and --passphrase-file, as `link_options`."""
     plaintext = click.option("--insecure", is_flag=True, help=insecure)
-    return gathered("link_options", LinkOptions, coordinator, plaintext, passphrase_option)
+    return gathered("link_options", LinkOptions, coordinator, plaintext, federation_option, passphrase_option)

@@ -22,7 +22,7 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
     """
     from fedbnsl_client.budget.report import spending
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import Identity
+    from fedbnsl_client.site.identity import federations
 
     if as_json and not yes:
         raise SetupError("--json asks nobody: say --yes with it")
@@ -37,12 +37,9 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
             if entry.kind in ("reserve", "unprotected", "agent") and entry.content["run"]:
                 runs.setdefault(entry.content["run"], entry.time.date().isoformat())
         spent = {dataset.id: spending(dataset, ledger) for dataset in policy.datasets}
-    try:
-        federation = Identity.open(folder).name.federation
-    except SetupError:  # it was never enrolled: its runs were on loopback
-        federation = ""
+    known = [*federations(folder)]
     if as_json:
-        told = {"site": policy.site, "federation": federation, "runs": runs, "spent": spent}
+        told = {"site": policy.site, "federations": known, "runs": runs, "spent": spent}
         click.echo(json.dumps(told | {"approvals_taken_back": n_approvals}, ensure_ascii=False))
         return
     click.echo(f"the ledger of {policy.site} is sealed; approvals taken back: {n_approvals}")
@@ -56,5 +53,6 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
         "coordinators hold this site's name, its certificate, and of each run its rows, its scores and its weights; "
         "ask their operators:"
     )
-    click.echo(f"  fedbnsl coordinator forget {federation or 'FEDERATION'} {policy.site} RUNS")
+    for federation in known or ["FEDERATION"]:
+        click.echo(f"  fedbnsl coordinator forget {federation} {policy.site} RUNS")
     click.echo(f"keep {folder}: its ledger and security log show what was released; its key is of no use any more")

@@ -8,11 +8,11 @@ have approved it: its digest is in their ledgers.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedbnsl.errors import ResultError
 from fedbnsl.events.security_log import NAME as SECURITY_LOG
@@ -190,21 +190,22 @@ def _events(text: str, names: _Names) -> str:
 
 def _without(told: Any, names: _Names, place: tuple[str, ...] = ()) -> Any:
     """A content without what was told of a site, which has another name in the rest."""
-    if isinstance(told, Mapping):
-        own = dict(told)
-        if told.keys() <= names.all and names.site in told:
+    if isinstance(told, dict):
+        own = dict(cast(dict[str, Any], told))
+        if own.keys() <= names.all and names.site in own:
             its = own.pop(names.site)
             own |= {names.alias: its} if place in _STAYS_AT else {}
-        elif told.get("site") == names.site:
+        elif own.get("site") == names.site:
             if place != ("ejected",):
                 return None
             own["site"] = names.alias
         return {key: _without(value, names, (*place, key)) for key, value in own.items()}
     if isinstance(told, list):
-        if names.all.issuperset(one for one in told if isinstance(one, str)):
-            told = [names.alias if one == names.site else one for one in told]
-        parts = [_without(one, names, place) for one in told]
-        return [one for one, before in zip(parts, told, strict=True) if one is not None or before is None]
+        parts: list[Any] = [*told]
+        if names.all.issuperset(one for one in parts if isinstance(one, str)):
+            parts = [names.alias if one == names.site else one for one in parts]
+        kept = [_without(one, names, place) for one in parts]
+        return [one for one, before in zip(kept, parts, strict=True) if one is not None or before is None]
     if isinstance(told, str) and told == names.site:
         return None
     return _TEXT if isinstance(told, str) and _pattern(names.site).search(told) else told

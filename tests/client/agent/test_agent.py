@@ -117,13 +117,13 @@ def test_a_policy_that_lists_a_plan_without_its_sites_lets_no_agent_in(started: 
 
 def test_a_run_is_left_once_neither_policy_nor_approval_allow_it(started: Started) -> None:
     approve(started.folder)
-    with site_folder.opened(started.folder) as (policy, ledger):
-        assert is_allowed(policy, ledger, offer())
+    with site_folder.opened(started.folder) as (_, ledger):
+        assert is_allowed(started.folder, ledger, offer(), "")
         approve(started.folder, runs=0)
-        assert not is_allowed(policy, ledger, offer()), "a person may join, no agent"
+        assert not is_allowed(started.folder, ledger, offer(), ""), "a person may join, no agent"
         approve(started.folder)
         ledger.approvals.withdraw(PLAN.digest())
-        assert not is_allowed(policy, ledger, offer())
+        assert not is_allowed(started.folder, ledger, offer(), "")
 
 
 def test_why_a_run_must_be_left_is_asked_before_each_answer() -> None:

@@ -79,10 +79,14 @@ def test_a_request_under_another_name_has_another_key_and_overwrites_none(tmp_pa
     first = identity.request(tmp_path, NORTH)
     (kept,) = keys(tmp_path)
     content = kept.read_bytes()
-    other = identity.request(tmp_path, Name("other", "north"))
+    other = identity.request(tmp_path, Name(NORTH.federation, "south"))
     assert x509.load_pem_x509_csr(first).public_key() != x509.load_pem_x509_csr(other).public_key()
     assert len(keys(tmp_path)) == 2
     assert kept.read_bytes() == content
+    third = identity.request(tmp_path, Name("other", "north"))
+    assert len(keys(tmp_path)) == 2, "another federation has a place of its own"
+    assert third == identity.request(tmp_path, Name("other", "north"))
+    assert other == identity.request(tmp_path, Name(NORTH.federation, "south"))
 
 
 def test_a_request_whose_key_was_lost_is_made_anew(tmp_path: Path) -> None:

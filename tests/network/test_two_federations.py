@@ -1,0 +1,138 @@
+"""A site in two federations, over TLS: two identities and two lists of confirmed peers, one policy and one ledger."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from command_line import Outcome, refused
+from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal
+from fedbnsl.identity.certificates import Name, key_fingerprint
+from fedbnsl.privacy.calibration import price_of
+from fedbnsl_client.budget.approvals import Terms
+from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.policy import Policy
+from fedbnsl_client.secure_aggregation import peers
+from fedbnsl_client.secure_aggregation.keys import public_key_of
+from fedbnsl_client.site import folder as site_folder
+from fedbnsl_client.site import identity
+from fedbnsl_client.site.admission import approved_terms
+from fedbnsl_server.identity.enrolment import Federation
+from fedbnsl_server.run.serve import serve
+from fedbnsl_server.run.settings import ServerSettings
+from federation_folder import enrol, make_federation
+from forked import joining, start_fork_server
+from private_site import DATASET, NAMES, edit, make_site, private_plan, rows, units_spent, write_table
+
+PLAN = private_plan(variables=NAMES, sites=["north", "south"], privacy={"epsilon": 1.0})
+
+
+@pytest.fixture
+def federations(tmp_path: Path) -> dict[str, Federation]:
+    return {name: make_federation(tmp_path / name, name=name) for name in ("heart", "lung")}
+
+
+@pytest.fixture
+def north(tmp_path: Path, federations: dict[str, Federation]) -> Path:
+    make_site(tmp_path / "north", coordinators=("127.0.0.1",))
+    for one in federations.values():
+        enrol(one, tmp_path / "north", "north")
+    return tmp_path / "north"
+
+
+def south_of(federation: Federation, folder: Path) -> Path:
+    make_site(folder, table=write_table(folder / "t.csv", rows(2)), site="south", dataset_id=f"of-{federation.name}")
+    enrol(federation, folder, "south")
+    return folder
+
+
+def run(federation: Federation, out: Path, *sites: tuple[Path, tuple[str, ...]]) -> None:
+    start_fork_server()
+    ends: list[tuple[int | None, str]] = []
+
+    def act(folder: Path, options: tuple[str, ...], address: str) -> None:
+        process = joining(folder, address, options)
+        said = process.communicate(60)
+        ends.append((process.returncode, said))
+
+    acting: list[threading.Thread] = []
+
+    def listening(address: str) -> None:
+        for folder, options in sites:
+            acting.append(threading.Thread(target=act, args=(folder, options, address)))
+            acting[-1].start()
+
+    serve(PLAN, out, ServerSettings("127.0.0.1:0", listening, federation=federation))
+    for thread in acting:
+        thread.join(60)
+    assert [code for code, _ in ends] == [0, 0], ends
+
+
+def test_runs_of_both_are_paid_from_one_budget(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.to_toml(), encoding="utf-8")
+    refused(fedbnsl("participant", "approve", plan, north, "--yes"), 2, "several federations: heart, lung")
+    cost = price_of(PLAN, n_samples=120, n_variables=3).units
+    for k, (name, federation) in enumerate(federations.items(), 1):
+        of_north = ("--federation", name)
+        assert fedbnsl("participant", "approve", plan, north, "--yes", *of_north).code == 0
+        south = south_of(federation, tmp_path / f"south-{name}")
+        assert fedbnsl("participant", "approve", plan, south, "--yes").code == 0
+        run(federation, tmp_path / f"runs-{name}" / "run", (north, of_north), (south, ()))
+        with Ledger.open(north / "ledger.db") as ledger:
+            assert units_spent(ledger, DATASET) == k * cost
+            own, other = (identity.authority_of(identity.place_of(north, one)) for one in federations)
+            heads = [ledger.payments.head(DATASET, one).n_entries for one in (own, other)]
+    assert heads[0] == heads[1] > 0, "each federation sees what it was told, and no more"
+
+
+def test_identity_and_peers_are_those_of_the_federation_that_is_named(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    of = {name: identity.Identity.open(identity.place_of(north, name)) for name in federations}
+    assert len({key_fingerprint(public_key_of(one.certificate)) for one in of.values()}) == 2
+    for name, one in of.items():
+        assert (one.name, federations[name].fingerprint) == (Name(name, "north"), identity.authority_of(one.place))
+        link = identity.link(north, None, insecure=False, federation=name)
+        assert link.authority == federations[name].fingerprint
+    key = ":".join(["AB"] * 32)
+    refused(fedbnsl("participant", "peers", north, "--confirm", "south", key), 2, "several federations")
+    assert fedbnsl("participant", "peers", north, "--confirm", "south", key, "--federation", "lung").code == 0
+    assert [dict(peers.confirmed(one.place)) for one in of.values()] == [{}, {"south": key}]
+    refused(fedbnsl("participant", "peers", north, "--federation", "bone"), 2, "not enrolled in a federation 'bone'")
+    with pytest.raises(IdentityError, match="enrolled already, in federation 'lung'"):
+        identity.request(north, Name("lung", "north"))
+    renewed = identity.request(north, Name("lung", "north"), renew=True)
+    bundle = federations["lung"].approve(renewed, days=30, renew=True)
+    identity.enrol(north, bundle, expected_fingerprint=federations["lung"].fingerprint)
+    now = {name: identity.Identity.open(identity.place_of(north, name)) for name in federations}
+    assert now["heart"].certificate == of["heart"].certificate
+    assert now["lung"].certificate != of["lung"].certificate
+
+
+def test_an_agent_takes_an_approval_for_the_federation_that_it_names_alone(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    authority = {name: one.fingerprint for name, one in federations.items()}
+    with site_folder.opened(north) as (_, ledger):
+        for approved_for, taken, not_taken in (("lung", "lung", "heart"), ("", "heart", "lung")):
+            terms = Terms.of(PLAN, DATASET, n_samples=120, n_variables=3, runs=1)
+            terms = replace(terms, authority=authority.get(approved_for, ""))
+            ledger.approvals.approve(PLAN.digest(), PLAN.name, terms)
+            assert approved_terms(north, ledger, PLAN, 1, authority[taken]).runs == 1
+            with pytest.raises(NotApprovedError, match="another federation"):
+                approved_terms(north, ledger, PLAN, 1, authority[not_taken])
+
+
+def test_a_policy_names_several_authorities(federations: dict[str, Federation], north: Path) -> None:
+    named = ", ".join(f'"{one.fingerprint}"' for one in federations.values())
+    edit(north / "policy.toml", 'coordinator_ca = ""', f"coordinator_ca = [{named}]")
+    policy = Policy.load(north / "policy.toml")
+    for one in federations.values():
+        policy.check_coordinator("127.0.0.1:1", authority=one.fingerprint)
+    with pytest.raises(PolicyRefusal, match="rule `coordinator_ca`"):
+        policy.check_coordinator("127.0.0.1:1", authority="AB")

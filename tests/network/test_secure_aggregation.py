@@ -210,11 +210,12 @@ def test_after_a_renewal_nobody_has_to_confirm_anything_and_a_new_key_that_follo
 def test_a_new_key_that_the_confirmed_one_did_not_sign_is_refused(wire: Wire, tmp_path: Path) -> None:
     """As a coordinator could make one: north asks as a new site does, in another folder."""
     federation = make_federation(tmp_path / "federation")
-    folders = make_sites(tmp_path, federation)
+    plan = PLAN.with_settings(run_deadline_s=30.0)  # north waits for the others until then
+    folders = make_sites(tmp_path, federation, plan)
     old = own_key(folders["north"])
     (folders["north"] / "identity").rename(tmp_path / "lost")
     renew(folders["north"], federation, with_new_key=False)
-    _, error, ends = play(folders, federation, tmp_path / "run", live=once)
+    _, error, ends = play(folders, federation, tmp_path / "run", plan, live=once)
     assert error is not None
     assert {site for site, t in wire.updates if t > 1} == set()
     for site in ("east", "south", "west"):

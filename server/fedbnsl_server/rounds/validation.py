@@ -75,7 +75,11 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     if not families:
         return state
     sites = {site: dict(zip(families, answer.sums(families.values()), strict=True)) for site, answer in answers.items()}
-    told = Validation(task.network, sites, _left_out(state, task, run))
+    left_out = {
+        name: {site: one for site, one in of.items() if site in answers}
+        for name, of in _left_out(state, task, run).items()
+    }
+    told = Validation(task.network, sites, left_out)
     return replace(state, validation=told, moments={} if keeps_moments(state, run) else state.moments)
 
 

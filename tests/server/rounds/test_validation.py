@@ -80,6 +80,19 @@ def test_sums_survive_the_disk_and_a_site_that_is_taken_out_takes_its_own_along(
     json.dumps(both, allow_nan=False)
 
 
+def test_a_site_that_did_not_answer_is_not_told_of_by_the_others_numbers() -> None:
+    run = replace(RUN, n_samples={"a": 400, "b": 400})
+    drawn = {site: network().network.sample(400, np.random.default_rng(k)) for k, site in enumerate("ab")}
+    moments = {site: np.cov(X.T, bias=True) for site, X in drawn.items()}
+    state = replace(initial_state(3, ["a", "b"]), moments=moments)
+    both = validation.advance(state, {"a": answer(), "b": answer()}, TASK, run).validation
+    one = validation.advance(state, {"a": answer()}, TASK, run).validation
+    assert both is not None
+    assert one is not None
+    assert {site for of in both.left_out.values() for site in of} == {"a", "b"}
+    assert {site for of in one.left_out.values() for site in of} == {"a"}
+
+
 def test_without_numbers_nothing_is_kept() -> None:
     state = validation.advance(initial_state(3, ["a"]), {"a": Answer.of(())}, Task(""), RUN)
     assert state.validation is None

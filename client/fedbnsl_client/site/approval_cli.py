@@ -1,13 +1,13 @@
 """`fedbnsl participant approve`: what a run would cost a site's table, and the site's word that it may take place."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from fedbnsl.console.tell import tell
-from fedbnsl.errors import BudgetExhaustedError, PolicyRefusal, SetupError
+from fedbnsl.errors import PolicyRefusal, SetupError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_client.site.options import FOLDER, cluster_of, federation_option, takes_blocks, takes_engine
 
@@ -73,22 +73,7 @@ def approve(
     privacy cost that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends
     that.
     """
-    from fedbnsl_client.budget.approvals import Terms
-    from fedbnsl_client.budget.report import approval_lines, refuse_what_cannot_run, small_cell_lines
-    from fedbnsl_client.data.plan_fit import (
-        fit_of,
-        refuse_beyond_bounds,
-        refuse_other_absent,
-        refuse_other_dictionary,
-        require_present,
-        rows_for,
-        site_lines,
-    )
-    from fedbnsl_client.data.small_cells import refuse_small_cells
-    from fedbnsl_client.secure_aggregation.needed import peer_lines
-    from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site import identity
-    from fedbnsl_client.site.admission import refuse_some_blocks
+    from fedbnsl_client.site.approving import proposed
 
     def show(text: str) -> None:
         # With --yes the word is given: `| head` may stop the text, but not what it is about. A question, on the other
@@ -96,56 +81,31 @@ def approve(
         (tell if yes else click.echo)(text, err=as_json)
 
     plan = choice.load()
-    place = identity.place_of(folder, federation)
-    with site_folder.opened(folder) as (policy, ledger), cluster_of(engine) as cluster:
-        dataset = policy.dataset(dataset_id)
-        whole = ledger.registrations.find(dataset.id)
-        lines = [*small_cell_lines(plan, policy), *approval_lines(plan, dataset, ledger, blocks=blocks, every=every)]
-        try:
-            registered = refuse_what_cannot_run(plan, policy, dataset, ledger, folder, blocks=blocks)
-        except (BudgetExhaustedError, PolicyRefusal):
-            for line in lines:
-                show(line)
-            raise
-        dictionary, mapping = site_folder.described(folder)
-        refuse_other_dictionary(plan, dictionary)
-        refuse_other_absent(plan, policy.site, mapping.absent)
-        if cluster is not None and whole is not None:
-            refuse_some_blocks(whole, registered)
-        table = site_folder.read_table(folder, policy, dataset.id, cluster=cluster)
-        ledger.registrations.check_table(dataset.id, table.variables, table.X, table.whose, in_full=True)
-        for line in lines:  # not before: the cost is that of the registered table
-            show(line)
-        if blocks:
-            table = table.of_rows(ledger.registrations.rows_of(registered, table.variables, table.X, table.whose))
-        require_present(table.reordered(plan.column_names or table.variables), plan)
-        if plan.privacy is None and policy.least_pair:
-            used = rows_for(table.reordered(plan.column_names or table.variables), plan)
-            refuse_small_cells(used.X, used.columns, plan, policy.least_pair)
-        fit = fit_of(table, plan)
-        for line in (*peer_lines(plan, place, policy.site), *site_lines(table, plan, fit)):
-            show(line)
-        if not beyond_bounds:
-            refuse_beyond_bounds(fit, dataset.id)
+    with (
+        cluster_of(engine) as cluster,
+        proposed(
+            plan,
+            folder,
+            show,
+            dataset_id=dataset_id,
+            blocks=blocks,
+            every=every,
+            beyond_bounds=beyond_bounds,
+            federation=federation,
+            cluster=cluster,
+        ) as proposal,
+    ):
         if not yes and not click.confirm("approve this plan?", err=as_json):
             raise PolicyRefusal("not approved; nothing was recorded")
-        # For an agent; none for a plan without the names of its sites: nobody would know with whom it takes part.
-        terms = None
-        if n_runs and plan.sites:
-            terms = Terms.of(plan, dataset.id, **registered.sizes, runs=n_runs, blocks=registered.numbers)
-            terms = replace(terms, authority=identity.authority_of(place))
-        ledger.approvals.approve(plan.digest(), plan.name, terms)
-        site_folder.security_log(folder).enter(
-            "approved", plan_digest=plan.digest().hex(), plan=plan.name, dataset=dataset.id
-        )
+        for_agents = proposal.approve(n_runs)
     digest = plan.digest().hex()
-    said = {"approved": digest, "name": plan.name, "dataset": dataset.id, "table": asdict(fit)}
+    said = {"approved": digest, "name": plan.name, "dataset": proposal.dataset, "table": asdict(proposal.fit)}
     if not (plan.sites and plan.variables) and not as_json:
         tell(
             "names of sites or variables that the coordinator adds change the digest of its run, and nothing else: "
             "`participant join` takes this approval for it, too"
         )
-    if terms is None and n_runs and not as_json:
+    if not for_agents and n_runs and not as_json:
         tell("an agent takes no part in its runs: the plan does not name its sites")
     tell(json.dumps(said, ensure_ascii=False) if as_json else f"approved: {digest}")
 

@@ -24,7 +24,7 @@ from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.secure_aggregation import cli as secure_aggregation_cli
-from fedbnsl_client.site import approval_cli, identity_cli, moved_cli, predict_cli, retire_cli
+from fedbnsl_client.site import approval_cli, backup_cli, identity_cli, moved_cli, predict_cli, retire_cli
 from fedbnsl_client.site.new_site import NewSite
 from fedbnsl_client.site.options import (
     FOLDER,
@@ -75,6 +75,7 @@ for _command in (
     agent_cli.runs,
     predict_cli.predict,
     retire_cli.retire,
+    backup_cli.backup,
 ):
     participant.add_command(_command)
 
@@ -190,9 +191,20 @@ def init(folder: Path, new: NewSite, engine: str | None) -> None:
     help="Many records are like those of another dataset, or new ones like old ones, and are other people's all the "
     "same.",
 )
+@click.option(
+    "--never-used",
+    is_flag=True,
+    help="You state that the table was never used in a run: a ledger that was restored from a backup cannot know.",
+)
 @takes_engine
 def register(
-    folder: Path, dataset_id: str | None, supersedes: bool, grows: bool, other_records: bool, engine: str | None
+    folder: Path,
+    dataset_id: str | None,
+    supersedes: bool,
+    grows: bool,
+    other_records: bool,
+    never_used: bool,
+    engine: str | None,
 ) -> None:
     """Note in FOLDER's ledger the table that its policy names for DATASET: a new one, or one whose content changed.
 
@@ -211,7 +223,15 @@ def register(
         for text in table.remarks():
             click.secho(f"warning: {text}", fg="yellow", err=True)
         alike = site_folder.register(
-            folder, policy, ledger, dataset_id, table, supersedes=supersedes, grows=grows, other_records=other_records
+            folder,
+            policy,
+            ledger,
+            dataset_id,
+            table,
+            supersedes=supersedes,
+            grows=grows,
+            other_records=other_records,
+            never_used=never_used,
         )
         blocks = block_lines(policy.dataset(dataset_id), ledger)
         shared = ledger.registrations.account(dataset_id) - {dataset_id}
@@ -247,14 +267,23 @@ def register(
 @click.option(
     "--accept-backup",
     is_flag=True,
-    help="Go on with an older copy of a ledger that is lost: what is known to be missing from it is charged to it.",
+    help="Go on with an older copy of a ledger that is lost: what is known to be missing from it is charged to it; "
+    "where nothing is noted of the lost one, all that its datasets may spend.",
 )
-def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: bool) -> None:
+@click.option(
+    "--accept-newest",
+    is_flag=True,
+    help="You state that the ledger is the newest, although nothing is noted of it here: it was moved, or the note is "
+    "lost.",
+)
+def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: bool, accept_newest: bool) -> None:
     """What FOLDER's datasets have spent and have left, and every entry of the ledger."""
+    if accept_backup and accept_newest:
+        raise SetupError("a ledger is the newest or a backup: give one of --accept-backup and --accept-newest")
     from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
     from fedbnsl_client.site import folder as site_folder
 
-    with site_folder.opened(folder, accept_backup=accept_backup) as (policy, ledger):
+    with site_folder.opened(folder, accept_backup=accept_backup, accept_newest=accept_newest) as (policy, ledger):
         if verify:
             ledger.verify()
         if as_json:

@@ -20,6 +20,7 @@ from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.options import ServerOptions, takes_server
 from fedbnsl_server.runs import cli as runs_cli
 from fedbnsl_server.runs.cli import named_plan
+from fedbnsl_server.store import backup_cli
 from fedbnsl_server.store import cli as command_cli
 from fedbnsl_server.store.forget_cli import forget
 
@@ -43,6 +44,7 @@ for _command in (
     enrolment_cli.enrolled,
     command_cli.eject,
     forget,
+    backup_cli.backup,
     observer_cli.status,
     observer_cli.watch,
     observer_cli.healthcheck,

@@ -61,6 +61,7 @@ def test_every_command_of_the_project_is_installed_and_no_other(fedbnsl):
         *("participant init", "participant register", "participant approve", "participant ledger"),
         *("coordinator init", "coordinator approve", "coordinator revoke", "coordinator renew", "coordinator enrolled"),
         *("coordinator roster", "participant moved", "participant retire", "coordinator forget"),
+        *("coordinator backup", "participant backup"),
         *("coordinator status", "coordinator watch", "coordinator healthcheck"),
         *("coordinator audit-log", "participant audit-log", "coordinator eject"),
         *("participant request", "participant enrol", "participant check", "participant leave"),

@@ -179,6 +179,10 @@ def test_a_site_that_is_killed_again_and_again_never_overspends_and_never_draws_
     with pytest.raises(LedgerError, match="is an older copy"), site_folder.opened(north):
         pass
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another state"))
+    with pytest.raises(LedgerError, match="nothing is noted"), site_folder.opened(north):
+        pass
+    with site_folder.opened(north, accept_newest=True):  # somebody is wrong, or lies
+        pass
     refused: list[tuple[int, str]] = []
 
     def rejoin(address: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from command_line import Outcome
 from fedbnsl.errors import DivergenceError, InterruptedRunError, QuorumLostError, ResultError, RunAbandonedError
 from fedbnsl.events.logs import EventLog
 from fedbnsl.plan.plan import Plan
@@ -422,17 +423,19 @@ def test_coordinator_and_a_site_that_both_start_again_end_with_the_same_bits(
 
 
 def test_a_run_folder_that_is_set_back_to_an_earlier_round_gives_the_same_bits(
-    sites: Federation, undisturbed: Path, tmp_path: Path
+    sites: Federation, undisturbed: Path, tmp_path: Path, fedbnsl: Callable[..., Outcome]
 ) -> None:
-    out = tmp_path / "run"
+    out, backups = tmp_path / "run", tmp_path / "backups"
     sites.start()
     coordinate_until("def on_round(t):\n  if t == 1: terminate()", PLAN, out, sites.address)
-    backup = shutil.copytree(out, tmp_path / "backup")
+    backups.mkdir()
+    assert fedbnsl("coordinator", "backup", out, "--out", backups).code == 0
     t = len(read(out)["rounds"])
     coordinate_until(f"def on_round(t):\n  if t == {t + 2}: terminate()", PLAN, out, sites.address)
     assert len(read(out)["rounds"]) >= t + 2
     shutil.rmtree(out)
-    shutil.copytree(backup, out)
+    [backup] = backups.iterdir()
+    shutil.unpack_archive(backup, out, filter="data")
     sites.coordinate(PLAN, out)
     assert_same_run(out, undisturbed)
     assert len(sites.graphs()) == 3

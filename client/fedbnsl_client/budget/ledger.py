@@ -7,6 +7,7 @@ written to it.
 """
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +18,7 @@ from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.ledger_file import LedgerFile, Origin
 from fedbnsl_client.budget.payments import Payments
 from fedbnsl_client.budget.registrations import Registrations
+from fedbnsl_client.budget.spending import Cap
 
 
 class Ledger:
@@ -43,9 +45,34 @@ class Ledger:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
-        """Open a ledger that exists, and verify it; see `LedgerFile.open`."""
-        return cls(LedgerFile.open(path, accept_backup=accept_backup))
+    def open(
+        cls,
+        path: Path,
+        *,
+        accept_backup: bool = False,
+        accept_newest: bool = False,
+        caps: Mapping[str, tuple[Cap, Cap | None]] | None = None,
+    ) -> Self:
+        """Open a ledger that exists, and verify it; see `LedgerFile.open`.
+
+        `caps`: what each dataset may spend, and what against all others together, which a backup without a note outside
+        its folder is charged; None: such a backup is refused.
+        """
+
+        def charge_all(file: LedgerFile) -> None:
+            Payments(file, Registrations(file)).charge_all(caps or {})
+
+        opened = LedgerFile.open(
+            path,
+            accept_backup=accept_backup,
+            accept_newest=accept_newest,
+            charge_all=None if caps is None else charge_all,
+        )
+        return cls(opened)
+
+    def back_up(self, target: Path) -> None:
+        """Copy the ledger to a new file; see `LedgerFile.back_up`."""
+        self._file.back_up(target)
 
     def close(self) -> None:
         """Close the file, and let others answer its runs."""

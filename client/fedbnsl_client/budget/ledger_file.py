@@ -7,11 +7,10 @@ Each transaction holds the ledger's lock and the mark's, and reads everything ag
 
 import hashlib
 import json
-import logging
 import os
 import shlex
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -24,10 +23,7 @@ from fedbnsl_client.budget import high_water_mark
 from fedbnsl_client.budget.high_water_mark import Mark
 from fedbnsl_client.budget.ledger_chain import canonical, first_link, next_link
 from fedbnsl_client.budget.ledger_lock import LedgerBusyError, OwnerLock, refuse_network, refuse_second_name
-from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, SCHEMA, SEALED, VERSION, WITHDRAWN
-
-_log = logging.getLogger(__name__)
-
+from fedbnsl_client.budget.ledger_schema import APPLICATION_ID, BACKUP_ID, SCHEMA, SEALED, VERSION, WITHDRAWN
 
 # Longer than any transaction takes; the longest verifies the whole ledger.
 _PATIENCE_S = 60.0
@@ -43,6 +39,7 @@ _MEASURES: Mapping[Measure, str] = {
     "in_sums": f"COALESCE(json_extract(content, '$.units_in_sums'), CASE WHEN {_IN_ALL} > units THEN units ELSE 0 END)",
 }
 
+REGISTER, RESTORED, LOST = "register", "restored", "lost"
 _OF_BLOCKS = ("kind", "sha256", "blocks", "made", "fresh")
 
 
@@ -102,12 +99,27 @@ class LedgerFile:
                 raise error if known else LedgerError(f"ledger {path} cannot be made: {error}") from None
 
     @classmethod
-    def open(cls, path: Path, *, accept_backup: bool = False) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        accept_backup: bool = False,
+        accept_newest: bool = False,
+        charge_all: Callable[["LedgerFile"], object] | None = None,
+    ) -> Self:
         """Open a ledger that exists, and verify it.
 
         Raises LedgerError if it is missing, damaged, of another format, on a network file system, or has a second name;
         or another process changes it for longer than a transaction takes; or it is an older copy of what this user has
-        seen of it. With `accept_backup` the spending that is in the mark but not in the copy is charged to it instead.
+        seen of it, a backup, or nothing is noted of it here.
+
+        Parameters
+        ----------
+        accept_backup
+            The spending that is in the mark but not in the copy is charged to it. Where there is no mark, nobody knows
+            how much that is: `charge_all` charges it with all that its tables may spend.
+        accept_newest
+            Somebody states that a ledger without a mark is the newest.
         """
         path = path.resolve()
         if not os.path.isfile(path):
@@ -120,12 +132,20 @@ class LedgerFile:
                 found = _pragma(database, "application_id"), _pragma(database, "user_version")
             except sqlite3.Error as error:
                 raise LedgerError(f"ledger {path} cannot be opened: {error}") from None
-            if found not in [(APPLICATION_ID, version) for version in (1, VERSION, WITHDRAWN, SEALED)]:
+            is_backup = found[0] == BACKUP_ID
+            if found[0] not in (APPLICATION_ID, BACKUP_ID) or found[1] not in (1, VERSION, WITHDRAWN, SEALED):
                 raise LedgerError(f"{path} is not a ledger of format {VERSION}, which this version of fedbnsl reads")
             file = cls(path, database, stack)
             with file.locked():
                 file.verify()
-                file._compare_with_mark(accept_backup=accept_backup)
+                if is_backup and not accept_backup:
+                    raise _backup(path)
+                with file.transaction():
+                    file._compare_with_mark(
+                        accept_backup=accept_backup, accept_newest=accept_newest, charge_all=charge_all
+                    )
+                    if is_backup:
+                        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 if found[1] < VERSION:  # an older fedbnsl, without shared budgets, must not open the file again
                     with file.transaction():
                         database.execute(f"PRAGMA user_version = {VERSION}")
@@ -181,6 +201,20 @@ class LedgerFile:
         own = self.path.with_name(f"{self.path.name}.run-{run_text(but)}.lock")
         others = [file for file in self.path.parent.glob(f"{self.path.name}.run-*.lock") if file != own]
         return [json.loads(text) for text in OwnerLock.notes(others).values() if text]
+
+    def back_up(self, target: Path) -> None:
+        """Copy the ledger as it is between two transactions; the copy opens only by `accept_backup`.
+
+        Raises LedgerError if the file, which must be new, cannot be written.
+        """
+        try:
+            with self.locked():
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                with closing(_connected(target)) as copy:
+                    self._database.backup(copy)
+                    copy.execute(f"PRAGMA application_id = {BACKUP_ID}")
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerError(f"ledger {self.path} cannot be copied to {target}: {error}") from error
 
     def close(self) -> None:
         """Close the file, and let others answer its runs."""
@@ -383,40 +417,48 @@ class LedgerFile:
             )
         return self.state()
 
-    def _compare_with_mark(self, *, accept_backup: bool) -> None:
+    def _compare_with_mark(
+        self, *, accept_backup: bool, accept_newest: bool, charge_all: Callable[["LedgerFile"], object] | None
+    ) -> None:
         """Refuse an older copy, or charge it for what it lacks; update a mark that is behind."""
-        with self.transaction():
-            self._mark = known = high_water_mark.read(self._ledger_id)
-            here = self.state()
-            if known is None and here.n_entries:
-                _log.warning(
-                    "ledger %s is not noted in %s: if it is an older copy, what was spent since is missing from it; "
-                    "from now on, an older copy is noticed",
-                    self.path,
-                    high_water_mark.file_of(self._ledger_id).parent,
-                )
-            elif known is not None and self.link_of(known.n_entries).hex() != known.link:
-                if not accept_backup:
-                    raise _older(self.path, here, known)
-                self._charge_for(known)
-            self._has_grown = here != known
+        self._mark = known = high_water_mark.read(self._ledger_id)
+        here = self.state()
+        if known is None:
+            if accept_backup and charge_all is not None:
+                if not self.sealed_since():  # from such a one nothing is paid any more
+                    charge_all(self)
+            elif not accept_newest:
+                raise _not_noted(self.path, high_water_mark.file_of(self._ledger_id))
+        elif self.link_of(known.n_entries).hex() != known.link:
+            if not accept_backup:
+                raise _older(self.path, here, known)
+            self._charge_for(known)
+        self._has_grown = here != known
+
+    def forget_blocks(self) -> None:
+        """Enter each table once more, without its blocks: which records are new, a restored ledger cannot tell."""
+        for entry in {entry["dataset"]: entry for entry in self.contents(REGISTER)}.values():
+            self._register_restored(entry)
+
+    def _register_restored(self, entry: Mapping[str, Any]) -> None:
+        known_of_it = {key: value for key, value in entry.items() if key not in _OF_BLOCKS}
+        self.append(REGISTER, **{**known_of_it, "restored": True})
 
     def _charge_for(self, newer: Mark) -> None:
         """Enter what the newer mark has and this copy lacks: tables, spending and uses without privacy."""
         here = self.state()
         self._charged_for = newer
-        self.append("restored", entries=newer.n_entries)
+        self.append(RESTORED, entries=newer.n_entries)
         for entry in newer.registered:
             if entry not in here.registered:  # without the tags of its records, and so without blocks
-                known_of_it = {key: value for key, value in entry.items() if key not in _OF_BLOCKS}
-                self.append("register", **{**known_of_it, "restored": True})
+                self._register_restored(entry)
         for dataset, units in newer.spent.items():
             in_all = newer.of_all(dataset) - here.of_all(dataset)
             if units > here.spent.get(dataset, 0) or in_all > 0:
                 lost = max(units - here.spent.get(dataset, 0), 0)
                 sites = newer.sites_per_person.get(dataset, 1)
                 more = {"sites_per_person": sites} if sites > 1 else {}
-                self.append("lost", dataset=dataset, units=lost, units_against_all=max(in_all, lost), **more)
+                self.append(LOST, dataset=dataset, units=lost, units_against_all=max(in_all, lost), **more)
         for dataset in set(newer.unprotected) - set(here.unprotected):
             self.append("unprotected", dataset=dataset, run="", digest="")
         if newer.sealed:
@@ -474,6 +516,32 @@ def _older(path: Path, here: Mark, known: Mark) -> LedgerError:
         f"({known.n_entries} entries); what was spent since is missing from it",
         remedy=f"Put the newest ledger.db back. If it is lost: {command} goes on with this copy and charges to it what "
         "is known to be missing; coordinators that saw the lost one refuse it until their operators agree.",
+    )
+
+
+def _backup(path: Path) -> LedgerError:
+    return LedgerError(
+        f"ledger {path} is a backup, and forgets what was spent after it was made",
+        remedy=f"Put the newest ledger.db back. If it is lost: {_accepts_backup(path)}",
+    )
+
+
+def _not_noted(path: Path, note: Path) -> LedgerError:
+    newest = shlex.join(["fedbnsl", "participant", "ledger", str(path.parent), "--accept-newest"])
+    return LedgerError(
+        f"nothing is noted of ledger {path} in {note.parent}: whether it is the newest copy, or an older one that "
+        "forgets what was spent since, is not known",
+        remedy=f"If it was moved, or used by another user, bring {note.name} from there, or set XDG_STATE_HOME to "
+        f"where it is. If you state that it is the newest: {newest}. If it was restored from a backup: "
+        f"{_accepts_backup(path)}",
+    )
+
+
+def _accepts_backup(path: Path) -> str:
+    command = shlex.join(["fedbnsl", "participant", "ledger", str(path.parent), "--accept-backup"])
+    return (
+        f"{command} goes on with it, and charges what is noted outside the folder to be missing; where that note is "
+        "lost, too, all that its tables may spend"
     )
 
 

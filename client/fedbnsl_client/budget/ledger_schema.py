@@ -1,6 +1,7 @@
 """The tables of a ledger's file: rows can be added, never changed or deleted."""
 
 APPLICATION_ID = 0x6662_6E6C  # "fbnl": tells a ledger from any other SQLite file
+BACKUP_ID = 0x6662_6E63  # "fbnc": a copy that was made as a backup, which no fedbnsl opens as if it were the ledger
 VERSION = 2  # 1: datasets were registered without fingerprints of their columns; it is read and becomes 2
 WITHDRAWN = 3  # from the first approval on that was taken back: an older fedbnsl would not heed that
 SEALED = 4  # of one that was sealed, which an older fedbnsl would not heed either

@@ -17,9 +17,9 @@ from fedbnsl.errors import BudgetExhaustedError, LedgerError, PolicyRefusal
 from fedbnsl.privacy.zcdp import UNITS_PER_ZCDP
 from fedbnsl.protocol.messages import LedgerHead
 from fedbnsl_client.budget.ledger_chain import canonical
-from fedbnsl_client.budget.ledger_file import LedgerFile, Measure, run_text
+from fedbnsl_client.budget.ledger_file import LOST, RESTORED, LedgerFile, Measure, run_text
 from fedbnsl_client.budget.registrations import Block, Registrations
-from fedbnsl_client.budget.spending import Cap, Spending, units_at_sites
+from fedbnsl_client.budget.spending import LARGEST_CAP_UNITS, Cap, Spending, units_at_sites
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,30 @@ class Payments:
             account = self._registrations.account(dataset)
             parts = [Spending(units.get(one, 0), self.only_gaussian(one, name)) for one in account]
         return sum(parts, Spending())
+
+    def charge_all(self, caps: Mapping[str, tuple[Cap, Cap | None]]) -> None:
+        """Charge each dataset with all that is left of what it may spend, and against all others together.
+
+        For a ledger that was restored where nothing is noted of the lost one: it may have spent as much. A dataset that
+        is registered and has no cap is charged with more than any cap. Those that are registered later are refused
+        until somebody states that they were never used; see `Registrations.register`.
+        """
+        with self._file.transaction():
+            self._file.append(RESTORED, entries=None)
+            most = Cap(LARGEST_CAP_UNITS, LARGEST_CAP_UNITS)
+            all_caps = {known.dataset: (most, most) for known in self._registrations.all()} | dict(caps)
+            for dataset, (cap, cap_against_all) in all_caps.items():
+                known = self._registrations.find(dataset)
+                # Of the block that has spent least: what is lost counts for all of them.
+                blocks: list[tuple[int, ...]] = [(number,) for number in (known.numbers if known else ())] or [()]
+                spent, in_all = (
+                    min(self.spending(dataset, blocks=one, against_all=of_all).units for one in blocks)
+                    for of_all in (False, True)
+                )
+                lost = max(cap.gaussian_units - spent, 0)
+                more = max((cap_against_all or cap).gaussian_units - in_all, lost)
+                self._file.append(LOST, dataset=dataset, units=lost, units_against_all=more)
+            self._file.forget_blocks()
 
     def sites_per_person(self, dataset: str) -> int:
         """See `LedgerFile.sites_per_person`; of all datasets of the same budget."""

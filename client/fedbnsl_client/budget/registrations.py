@@ -17,7 +17,7 @@ import numpy as np
 from fedbnsl.console.wording import counted, first_few
 from fedbnsl.errors import LedgerError, SetupError
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_client.budget.ledger_file import LedgerFile
+from fedbnsl_client.budget.ledger_file import LOST, RESTORED, LedgerFile
 from fedbnsl_client.data.fingerprint import (
     Recognised,
     columns_before,
@@ -100,11 +100,13 @@ class Registrations:
         supersedes: bool = False,
         grows: bool = False,
         other_records: bool = False,
+        never_used: bool = False,
     ) -> float:
         """Enter a dataset under its id. Repeating this with the same table changes nothing.
 
         Returns the share of records of others that have an equal one by chance, see `share_by_chance`. Raises
-        LedgerError if the id was registered with another content, or the content or file under another id.
+        LedgerError if the id was registered with another content, or the content or file under another id; or the
+        ledger was restored without a note of the lost one, which may have known this id.
 
         Parameters
         ----------
@@ -123,12 +125,16 @@ class Registrations:
         other_records
             Somebody has looked: many records of another id, or of this one before it has grown, are alike, and are not
             the same.
+        never_used
+            Somebody states that the table was never used in a run.
         """
         seen = recognised(self._key(), variables, X, persons)  # outside transactions: it takes long, and others wait
         entry, before, tags = _entry(dataset, variables, seen, file), self._before(variables, X), seen.tags
         with self._file.transaction():
             entries = self._entries()
             known = _latest(entries).get(dataset, {})
+            if not known and not never_used:
+                self._refuse_forgotten(dataset)
             there = self._there(dataset, tags)
             is_same = _is_of(known, entry, before, there)
             if is_same and known["fingerprint"] != entry["fingerprint"]:
@@ -337,6 +343,17 @@ class Registrations:
             remedy=f"Bring the registered table back. {grows}Or, if the new one is meant, register it, where what was "
             f"spent stays spent: {register} --supersedes",
         )
+
+    def _refuse_forgotten(self, dataset: str) -> None:
+        """Refuse a dataset that a ledger may have known whose spending nobody knows, but one that was charged."""
+        forgotten = any(entry["entries"] is None for entry in self._file.contents(RESTORED))
+        if forgotten and all(entry["dataset"] != dataset for entry in self._file.contents(LOST)):
+            raise LedgerError(
+                f"the ledger was restored from a backup that does not know dataset {dataset!r}: whether its table has "
+                "spent something since is not known",
+                remedy="If you state that its records were never used in a run: "
+                f"{command(self._folder, dataset)} --never-used. Otherwise it has no budget left here.",
+            )
 
     def _refuse_copies(self, dataset: str, new: Tags, there: "_There") -> None:
         """Refuse new records that are copies of those that were there, more than chance explains: a second budget."""

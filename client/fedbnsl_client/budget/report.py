@@ -521,6 +521,10 @@ def _details(entry: Entry, *, by_blocks: bool) -> str:
     if entry.kind == "unprotected":
         return f"{what['dataset']}, run {what['run'] or 'unknown'}: used without privacy"
     if entry.kind == "restored":
+        if what["entries"] is None:
+            return (
+                "a backup was accepted, without a note of the lost ledger: its datasets may have spent all they might"
+            )
         return f"an older copy was accepted; the lost ledger had at least {what['entries']} entries"
     if entry.kind == "seal":
         return "the site left for good: nothing is entered any more"

@@ -263,6 +263,7 @@ def register(
     supersedes: bool = False,
     grows: bool = False,
     other_records: bool = False,
+    never_used: bool = False,
 ) -> float:
     """Enter in the ledger the table that the policy names; see `Registrations.register`, also for what is returned."""
     file = file_identity(folder / policy.dataset(dataset_id).path)
@@ -275,9 +276,11 @@ def register(
         supersedes=supersedes,
         grows=grows,
         other_records=other_records,
+        never_used=never_used,
     )
+    stated = {"never_used": True} if never_used else {}
     security_log(folder).enter(
-        "registered", dataset=dataset_id, supersedes=supersedes, grows=grows, other_records=other_records
+        "registered", dataset=dataset_id, supersedes=supersedes, grows=grows, other_records=other_records, **stated
     )
     return alike
 
@@ -294,16 +297,21 @@ def own_means(policy: Policy, dataset_id: str, table: Dataset) -> tuple[Oddity, 
 
 
 @contextmanager
-def opened(folder: Path, *, accept_backup: bool = False) -> Generator[tuple[Policy, Ledger]]:
-    """Policy and ledger of a folder, for one thread; see `LedgerFile.open` for `accept_backup`.
+def opened(
+    folder: Path, *, accept_backup: bool = False, accept_newest: bool = False
+) -> Generator[tuple[Policy, Ledger]]:
+    """Policy and ledger of a folder, for one thread; see `LedgerFile.open` for what may be accepted.
 
     Raises SetupError or LedgerError if one of them cannot be used.
     """
     policy = Policy.load(folder / POLICY)
-    with Ledger.open(folder / LEDGER, accept_backup=accept_backup) as ledger:
+    caps = {one.id: (one.cap, one.cap_against_all) for one in policy.datasets}
+    with Ledger.open(folder / LEDGER, accept_backup=accept_backup, accept_newest=accept_newest, caps=caps) as ledger:
         _note_policy(folder)
         if accept_backup:
             security_log(folder).enter("backup accepted")
+        if accept_newest:
+            security_log(folder).enter("stated to be the newest")
         yield policy, ledger
 
 

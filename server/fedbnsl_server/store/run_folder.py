@@ -33,17 +33,17 @@ from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from fedbnsl_server.store.run_id import RunIdentity
 
 LOCK = "run.lock"
+CHECKPOINT = "checkpoint.npz"
 
 _PLAN = "plan.toml"
 _RUN_ID = "run.json"
 _EVENTS = "events.jsonl"
-_CHECKPOINT = "checkpoint.npz"
 _DIGEST_SHOWN = 12
 
 
 def holds_a_round(path: Path) -> bool:
     """Whether a run's folder holds what at least one complete round has learned."""
-    return (path / _CHECKPOINT).exists()
+    return (path / CHECKPOINT).exists()
 
 
 class RunFolder:
@@ -113,7 +113,7 @@ class RunFolder:
         try:
             identity = run_id.read(path / _RUN_ID)
             kept = KeptCheckpoints(path / KEPT, n_rounds(plan))
-            past = read_past(path / _CHECKPOINT, path / _EVENTS, plan, kept)
+            past = read_past(path / CHECKPOINT, path / _EVENTS, plan, kept)
             return cls(path, plan, identity, past=past, lock=lock)
         except BaseException:
             lock.close()
@@ -139,7 +139,7 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         """Where the state of the run is kept."""
-        return self.path / _CHECKPOINT
+        return self.path / CHECKPOINT
 
     def forget_checkpoint(self) -> None:
         """Let the run begin again from nothing."""

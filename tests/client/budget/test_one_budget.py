@@ -298,7 +298,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
         made.registrations.register("a", NAMES, TABLE)
     as_before(tmp_path / "ledger.db", {"a": TABLE})
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no older fedbnsl noted anything there
-    with Ledger.open(tmp_path / "ledger.db") as opened:
+    with Ledger.open(tmp_path / "ledger.db", accept_newest=True) as opened:
         yield opened
 
 
@@ -345,7 +345,7 @@ def test_an_old_ledger_with_two_datasets_keeps_their_budgets_apart_and_takes_bot
             made.registrations.register(dataset, NAMES, X)
     as_before(path, tables)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with Ledger.open(path) as old:
+    with Ledger.open(path, accept_newest=True) as old:
         for dataset, units in (("a", 5), ("b", 7)):
             pay(old, dataset, units)
             assert (old.registrations.account(dataset), units_spent(old, dataset)) == ({dataset}, units)
@@ -365,7 +365,7 @@ def of_sorted_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         made.registrations.register("a", NAMES, TABLE)
     as_before(tmp_path / "ledger.db", {"a": TABLE}, first_format=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with Ledger.open(tmp_path / "ledger.db") as opened:
+    with Ledger.open(tmp_path / "ledger.db", accept_newest=True) as opened:
         yield opened
 
 

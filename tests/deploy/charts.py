@@ -15,12 +15,19 @@ COORDINATOR: Values = {"coordinator": {"enabled": True}}
 SITE: Values = {"site": {"enabled": True, "name": "north", "coordinator": {"cidrs": ["203.0.113.7/32"]}}}
 MONITORING = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 _WATCHED = {"enabled": True}
+_ALL_OF_METRICS = {
+    "enabled": True,
+    "serviceMonitor": {"enabled": True, "serverName": "hub.example.org", "labels": {"release": "prometheus"}},
+    "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+_KEPT = {"disruptionBudget": {"enabled": True}, "backup": {"enabled": True, "existingClaim": "backups"}}
 EVERYTHING: Values = {
     "imagePullSecrets": [{"name": "registry"}],
     "coordinator": {
         "enabled": True,
         "passphraseSecret": "coordinator-passphrase",
-        "metrics": _WATCHED,
+        "metrics": _ALL_OF_METRICS,
+        **_KEPT,
         "web": _WATCHED,
         "extraArgs": ["--at-once=4"],
         "runs": {"storageClass": "fast"},
@@ -36,7 +43,8 @@ EVERYTHING: Values = {
         "identitySecret": "north-identity",
         "passphraseSecret": "north-passphrase",
         "table": {"secret": "north-table"},
-        "metrics": _WATCHED,
+        "metrics": _ALL_OF_METRICS,
+        **_KEPT,
         "web": _WATCHED,
         "folder": {"storageClass": "fast"},
         "state": {"storageClass": "elsewhere"},
@@ -67,8 +75,9 @@ def of_kind(resources: list[Resource], kind: str, role: str | None = None) -> li
 
 
 def pods(resources: list[Resource]) -> Iterator[tuple[dict[str, str], Resource]]:
-    """Labels and specification of each pod."""
-    for workload in of_kind(resources, "StatefulSet"):
+    """Labels and specification of each pod, also of those that make a backup."""
+    jobs = [job["spec"]["jobTemplate"] for job in of_kind(resources, "CronJob")]
+    for workload in (*of_kind(resources, "StatefulSet"), *jobs):
         template = workload["spec"]["template"]
         yield template["metadata"]["labels"], template["spec"]
 

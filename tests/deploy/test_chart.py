@@ -13,6 +13,7 @@ import yaml
 
 import fedbnsl
 from deploy.charts import CHART, COORDINATOR, EVERYTHING, SITE, containers, of_kind, pods, rendered
+from deploy.test_alerts_and_dashboard import ALERTS
 from docs.test_commands_in_pages import unknown
 from fedbnsl_server.observe.prometheus import MetricsPort
 from federation_folder import make_federation
@@ -48,7 +49,8 @@ def test_nothing_is_installed_by_itself_and_each_half_without_the_other() -> Non
 def test_kubernetes_knows_every_field_of_every_resource(values, version) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for resource in rendered(values):
-        kubernetes_validate.validate(resource, version, strict=True)
+        if not resource["apiVersion"].startswith("monitoring.coreos.com/"):  # of the Prometheus operator
+            kubernetes_validate.validate(resource, version, strict=True)
 
 
 def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
@@ -290,7 +292,8 @@ def test_services_lead_to_ports_that_are_there_and_metrics_never_through_a_load_
 def test_the_pods_call_commands_with_options_that_exist(values) -> None:
     for _, pod in pods(rendered(values)):
         for container in pod["containers"]:
-            probes = [container[f"{kind}Probe"]["exec"]["command"] for kind in ("startup", "readiness", "liveness")]
+            kinds = [f"{kind}Probe" for kind in ("startup", "readiness", "liveness")]
+            probes = [container[kind]["exec"]["command"] for kind in kinds if kind in container]
             lines = [["fedbnsl", *container["args"]], *(probe for probe in probes if probe[0] == "fedbnsl")]
             assert [line for line in lines if unknown(" ".join(line))] == []
 
@@ -309,6 +312,96 @@ def test_a_pod_in_maintenance_runs_no_agent_and_keeps_its_volumes() -> None:
     assert "sleep infinity" in container["command"][-1]
     assert not {"args", "livenessProbe", "readinessProbe", "startupProbe"} & set(container)
     assert {"/site", "/state"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+# ---- what is there only if it is asked for --------------------------------------------------------------------------
+
+OPTIONAL = {"PodDisruptionBudget", "ServiceMonitor", "PrometheusRule", "CronJob"}
+
+
+@pytest.mark.parametrize("values", [COORDINATOR, SITE], ids=["coordinator", "site"])
+def test_by_default_there_is_no_budget_of_disruptions_no_monitor_no_rule_and_no_backup(values) -> None:
+    assert OPTIONAL & {resource["kind"] for resource in rendered(values)} == set()
+
+
+def test_each_half_has_all_of_them_if_they_are_asked_for() -> None:
+    found = sorted(resource["kind"] for resource in rendered(EVERYTHING) if resource["kind"] in OPTIONAL)
+    assert found == sorted([*OPTIONAL, *OPTIONAL])
+
+
+def test_the_alerts_of_both_halves_are_those_of_the_file_for_prometheus() -> None:
+    resources = rendered(EVERYTHING)
+    groups = [
+        rule["spec"]["groups"]
+        for role in ("coordinator", "site")
+        for rule in of_kind(resources, "PrometheusRule", role)
+    ]
+    assert [group for of_half in groups for group in of_half] == yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    assert [len(of_half) for of_half in groups] == [1, 1]
+
+
+def test_prometheus_asks_over_tls_with_the_token_under_the_name_that_alerts_have() -> None:
+    resources = rendered(EVERYTHING)
+    for role, job, ca in (
+        ("coordinator", "fedbnsl-coordinator", "fedbnsl-federation"),
+        ("site", "fedbnsl-agent", None),
+    ):
+        [monitor] = of_kind(resources, "ServiceMonitor", role)
+        [endpoint] = monitor["spec"]["endpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["authorization"] == {"credentials": {"name": "fedbnsl-metrics-token", "key": "token"}}
+        assert endpoint["tlsConfig"].get("ca", {}).get("secret", {}).get("name") == ca
+        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": job}]
+        selected = [
+            service
+            for service in of_kind(resources, "Service")
+            if selects(monitor["spec"]["selector"], service["metadata"]["labels"])
+            and endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        ]
+        assert len(selected) == 1, "each pod is asked once"
+        assert f'job="{job}"' in ALERTS.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"backup": {"enabled": True}}, r"site\.backup\.existingClaim"),
+        ({"metrics": {"serviceMonitor": {"enabled": True, "serverName": "a"}}}, r"site\.metrics\.enabled"),
+        ({"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}}, r"serverName"),
+    ],
+)
+def test_what_lacks_something_is_not_rendered(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(helm.HelmError, match=said):
+        rendered({"site": {**SITE["site"], **given}})
+
+
+def test_a_backup_is_made_beside_the_pod_from_its_own_volumes_and_never_of_the_state() -> None:
+    resources = rendered(EVERYTHING)
+    workloads = {each["metadata"]["name"]: each for each in of_kind(resources, "StatefulSet")}
+    for job in of_kind(resources, "CronJob"):
+        workload = workloads[job["metadata"]["name"].removesuffix("-backup")]
+        spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        [near] = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert selects(near["labelSelector"], workload["spec"]["template"]["metadata"]["labels"])
+        claims = {each["metadata"]["name"] for each in workload["spec"]["volumeClaimTemplates"]}
+        named = {f"{claim}-{workload['metadata']['name']}-0" for claim in claims} | {"backups"}
+        assert {volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"]} == named
+        [container] = spec["containers"]
+        assert container["args"][2] in ("/runs", "/site")
+        assert container["args"][3:] == ["--out=/backups", "--keep=14"]
+
+
+def test_nobody_calls_a_pod_that_makes_a_backup_and_it_calls_nobody() -> None:
+    resources = rendered(EVERYTHING)
+    policies = of_kind(resources, "NetworkPolicy")
+    of_backups = [labels for labels, _ in pods(resources) if labels["app.kubernetes.io/component"].endswith("-backup")]
+    assert len(of_backups) == 2
+    for labels in of_backups:
+        assert not passes(policies, labels, "egress", 50051, address="203.0.113.7")
+        assert not passes(policies, labels, "ingress", 9101, pod={}, namespace="monitoring")
+        assert not [
+            each for each in of_kind(resources, "Service") if selects({"matchLabels": each["spec"]["selector"]}, labels)
+        ]
 
 
 def leaves(values: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """`fedbnsl coordinator init | approve | revoke | renew | roster | enrolled`: who belongs to the federation."""
 
+import io
 import json
 from dataclasses import asdict
 from datetime import datetime
@@ -191,7 +192,12 @@ def renew(
     type=click.Path(path_type=Path),
     help="Where the sheet goes; - is standard output.  [default: NAME.sites.toml]",
 )
-def roster(folder: Path, out: Path | None) -> None:
+@click.option(
+    "--qr",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the digest as a QR code to this SVG file, for a sheet that is printed and signed.",
+)
+def roster(folder: Path, out: Path | None, qr: Path | None) -> None:
     """Write one sheet with the fingerprints of all sites' keys, for the sites to confirm each other.
 
     The sites do not have to believe this coordinator: each finds its own line, and their people read the sheet's digest
@@ -207,6 +213,12 @@ def roster(folder: Path, out: Path | None) -> None:
         out = out or Path(f"{sheet.federation}.sites.toml")
         write_text(out, sheet.to_text())
         click.echo(f"{len(sheet.sites)} sites: send {out} to each, which imports it: participant peers FOLDER --import")
+    if qr is not None:
+        import segno
+
+        image = io.BytesIO()
+        segno.make(sheet.digest, error="q", micro=False).save(image, kind="svg", scale=6, light="white")
+        write_text(qr, image.getvalue().decode())
     click.echo(f"digest, which the sites' people read to each other:\n  {sheet.digest}", err=True)
 
 

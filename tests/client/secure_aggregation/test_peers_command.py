@@ -1,9 +1,12 @@
 """`fedbnsl participant peers`: what people read to each other by telephone, and whom a site relies on."""
 
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import segno
 from click.testing import CliRunner, Result
 
 from fedbnsl.cli import fedbnsl
@@ -71,7 +74,7 @@ def sheet(sites: dict[str, Identity], tmp_path: Path) -> Path:
     """As the coordinator writes it, which north and east have imported nothing of."""
     for site, other in (("east", "north"), ("north", "east")):
         call(sites[site], "--forget", other)
-    hub = sites["east"]._folder.parent.parent / "federation"
+    hub = sites["east"].place.parent / "federation"
     done = CliRunner().invoke(fedbnsl, ["coordinator", "roster", str(hub), "--out", str(tmp_path / "lab.sites.toml")])
     assert done.exit_code == 0, done.output
     return tmp_path / "lab.sites.toml"
@@ -84,6 +87,19 @@ def digest_of(sheet: Path) -> str:
 def confirmed(identity: Identity) -> dict[str, str]:
     found: dict[str, str] = json.loads(call(identity, "--json").stdout)["confirmed"]
     return found
+
+
+def test_the_qr_image_is_that_of_the_digest(sites: dict[str, Identity], sheet: Path, tmp_path: Path) -> None:
+    hub = sites["east"].place.parent / "federation"
+    other = ["--out", str(tmp_path / "again.toml"), "--qr", str(tmp_path / "digest.svg")]
+    assert CliRunner().invoke(fedbnsl, ["coordinator", "roster", str(hub), *other]).exit_code == 0
+    drawn = ElementTree.fromstring((tmp_path / "digest.svg").read_text(encoding="utf-8"))  # our own
+    code = segno.make(digest_of(sheet), error="q", micro=False)
+    (path,) = [one.attrib["d"] for one in drawn.iter() if one.attrib.get("class") == "qrline"]
+    dark = sum(map(sum, code.matrix))
+    assert sum(int(n) for n in re.findall(r"h(\d+)", path)) == dark, (
+        "as many dark squares as the code of the digest has"
+    )
 
 
 def test_a_sheet_confirms_all_sites_where_their_people_have_read_out_its_digest(

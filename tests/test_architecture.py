@@ -165,6 +165,7 @@ RANDOM_MODULES = {
     "fedbnsl_client.budget.ledger",  # its number, its key and the first value of its chain; no noise
     "fedbnsl_client.site.predict_cli",  # values of missing cells, of a fixed seed, in what stays at the site
     "fedbnsl.web.access",  # what the forms of a page show
+    "fedbnsl.web.operators",  # tokens
 }
 
 # Rule 7: who sees a private table.

@@ -20,6 +20,7 @@ from fedbnsl.events.emitter import Events, silent
 from fedbnsl.events.options import Listeners, takes_listeners
 from fedbnsl.events.security_log_cli import audit_log
 from fedbnsl.files.durable import OWNER_ONLY
+from fedbnsl.web.operators_cli import operators_group
 from fedbnsl.web.options import served_at
 from fedbnsl_client.agent import cli as agent_cli
 from fedbnsl_client.cancellation import Leaving
@@ -40,6 +41,7 @@ from fedbnsl_client.site.options import (
     takes_link,
     takes_table,
 )
+from fedbnsl_client.site.roles import ROLES
 
 if TYPE_CHECKING:
     from fedbnsl.protocol.messages import RunOffer
@@ -76,6 +78,7 @@ for _command in (
     predict_cli.predict,
     retire_cli.retire,
     backup_cli.backup,
+    operators_group(ROLES, sign="policy.toml", side="participant"),
 ):
     participant.add_command(_command)
 
@@ -446,7 +449,7 @@ def join(
     def run(admission: Admission) -> None:
         if link.site not in ("", admission.site):
             raise SetupError(f"the policy's site is {admission.site!r}, the certificate's {link.site!r}")
-        with _page(watched, admission.site, link.address, events) as shown:
+        with _page(watched, admission.site, link.address, events, table.own_folder) as shown:
 
             def notice(text: str) -> None:
                 tell(shown_lines(text), err=True)
@@ -503,7 +506,7 @@ class _Shown(NamedTuple):
 
 
 @contextmanager
-def _page(watched: _Watched, site: str, coordinator: str, events: Events) -> Generator[_Shown]:
+def _page(watched: _Watched, site: str, coordinator: str, events: Events, folder: Path | None) -> Generator[_Shown]:
     """The site's page, if one is asked for."""
     if watched.web is None:
         if watched.web_token or watched.web_certificate:
@@ -516,7 +519,9 @@ def _page(watched: _Watched, site: str, coordinator: str, events: Events) -> Gen
     view, leaving = SiteView(site, coordinator), Leaving()
     events.listen(view.heard)
     runs = {"": ShownRun(view, leaving)}
-    with SitePage(watched.web, lambda: runs, token_file=watched.web_token, certificate=watched.web_certificate) as page:
+    with SitePage(
+        watched.web, lambda: runs, token_file=watched.web_token, certificate=watched.web_certificate, folder=folder
+    ) as page:
         tell(f"page: {page.port.url}", err=True)
         yield _Shown(view.note, leaving)
 

@@ -15,7 +15,9 @@ from fedbnsl.console.tell import tell
 from fedbnsl.errors import InterruptedRunError, SetupError
 from fedbnsl.events.security_log_cli import audit_log
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
+from fedbnsl.web.operators_cli import operators_group
 from fedbnsl_server.identity import cli as enrolment_cli
+from fedbnsl_server.identity.roles import ROLES
 from fedbnsl_server.observe import cli as observer_cli
 from fedbnsl_server.options import ServerOptions, takes_server
 from fedbnsl_server.runs import cli as runs_cli
@@ -50,6 +52,7 @@ for _command in (
     observer_cli.healthcheck,
     runs_cli.runs,
     audit_log,
+    operators_group(ROLES, sign="federation.toml", side="coordinator"),
 ):
     coordinator.add_command(_command)
 

@@ -125,6 +125,7 @@ def agent(
         context.with_resource(port)
         notice("", f"metrics on port {port.port}")
     if is_asked_for(served.web, served.web_token, option="--web"):
+        from fedbnsl.web.operators import Operators
         from fedbnsl_client.observe.site_page import SitePage
 
         page = SitePage(
@@ -132,7 +133,8 @@ def agent(
             lambda: _shown_runs(running),
             agent=lambda: _about(running, site),
             token_file=served.web_token,
-            certificate=None if served.web_token is None else served.web_certificate,
+            certificate=served.web_certificate if served.web_token or Operators.are_named_in(folder) else None,
+            folder=folder,
         )
         context.with_resource(page)
         notice("", f"page: {page.port.url}")

@@ -8,16 +8,19 @@ from typing import Any, Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from fedbnsl.errors import SetupError
+from fedbnsl.events.security_log import NAME
 from fedbnsl.web.exposure import renewed_from
+from fedbnsl.web.operators import Operators
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl.web.stream import StreamedPublisher
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.observe.site_view import SiteView
+from fedbnsl_client.site.roles import LEAVE, ROLES
 
 _PACKAGE = "fedbnsl_client.observe"
 _WHY = "asked for on the site's page"
@@ -43,10 +46,12 @@ class SitePage:
     agent
         What the first page shows of an agent, with a link to each run; None: the one run is the first page.
     token_file
-        Holds what a viewer must show; None: nothing, in plaintext, on loopback only.
+        Holds a token without a name. Without one and without operators nothing is asked for: plaintext, on loopback.
     certificate
-        PEM file with a certificate that the site's browsers trust, and its key; needed with a token. That of the site's
+        PEM file with a certificate that the site's browsers trust, and its key; needed with tokens. That of the site's
         enrolment would not do: it is one for calling, not for being called.
+    folder
+        Of the site, with its operators and its security log; None: it has none.
     """
 
     def __init__(
@@ -57,15 +62,23 @@ class SitePage:
         agent: Callable[[], Any] | None = None,
         token_file: Path | None = None,
         certificate: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         secure: Callable[[], ssl.SSLContext] | None = None
         if certificate is not None:
-            if token_file is None:
-                raise SetupError("--web-certificate goes with --web-token")
+            if token_file is None and not (folder is not None and Operators.are_named_in(folder)):
+                raise SetupError("--web-certificate goes with --web-token, or with operators of the site")
             secure = renewed_from(certificate, option="--web-certificate")
         self._runs = runs
         self.port = WebPort(
-            address, package=_PACKAGE, token_file=token_file, secure=secure, needs="--web-certificate FILE"
+            address,
+            package=_PACKAGE,
+            token_file=token_file,
+            operators=folder,
+            roles=ROLES,
+            log=None if folder is None else folder / NAME,
+            secure=secure,
+            needs="--web-certificate FILE",
         )
         streams = self.port.streams
         if agent is None:
@@ -86,9 +99,9 @@ class SitePage:
                 Route(at or "/", self._page),
                 Route(f"{at}/events", StreamedPublisher(streams, lambda request: self._shown(request).view.publisher)),
                 Route(f"{at}/state.json", self._state),
-                Route(f"{at}/leave", self._leave, methods=["POST"]),
             ]
         )
+        self.port.add_action(LEAVE, f"{at}/leave", self._leave)
 
     def __enter__(self) -> Self:
         self.port.__enter__()
@@ -105,16 +118,13 @@ class SitePage:
 
     async def _page(self, request: Request) -> Response:
         self._shown(request)
-        text = self.port.assets.text("site.html").replace("{{ form_token }}", self.port.access.form_token)
-        return HTMLResponse(text)
+        return HTMLResponse(self.port.access.filled(self.port.assets.text("site.html"), request))
 
     async def _state(self, request: Request) -> Response:
         return Response(self._shown(request).view.publisher.snapshot(), media_type="application/json")
 
     async def _leave(self, request: Request) -> Response:
         shown = self._shown(request)
-        if not self.port.access.holds_form_token(request):
-            return PlainTextResponse("posted from another page, or the process is another one now: load it again", 403)
         if shown.view.is_over:
             return JSONResponse({"leaving": False}, 409)
         shown.leaving.ask(_WHY)

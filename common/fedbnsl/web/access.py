@@ -1,21 +1,37 @@
 """Who may ask a page for what: the check before every answer, and the headers of every answer.
 
 On loopback, without a token, the name that the browser asked for must be one of this machine: a page of a stranger
-whose name was made to point here (DNS rebinding) reads nothing. With a token, it is shown once to the form of /login,
-or as bearer token by a program. Nothing changes by GET; what is posted must come from the page itself.
+whose name was made to point here (DNS rebinding) reads nothing. Operators show their token once to the form of /login,
+or with each request as bearer token of a program. Nothing changes by GET; what is posted must come from the page itself
+or bear a token, which no page of a stranger can send.
+
+Whatever changes something is an `action`: it is done only for operators whose role allows it by the table of `Roles`,
+and entered in the security log with their name before it is done.
 """
 
 import asyncio
-import hashlib
 import hmac
+import logging
 import secrets
+import threading
+from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedbnsl.errors import ResultError
+from fedbnsl.events.security_log import SecurityLog
+from fedbnsl.web.operators import Operator, Operators, word_of
+from fedbnsl.web.roles import VIEWERS, Roles
+
+_log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -26,6 +42,7 @@ POLICY = (
 LOGIN_POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 _HEADERS = {
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -37,16 +54,40 @@ _LOGIN_STYLE = "/static/page.css"  # anybody may fetch it: the form that asks fo
 _MOST_FORM_BYTES = 4096
 _AFTER_A_WRONG_TOKEN_S = 0.5
 
+_BEARER = "Bearer "
+_OPERATOR = "fedbnsl.operator"  # in the scope of a request: who asks
+
 FORM_TOKEN = "X-Form-Token"  # noqa: S105  # the name of a header
 
 
 class Access:
-    """The application behind the check: a viewer must show the token; None, on loopback alone: nothing."""
+    """The application behind the check.
 
-    def __init__(self, app: ASGIApp, *, token: bytes | None, login_page: str) -> None:
+    Parameters
+    ----------
+    operators
+        Who may look, by their tokens; None, on loopback alone: whoever uses this machine.
+    roles
+        What may be changed, and by whom.
+    login_page
+        Asks for a token; has a place for a note.
+    log
+        Gets what operators change, and who was refused; None: nobody keeps it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        operators: Operators | None = None,
+        roles: Roles = VIEWERS,
+        login_page: str,
+        log: SecurityLog | None = None,
+    ) -> None:
         self._app = app
-        self._token = token
+        self._operators, self._roles = operators, roles
         self._login_page = login_page
+        self._security_log, self._writing = log, threading.Lock()
         self.form_token = secrets.token_urlsafe(24)  # a page of this port holds it, and sends it with each form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,59 +95,143 @@ class Access:
         if scope["type"] != "http":
             return
 
+        request, is_cut = Request(scope, receive), False
+
         async def guarded(message: Message) -> None:
+            nonlocal is_cut
+            if is_cut:
+                return
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
-                headers.setdefault("Content-Security-Policy", POLICY)
                 for name, value in _HEADERS.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)
+            elif message.get("more_body") and not self._still_knows(scope.get(_OPERATOR)):
+                message, is_cut = {"type": "http.response.body", "body": b""}, True  # removed while they look
             await send(message)
 
-        refusal = await self._refusal(Request(scope, receive))
-        await (refusal or self._app)(scope, receive, guarded)
+        await (await self._refusal(request) or self._app)(scope, receive, guarded)
 
     async def _refusal(self, request: Request) -> Response | None:
         """Why the application is not asked; None: it is."""
         host = request.headers.get("host", "")
-        if self._token is None and _name(host) not in _HERE:
+        if self._operators is None and _name(host) not in _HERE:
             return PlainTextResponse("this page is for the browser of its own machine: http://127.0.0.1", 421)
         if request.method == "POST":
-            if not _comes_from(request.headers, host):
+            if not (self._bears_token(request) or _comes_from(request.headers, host)):
                 return PlainTextResponse("posted from another page", 403)
         elif request.method not in ("GET", "HEAD"):
             return PlainTextResponse("expected GET", 405, {"Allow": "GET, HEAD, POST"})
-        if self._token is None:
+        if self._operators is None:
+            request.scope[_OPERATOR] = Operator("", self._roles.unnamed)
             return None
-        if request.url.path == "/login":
-            return await self._login(request, self._token)
-        if request.url.path == _LOGIN_STYLE or self._is_known(request, self._token):
+        if request.url.path == _LOGIN_STYLE:
             return None
+        try:
+            if request.url.path == "/login":
+                return await self._login(request, self._operators)
+            known = self._known(request, self._operators)
+        except ResultError as error:
+            _log.warning("nobody is let in: %s", error)
+            return PlainTextResponse("the operators cannot be read here; see the log of this process", 503)
+        if known is not None:
+            request.scope[_OPERATOR] = known
+            return None
+        if self._bears_token(request):
+            await self._refuse_token(request)
+            return PlainTextResponse("this token is not known here", 401, {"WWW-Authenticate": "Bearer"})
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/login", 303)
         return PlainTextResponse("a token is needed", 401, {"WWW-Authenticate": "Bearer"})
 
-    async def _login(self, request: Request, token: bytes) -> Response:
-        policy = {"Content-Security-Policy": LOGIN_POLICY}
+    async def _login(self, request: Request, operators: Operators) -> Response:
+        # Under `no-referrer`, a browser says of its form that it comes from "null".
+        policy = {"Content-Security-Policy": LOGIN_POLICY, "Referrer-Policy": "same-origin"}
         if request.method != "POST":
             return HTMLResponse(self._login_page.replace("{{ note }}", ""), headers=policy)
-        shown = (parse_qs((await _body(request)).decode("latin-1")).get("token") or [""])[0]
-        if not _same(shown.strip(), token):
-            await asyncio.sleep(_AFTER_A_WRONG_TOKEN_S)
-            return HTMLResponse(self._login_page.replace("{{ note }}", "That is not the token."), 403, headers=policy)
+        shown = (parse_qs((await body_of(request, _MOST_FORM_BYTES)).decode("latin-1")).get("token") or [""])[0]
+        word = word_of(shown.strip().encode("latin-1"))
+        if operators.holder(word) is None:
+            await self._refuse_token(request)
+            return HTMLResponse(self._login_page.replace("{{ note }}", "That is not a token."), 403, headers=policy)
         reply = RedirectResponse("/", 303)
-        reply.set_cookie(_cookie(request), _pass(token), path="/", secure=True, httponly=True, samesite="strict")
+        reply.set_cookie(_cookie(request), word, path="/", secure=True, httponly=True, samesite="strict")
         return reply
 
-    def _is_known(self, request: Request, token: bytes) -> bool:
-        # In constant time, here and below: how long a comparison takes tells nothing of the token.
-        if _same(request.headers.get("authorization", ""), b"Bearer " + token):
-            return True
+    async def _refuse_token(self, request: Request) -> None:
+        await self._note(self._count, "refused", why="wrong token", address=_address(request))
+        await asyncio.sleep(_AFTER_A_WRONG_TOKEN_S)
+
+    def _bears_token(self, request: Request) -> bool:
+        """Whether a program asks; where no tokens are known, nobody shows one."""
+        return self._operators is not None and request.headers.get("authorization", "").startswith(_BEARER)
+
+    def _known(self, request: Request, operators: Operators) -> Operator | None:
+        if self._bears_token(request):
+            token = request.headers["authorization"].removeprefix(_BEARER)
+            return operators.holder(word_of(token.encode("utf-8", "replace")))
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
-            return False
+            return None
         kept = cookies.get(_cookie(request))
-        return kept is not None and _same(kept.value, _pass(token).encode())
+        return None if kept is None else operators.holder(kept.value)
+
+    def _still_knows(self, operator: Operator | None) -> bool:
+        return operator is None or self._operators is None or self._operators.still_has(operator)
+
+    # ---- what changes something --------------------------------------------------------------------------------------
+
+    def action(self, action: str, endpoint: Endpoint) -> Endpoint:
+        """The endpoint for those who may do this; the only way to a route that changes something.
+
+        The parameters of its path go into the security log. Raises KeyError if the table of roles has no such action.
+        """
+        least = self._roles.needs[action]
+
+        async def checked(request: Request) -> Response:
+            operator: Operator = request.scope[_OPERATOR]
+            if not (self._bears_token(request) or self.holds_form_token(request)):
+                text = "posted from another page, or the process is another one now: load it again"
+                return PlainTextResponse(text, 403)
+            about = {"action": action, "operator": operator.name or "(no name)", "address": _address(request)}
+            if not self._roles.allow(operator.role, action):
+                call = f"{action} ({operator.name})"  # what is counted together
+                await self._note(self._count, "refused", why="role", call=call, **about)
+                who = operator.name or "whoever has no name here"
+                return PlainTextResponse(f"{who} may not {action}: the role is {operator.role}, it takes {least}", 403)
+            about |= request.path_params
+            await self._note(self._enter, "operator", **about)
+            answer = await endpoint(request)
+            if answer.status_code >= 400:
+                await self._note(self._enter, "not done", **about)
+            return answer
+
+        return checked
+
+    def filled(self, page: str, request: Request, *, acts: bool = True) -> str:
+        """A page that acts: with the token of its forms, and the actions that whoever asks for it may do."""
+        operator: Operator = request.scope[_OPERATOR]
+        may = [action for action in self._roles.needs if acts and self._roles.allow(operator.role, action)]
+        return page.replace("{{ form_token }}", self.form_token).replace("{{ may }}", ", ".join(may))
+
+    async def _note(self, write: Callable[..., None], event: str, **fields: object) -> None:
+        if self._security_log is not None:
+            await asyncio.to_thread(write, self._security_log, event, fields)
+
+    def _enter(self, log: SecurityLog, event: str, fields: dict[str, Any]) -> None:
+        with self._writing:
+            log.enter(event, **fields)
+
+    def _count(self, log: SecurityLog, event: str, fields: dict[str, Any]) -> None:
+        with self._writing:
+            log.count(event, **fields)
+            log.flush()
+
+    def close(self) -> None:
+        """Write what is left for the security log."""
+        if self._security_log is not None:
+            with self._writing:
+                self._security_log.close()
 
     def holds_form_token(self, request: Request) -> bool:
         """Whether a posted request comes from a page of this port, which alone can read the token."""
@@ -123,11 +248,6 @@ def _comes_from(headers: Headers, host: str) -> bool:
     return bool(host) and urlsplit(headers.get("origin", "")).netloc == host and site in ("same-origin", "none")
 
 
-def _pass(token: bytes) -> str:
-    """What the cookie holds: it opens this page, and tells nothing of the token."""
-    return hmac.new(token, b"fedbnsl page", hashlib.sha256).hexdigest()
-
-
 def _cookie(request: Request) -> str:
     """Browsers send the cookies of a host to all of its ports: each port has its own."""
     return f"__Host-fedbnsl-{request.url.port or 443}"
@@ -141,10 +261,13 @@ def _name(host: str) -> str:
         return ""
 
 
-async def _body(request: Request) -> bytes:
-    whole = b""
-    async for part in request.stream():
-        whole += part
-        if len(whole) > _MOST_FORM_BYTES:
-            return b""
-    return whole
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """What was sent with a request; nothing if there is more of it than so many bytes."""
+    whole = bytearray()
+    async for part in request.stream():  # to its end, so that the caller hears the answer
+        whole += part[: most + 1 - len(whole)]
+    return bytes(whole) if len(whole) <= most else b""

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Self
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from fedbnsl.errors import SetupError
+from fedbnsl.events.security_log import SecurityLog
 from fedbnsl.protocol.channel import require_loopback, split_address
-from fedbnsl.web.access import Access
+from fedbnsl.web.access import Access, Endpoint
 from fedbnsl.web.assets import Assets
 from fedbnsl.web.connections import AT_ONCE, Connections
 from fedbnsl.web.exposure import read_token
+from fedbnsl.web.operators import FILE as OPERATORS
+from fedbnsl.web.operators import Operators
+from fedbnsl.web.roles import VIEWERS, Roles
 from fedbnsl.web.stream import Streams
 
 _START_S = 30.0
@@ -37,36 +41,47 @@ class WebPort:
         *,
         # Whose folder `files` holds the page; None: it needs only the form that asks for the token.
         package: str | None = None,
-        token_file: Path | None = None,  # holds what a viewer must show; None: nothing, in plaintext, on loopback only
-        secure: Callable[[], ssl.SSLContext] | None = None,  # gives the TLS of the next connection; needed with a token
+        token_file: Path | None = None,  # holds a token that has no name
+        operators: Path | None = None,  # folder that may have a file of operators
+        # What can be changed, and by whom. Without a token and operators nothing is asked for: plaintext, on loopback.
+        roles: Roles = VIEWERS,
+        log: Path | None = None,  # file of the security log; None: none
+        secure: Callable[[], ssl.SSLContext] | None = None,  # gives the TLS of the next connection; needed with tokens
         needs: str = "--federation",  # names the option that gives the TLS, for errors
         # Names the one that gave the address, for errors; with -token after it the one that gave the token.
         option: str = "--web",
         at_once: int = AT_ONCE,  # connections; the next ones wait until one is closed
     ) -> None:
-        token = None
-        if token_file is not None:
-            if secure is None:
-                raise SetupError(f"{option}-token needs {needs}: a token is shown over TLS only")
-            token = read_token(token_file, option=f"{option}-token")
+        named = operators is not None and Operators.are_named_in(operators)
+        if secure is None and (token_file is not None or named):
+            what = f"{option}-token" if token_file is not None else f"{option} with {operators}/{OPERATORS}"
+            raise SetupError(f"{what} needs {needs}: a token is shown over TLS only")
+        token = None if token_file is None else read_token(token_file, option=f"{option}-token")
+        known = Operators(roles, folder=operators, token=token) if token or named else None
         try:
             host, port = split_address(address)
-            if token is None:
+            if known is None:
                 require_loopback(address)
             self._listener = _listening(host, port)
         except (SetupError, OSError) as error:
             remedy = "Another process may listen there: end it, or take another port; port 0 takes a free one."
-            if token is None and isinstance(error, SetupError):
+            if known is None and isinstance(error, SetupError):
                 remedy = f"Beyond this machine {option} needs {needs} and {option}-token FILE: TLS and a token."
             raise SetupError(f"{option}: cannot listen on {address!r}: {error}", remedy=remedy) from None
         self.port: int = self._listener.getsockname()[1]  # the real one, where 0 was asked for
-        self._scheme, self._host = "http" if token is None else "https", host
-        self._secure = None if token is None else secure
+        self._scheme, self._host = "http" if known is None else "https", host
+        self._secure = None if known is None else secure
         self._at_once = at_once
         self.assets = Assets("fedbnsl.web", *([] if package is None else [package]))
-        self._routes: list[BaseRoute] = [Route("/static/{name}", self.assets.serve)]
+        self._routes: list[Route] = [Route("/static/{name}", self.assets.serve)]
         login_page = self.assets.text("login.html").replace("{{ option }}", f"{option}-token")
-        self.access = Access(self._app, token=token, login_page=login_page)
+        self.access = Access(
+            self._app,
+            operators=known,
+            roles=roles,
+            login_page=login_page,
+            log=None if log is None else SecurityLog(log),
+        )
         self._starlette: Starlette | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=option, daemon=True)
@@ -74,9 +89,16 @@ class WebPort:
         self._end = asyncio.Event()
         self.streams = Streams()
 
-    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
-        """What is answered beside the files; before the context is entered."""
+    def add_routes(self, routes: Sequence[Route]) -> None:
+        """What is shown beside the files; before the context is entered. Raises ValueError if one takes a POST."""
+        for route in routes:
+            if "POST" in (route.methods or ()):
+                raise ValueError(f"{route.path} changes something: add it as an action")
         self._routes += routes
+
+    def add_action(self, action: str, path: str, endpoint: Endpoint) -> None:
+        """What changes something by a POST, for operators whose role allows it; see `Access.action`."""
+        self._routes.append(Route(path, self.access.action(action, endpoint), methods=["POST"], name=action))
 
     @property
     def url(self) -> str:
@@ -105,6 +127,7 @@ class WebPort:
             self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
         self._listener.close()
+        self.access.close()
 
     async def _app(self, scope: object, receive: object, send: object) -> None:
         if self._starlette is None:

@@ -1,14 +1,21 @@
 """What the site's page shows, without a browser."""
 
 import json
+import ssl
+from functools import partial
 
 import pytest
 
 from fedbnsl.errors import SetupError
 from fedbnsl.events.emitter import Event
+from fedbnsl.events.security_log import NAME, lines
+from fedbnsl.web.operators import Operators
 from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.observe.site_page import ShownRun, SitePage
 from fedbnsl_client.observe.site_view import SiteView
+from fedbnsl_client.site.roles import ROLES
+from federation_folder import make_federation
+from http_asks import ask
 
 JOINED = {
     "plan": "ab" * 32, "plan_name": "mine", "rounds": 9, "dataset": "ward", "n_samples": 40, "paid_zcdp": 0.25,
@@ -71,7 +78,7 @@ def test_beyond_this_machine_the_site_needs_a_certificate_of_its_own(view, tmp_p
     (tmp_path / "bad.pem").write_text("no certificate", encoding="utf-8")
     for files, refusal in (
         ({"token_file": "token"}, "--web-token needs --web-certificate"),
-        ({"certificate": "bad.pem"}, "--web-certificate goes with --web-token"),
+        ({"certificate": "bad.pem"}, "--web-certificate goes with --web-token, or with operators"),
         ({"token_file": "token", "certificate": "bad.pem"}, "must hold a certificate and its key"),
         ({"token_file": "token", "certificate": "none.pem"}, "cannot be read"),
     ):
@@ -84,3 +91,28 @@ def test_beyond_this_machine_the_site_needs_a_certificate_of_its_own(view, tmp_p
     with pytest.raises(SetupError, match="is not on this machine") as refused:
         SitePage("0.0.0.0:0", lambda: {"": ShownRun(view, Leaving())})
     assert "--web-certificate" in refused.value.remedy
+
+
+def test_who_may_only_look_at_a_site_cannot_make_it_leave(view, tmp_path):
+    """The page's certificate is one of its own."""
+    folder, federation = tmp_path / "north", make_federation(tmp_path / "lab")
+    folder.mkdir()
+    operators = Operators(ROLES, folder=folder)
+    tokens = {role: operators.add(f"the-{role}", role) for role in ROLES.names}
+    leaving = Leaving()
+    certificate = federation.folder / "server.pem"
+    with SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, leaving)}, certificate=certificate, folder=folder) as page:
+        context = ssl.create_default_context(cafile=federation.folder / "ca.pem")
+        act = partial(ask, page.port.port, "/leave", method="POST", context=context)
+        assert act(Authorization=f"Bearer {tokens['view']}")[::2] == (
+            403,
+            b"the-view may not leave a run: the role is view, it takes approve",
+        )
+        assert not leaving.why
+        assert act(Authorization=f"Bearer {tokens['approve']}").status == 202
+        assert leaving.why
+    entries = [line.entry for line in lines(folder / NAME)]
+    assert [(one["event"], one["operator"]) for one in entries] == [
+        ("refused", "the-view"),
+        ("operator", "the-approve"),
+    ]

@@ -1,11 +1,11 @@
 """The port of a page: who is answered, with which headers, and that no viewer is waited for."""
 
-import http.client
 import json
 import socket
 import ssl
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ from fedbnsl.web import connections, stream
 from fedbnsl.web.access import LOGIN_POLICY, POLICY
 from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
+from fedbnsl.web.roles import Roles
 from fedbnsl.web.stream import StreamedPublisher
 from federation_folder import make_federation
+from http_asks import ask
 from waiting import until
 
 PACKAGE = "fedbnsl.web"
@@ -31,18 +33,15 @@ class Page:
 
     def __init__(self, address: str = "127.0.0.1:0", **settings) -> None:
         self.publisher, self.posted = SnapshotPublisher({"log": 1000}), []
-        self.port = WebPort(address, package=PACKAGE, **settings)
+        roles = Roles(("view", "change"), {"post a form": "change"}, unnamed="change")
+        self.port = WebPort(address, package=PACKAGE, roles=roles, **settings)
 
         async def post(request):
-            self.posted.append(self.port.access.holds_form_token(request))
+            self.posted.append(request.path_params["name"])
             return JSONResponse({})
 
-        self.port.add_routes(
-            [
-                Route("/events", StreamedPublisher(self.port.streams, lambda request: self.publisher)),
-                Route("/form", post, methods=["POST"]),
-            ]
-        )
+        self.port.add_routes([Route("/events", StreamedPublisher(self.port.streams, lambda request: self.publisher))])
+        self.port.add_action("post a form", "/form/{name}", post)
 
     def __enter__(self) -> "Page":
         self.port.__enter__()
@@ -51,18 +50,9 @@ class Page:
     def __exit__(self, *exception: object) -> None:
         self.port.__exit__(*exception)
 
-    def ask(self, path, *, method="GET", body=None, context=None, **headers):
-        """Status, headers and body of an answer."""
-        kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
-        more = {} if context is None else {"context": context}
-        connection = kind("127.0.0.1", self.port.port, timeout=_LONG_S, **more)
-        try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body=body, headers=named)
-            reply = connection.getresponse()
-            return reply.status, reply.headers, reply.read()
-        finally:
-            connection.close()
+    def ask(self, path, **how):
+        """Status, headers and body of an answer; see `http_asks.ask`."""
+        return ask(self.port.port, path, **how)
 
     @property
     def origin(self) -> str:
@@ -102,21 +92,25 @@ def test_a_name_that_was_made_to_point_here_reads_nothing(page):
 
 def test_what_is_posted_must_come_from_the_page_itself(page):
     good, secret = {"Origin": page.origin, "Host": page.origin.removeprefix("http://")}, page.port.access.form_token
-    assert page.ask("/form", method="POST")[0] == 403, "no origin"
-    assert page.ask("/form", method="POST", **{**good, "Origin": "http://evil.example"})[0] == 403
-    assert page.ask("/form", method="POST", **{**good, "Origin": "null"})[0] == 403
-    assert page.ask("/form", method="POST", **{**good, "Sec_Fetch_Site": "cross-site"})[0] == 403
-    assert page.posted == []
-    page.ask("/form", method="POST", **good)
-    page.ask("/form", method="POST", X_Form_Token=secret[:-1], **good)
-    page.ask("/form", method="POST", X_Form_Token=secret, **good)
-    assert page.posted == [False, False, True]
+    good["X_Form_Token"] = secret
+    for wrong in (
+        {"Origin": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"X_Form_Token": ""},
+        {"X_Form_Token": secret[:-1]},
+        {"Origin": "http://evil.example", "Authorization": "Bearer of-nothing"},
+    ):
+        assert page.ask("/form/wrong", method="POST", **{**good, **wrong})[0] == 403, wrong
+    assert page.ask("/form/right", method="POST", **good)[0] == 200
+    assert page.posted == ["right"]
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_but_get_and_post_is_answered(page, method):
-    assert page.ask("/form", method=method)[0] == 405
-    assert page.ask("/form")[0] == 405, "nothing changes by GET"
+    assert page.ask("/form/a", method=method)[0] == 405
+    assert page.ask("/form/a")[0] == 405, "nothing changes by GET"
     assert page.posted == []
 
 
@@ -154,7 +148,7 @@ def guarded(tmp_path: Path):
 
 def test_with_a_token_a_browser_logs_in_and_a_program_bears_it(guarded):
     page, context = guarded
-    ask = lambda path, **more: page.ask(path, context=context, **more)  # noqa: E731
+    ask = partial(page.ask, context=context)
     host = f"127.0.0.1:{page.port.port}"
     assert ask("/events")[0] == 401
     assert ask("/static/dom.js", Authorization="Bearer " + TOKEN[:-1])[0] == 401
@@ -163,12 +157,13 @@ def test_with_a_token_a_browser_logs_in_and_a_program_bears_it(guarded):
     assert (status, headers["Location"]) == (303, "/login")
     status, headers, _ = ask("/login")
     assert (status, headers["Content-Security-Policy"]) == (200, LOGIN_POLICY)
+    assert headers["Referrer-Policy"] == "same-origin", "or browsers say that the form comes from nowhere"
     assert ask("/static/page.css")[0] == 200, "the form has its style"
 
     form = {"method": "POST", "Origin": f"https://{host}", "Host": host}
     status, _, body = ask("/login", body="token=guess", **form)
     assert status == 403
-    assert b"not the token" in body
+    assert b"not a token" in body
     assert ask("/login", body=f"token={TOKEN}", **{**form, "Origin": "https://evil.example"})[0] == 403
     status, headers, _ = ask("/login", body=f"token={TOKEN}", **form)
     cookie = headers["Set-Cookie"]

@@ -1,5 +1,6 @@
 // The page of a site.
 
+import { act, mayDo } from "./act.js";
 import { ago, byId, bytes, clock, dash, itsTimeIs, log, number, rows, setText } from "./dom.js";
 import { follow } from "./stream.js";
 
@@ -31,7 +32,7 @@ function showNow(content) {
   setText("spent", now.budget ? `${number(now.budget.spent_epsilon)} of ${number(now.budget.max_epsilon)} at delta ${number(now.budget.delta)}` : dash);
   setText("left", now.budget ? `epsilon ${number(now.budget.left_epsilon)}` : dash);
   setText("budget-note", now.budget ? `Dataset ${now.budget.dataset}, at delta ${number(now.budget.delta)}, over all runs. Epsilons do not add up; zCDP does.` : "");
-  byId("leave").disabled = now.leaving || now.over;
+  byId("leave").disabled = now.leaving || now.over || !mayDo("leave a run");
   setText("leave-note", now.over ? "" : now.leaving ? "Leaving after the present round." : byId("leave-note").textContent);
   showSince();
   if (now.over) setTimeout(() => close("the run is over here"), LAST_MS); // after what comes with it
@@ -60,9 +61,7 @@ function showReleases({ anew, items }) {
 byId("leave").addEventListener("click", async () => {
   byId("leave").disabled = true;
   try {
-    const token = document.querySelector('meta[name="form-token"]').content;
-    const answer = await fetch(`${HERE}/leave`, { method: "POST", headers: { "X-Form-Token": token } });
-    if (!answer.ok) throw new Error(await answer.text());
+    await act(`${HERE}/leave`);
     setText("leave-note", "Leaving after the present round.");
   } catch (error) {
     byId("leave").disabled = false;

@@ -43,13 +43,13 @@ class Http:
 
         return MetricsPort(self.address, token_file=self.token_file, federation=federation)
 
-    def page(self, federation: "Federation | None") -> "AbstractContextManager[RunsPage | None]":
-        """The page of the coordinator's runs, likewise."""
+    def page(self, federation: "Federation | None", log: Path | None) -> "AbstractContextManager[RunsPage | None]":
+        """The page of the coordinator's runs, likewise; `log` is the file of the security log, None: none."""
         if not is_asked_for(self.address, self.token_file, option="--web"):
             return nullcontext()
         from fedbnsl_server.observe.page.runs_page import RunsPage
 
-        return RunsPage(self.address, token_file=self.token_file, federation=federation)
+        return RunsPage(self.address, token_file=self.token_file, federation=federation, log=log)
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class ServerOptions:
         self, on_listening: Callable[[str], None], say: Callable[[str], None]
     ) -> Generator[tuple["ServerSettings", Events]]:
         """The settings, and what is told the events of runs, with the ports for metrics and for the page open."""
+        from fedbnsl.events.security_log import NAME
         from fedbnsl.files.durable import write_text
         from fedbnsl.protocol.channel import DEFAULT_PORT
         from fedbnsl_server.run.settings import ServerSettings
@@ -98,7 +99,8 @@ class ServerOptions:
             on_listening(address)
 
         default = f"127.0.0.1:{DEFAULT_PORT}" if federation is None else f"0.0.0.0:{federation.port}"
-        with self.metrics.metrics(federation) as port, self.web.page(federation) as page:
+        log = self.security_log or (None if federation is None else federation.folder / NAME)
+        with self.metrics.metrics(federation) as port, self.web.page(federation, log) as page:
             if port is not None:
                 say(f"metrics on port {port.port}")
             if page is not None:

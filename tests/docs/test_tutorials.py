@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from free_port import free_port
+from waiting import until
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"(<!-- another terminal -->\n+)?```console\n(.*?)```", re.DOTALL)
@@ -63,6 +65,10 @@ def test_the_clinical_table_gives_what_its_page_says(tmp_path: Path) -> None:
     run_page(_DOCS / "how-to" / "a-clinical-table.md", tmp_path)
 
 
+def test_several_operators_do_what_their_page_says(tmp_path: Path) -> None:
+    run_page(_DOCS / "how-to" / "several-operators.md", tmp_path)
+
+
 def test_the_page_for_the_privacy_board_has_the_numbers_of_its_commands(tmp_path: Path) -> None:
     run_page(_DOCS / "explanation" / "for-the-privacy-board.md", tmp_path)
 
@@ -76,7 +82,8 @@ def test_the_small_clinical_table_gives_what_its_page_says(tmp_path: Path) -> No
 
 
 def run_page(page: Path, tmp_path: Path) -> None:
-    text = page.read_text(encoding="utf-8").replace("50051", str(free_port()))
+    web = free_port()
+    text = page.read_text(encoding="utf-8").replace("50051", str(free_port())).replace("8443", str(web))
     for name, content in _FILE.findall(text):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -104,12 +111,26 @@ def run_page(page: Path, tmp_path: Path) -> None:
             if not block.beside:
                 check(block, shell)
                 shells.pop()
+            elif is_service(block):
+                until(lambda: is_open(web), "the page is served")
         for block, shell in shells:
+            if is_service(block):
+                shell.terminate()
             check(block, shell)
     finally:
         for _, shell in shells:
             if shell.poll() is None:
                 os.killpg(shell.pid, signal.SIGKILL)
+
+
+def is_service(block: Block) -> bool:
+    """Whether a block goes on until it is ended."""
+    return "runs serve" in block.commands[-1]
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def check(block: Block, shell: subprocess.Popen[str]) -> None:

@@ -247,7 +247,7 @@ def test_a_run_can_be_paused_started_again_stopped_and_removed(federated: Federa
     assert "run: paused" in federated.command("coordinator", "runs", "pause", federated.runs, "run")
     assert "paused" in federated.command("coordinator", "runs", "list", federated.runs)
     reached = federated.rounds_of("run")
-    federated.command("coordinator", "runs", "start", federated.runs, place)
+    federated.command("coordinator", "runs", "resume", federated.runs, place.name)
     federated.await_rounds("run", reached + 3)
     federated.command("coordinator", "runs", "stop", federated.runs, "run")
     assert federated.state("run") == "stopped"
@@ -298,7 +298,7 @@ def test_an_agent_shows_its_runs_tells_its_budget_and_leaves_a_run_for_good_at_a
     federated.kill(agents["east"], signal.SIGTERM)
     again = federated.start_agent("east")
     federated.command("coordinator", "runs", "pause", federated.runs, "run")
-    federated.command("coordinator", "runs", "start", federated.runs, place)
+    federated.command("coordinator", "runs", "resume", federated.runs, place.name)
     federated.approve(plan, "north")  # of another site: no reason to come back
     assert "joined as east" not in federated.log(again)
     federated.approve(plan, "east")

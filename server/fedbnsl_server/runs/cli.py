@@ -1,6 +1,7 @@
 """`fedbnsl coordinator runs`: serve the runs of a folder, and say what is wanted of each."""
 
 import json
+import math
 import shutil
 import time
 from functools import partial
@@ -11,26 +12,32 @@ import click
 
 from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
-from fedbnsl.errors import ResultError, SetupError, UnreachableError
+from fedbnsl.errors import ResultError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_server.options import ServerOptions, json_option, takes_server
 from fedbnsl_server.results.variable_names import names_in, variables_in
+from fedbnsl_server.runs.options import AtCommand, say_unreadable, takes_runs
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from fedbnsl.plan.plan import Plan
     from fedbnsl_server.algorithm.admm import AdmmState
     from fedbnsl_server.run.round_loop import RoundRecord
+    from fedbnsl_server.runs.folder import Runs
 
 _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 _DAY_S = 86_400.0
+_LOOK_S, _WAIT_LOOK_S = 0.1, 0.5
 
 
 @click.group()
 def runs() -> None:
-    """Serve the runs of a FOLDER; queue, pause, stop and remove them.
+    """Serve the runs of a FOLDER; queue, pause, stop and remove them, and fetch their results.
 
     All commands but `serve` write small files in FOLDER, which `serve` looks at several times a second; it need not be
-    running. Use them as the user that it runs as.
+    running. Use them as the user that it runs as. From another machine, give --at https://HOST:PORT in place of FOLDER:
+    the page of `serve --web`, with the token of an operator (`coordinator operators`).
     """
 
 
@@ -74,90 +81,108 @@ def serve(folder: Path, at_once: int, server: ServerOptions) -> None:
         serve_runs(folder, settings, at_once=at_once, follower_of=follower_of)
 
 
-@runs.command("list")
-@_FOLDER
+@runs.command("list", cls=AtCommand)
+@takes_runs
 @click.option("--site", help="Only runs that this site sits in, may sit in, or has sat in.")
+@click.option("--study", help="Only runs of this study.")
 @json_option
-def list_(folder: Path, site: str | None, as_json: bool) -> None:
-    """All runs of FOLDER, those that are to be played first at the top."""
-    from fedbnsl_server.runs import queue
+def list_(runs: "Runs", site: str | None, study: str | None, as_json: bool) -> None:
+    """All runs of FOLDER, those that are to be played first at the top; those of a study together."""
+    from fedbnsl_server.runs.studies import in_studies
 
-    found = [_told(run) for run in queue.all_runs(folder, skip=_say_unreadable)]
-    if site is not None:
-        found = [one for one in found if site in one["sites"]]
+    known = runs.all()
+    found = [
+        one
+        for one in in_studies(known)
+        if (site is None or site in one["sites"]) and (study is None or study == one["study"])
+    ]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    if not found and site is not None:
-        click.echo(f"{folder} has no runs of {site}")
+    if not known:
+        click.echo(f"{runs.place} has no runs; queue one: fedbnsl coordinator runs start {runs.place} PLAN")
     elif not found:
-        click.echo(f"{folder} has no runs; queue one: fedbnsl coordinator runs start {folder} PLAN")
+        of = [*([] if site is None else [site]), *([] if study is None else [f"study {study}"])]
+        click.echo(f"{runs.place} has no runs of {' in '.join(of)}")
     if not found:
         return
     width = max(len(str(one["name"])) for one in found)
+    heading = ""
     for one in found:
+        if one["study"] != heading:
+            heading = one["study"]
+            click.echo(shown_lines(f"study {heading}:" if heading else "no study:"))
         wanted = f"  (wanted: {one['wanted']})" if one["state"] == "running" and one["wanted"] != "run" else ""
-        click.echo(
-            f"{one['name']:{width}}  {one['state']:12} {one['since'][:16].replace('T', ' ')}  {one['plan']}{wanted}"
-        )
+        since = one["since"][:16].replace("T", " ")
+        click.echo(shown_lines(f"{one['name']:{width}}  {one['state']:12} {since}  {one['plan']}{wanted}"))
 
 
-@runs.command()
-@_FOLDER
+@runs.command(cls=AtCommand)
+@takes_runs
 @click.argument("name")
 @json_option
-def show(folder: Path, name: str, as_json: bool) -> None:
+def show(runs: "Runs", name: str, as_json: bool) -> None:
     """The run NAME of FOLDER: where it stands, whose it is, and where its results are."""
-    from fedbnsl_server.runs import queue
-    from fedbnsl_server.store.run_folder import result_of
-
-    run = queue.named(folder, name)
-    told = _told(run) | {"folder": str(run.folder)}
-    result = result_of(run.folder)
-    if result is not None:
-        told |= {"edges": len(result["edges"]), "rounds": len(result["rounds"]), "reason": result["reason"]}
+    told = runs.one(name)
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     for key, value in told.items():
-        click.echo(f"{key:12} {', '.join(map(str, value)) if key == 'sites' else value}")
+        if value != "":
+            click.echo(shown_lines(f"{key:12} {', '.join(map(str, value)) if key == 'sites' else value}"))
 
 
-@runs.command()
-@_FOLDER
-@takes_plan(or_folder=True)
+@runs.command(cls=AtCommand)
+@takes_runs
+@takes_plan()
 @click.option("--name", default="", help="Name of the run's folder.  [default: the plan's name and the time]")
+@click.option(
+    "--study", default="", help="What the run belongs to; no part of the plan, and not told to sites.  [default: none]"
+)
 @click.option("--variables", metavar="NAMES|FILE", help="As of `coordinator serve`.")
 @click.option("--sites", metavar="NAMES", help="As of `coordinator serve`.")
 @json_option
-def start(folder: Path, choice: PlanChoice, name: str, variables: str | None, sites: str | None, as_json: bool) -> None:
-    """Queue a new run of PLAN in FOLDER, or let the RUN of that folder go on that was paused, stopped or has failed.
+def start(
+    runs: "Runs",
+    choice: PlanChoice,
+    name: str,
+    study: str,
+    variables: str | None,
+    sites: str | None,
+    as_json: bool,
+) -> None:
+    """Queue a new run of PLAN in FOLDER. The same plan under the same name is queued once, however often it is given.
 
     Sites whose agents run take part by themselves once their operators have approved the very plan, which names its
-    sites and variables; `coordinator runs show` says its digest.
+    sites and variables; `coordinator runs show` says its digest. A run that was paused or stopped, or has failed, goes
+    on with `coordinator runs resume`.
     """
     from fedbnsl_server.run.serve import check_plan
-    from fedbnsl_server.runs import queue
+    from fedbnsl_server.store.run_folder import default_folder
 
-    if isinstance(choice.plan, Path) and choice.plan.is_dir():
-        if choice.changes_settings or name or variables is not None or sites is not None:
-            raise SetupError(f"{choice.plan} is a run: it goes on with its own settings; leave the other options out")
-        run = queue.named(folder, str(choice.plan))
-        if run.state() == "finished":
-            raise SetupError(f"run {run.name} is finished; begin a new one with its plan: {run.folder / 'plan.toml'}")
-        run = queue.want(run, "run")
-    else:
-        plan = named_plan(choice, variables, sites)
-        check_plan(plan)
-        if not plan.sites:
-            tell("be careful: the plan names no sites, so that no agent can take part; name them: --sites", err=True)
-        run = queue.add(folder, plan, name)
-    told = _told(run)
-    tell(json.dumps(told, ensure_ascii=False) if as_json else f"queued: {run.name} (plan digest {told['plan_digest']})")
+    plan = named_plan(choice, variables, sites)
+    check_plan(plan)
+    if not plan.sites:
+        tell("be careful: the plan names no sites, so that no agent can take part; name them: --sites", err=True)
+    told = runs.start(plan, name or default_folder(plan.name).name, study)
+    stands = "" if told["state"] == "queued" else f", and {told['state']}"
+    text = f"queued: {told['name']}{stands} (plan digest {told['plan_digest']})"
+    tell(json.dumps(told, ensure_ascii=False) if as_json else text)
+
+
+@runs.command(cls=AtCommand)
+@takes_runs
+@click.argument("name")
+@json_option
+def resume(runs: "Runs", name: str, as_json: bool) -> None:
+    """Let the run NAME of FOLDER go on, after its last complete round, that was paused or stopped or has failed."""
+    told = runs.want(name, "run")
+    stands = "running" if told["state"] == "running" else "queued"
+    tell(json.dumps(told, ensure_ascii=False) if as_json else f"{told['name']}: {stands}")
 
 
 def _command(wanted: str, text: str) -> click.Command:
-    @_FOLDER
+    @takes_runs
     @click.argument("name")
     @click.option(
         "--wait",
@@ -167,25 +192,22 @@ def _command(wanted: str, text: str) -> click.Command:
         show_default=True,
         help="Seconds to wait until the service has done it.",
     )
-    def command(folder: Path, name: str, wait_s: float) -> None:
-        from fedbnsl_server.runs import queue
-
-        run = queue.named(folder, name)
-        if run.state() in queue.OVER:
-            raise SetupError(f"run {run.name} is over: {run.state()}")
-        queue.want(run, wanted)
+    @json_option
+    def command(runs: "Runs", name: str, wait_s: float, as_json: bool) -> None:
+        told = runs.want(name, wanted)
         until = time.monotonic() + wait_s
-        while run.state() == "running" and time.monotonic() < until:
-            time.sleep(0.1)
-        if run.state() == "running":
+        while told["state"] == "running" and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+            told = runs.one(name)
+        if told["state"] == "running":
             raise UnreachableError(
-                f"run {run.name} still goes on after {wait_s:g} s", remedy="It is noted, and done when the service can."
+                f"run {name} still goes on after {wait_s:g} s", remedy="It is noted, and done when the service can."
             )
-        stands = queue.read(run.folder).shown()
-        click.echo(f"{run.name}: {stands}; go on with: fedbnsl coordinator runs start {folder} {run.folder}")
+        again = f"fedbnsl coordinator runs resume {runs.place} {told['name']}"
+        tell(json.dumps(told, ensure_ascii=False) if as_json else f"{name}: {told['state']}; go on with: {again}")
 
     command.__doc__ = text
-    return click.command(wanted)(command)
+    return click.command(wanted, cls=AtCommand)(command)
 
 
 runs.add_command(
@@ -197,9 +219,104 @@ runs.add_command(
 runs.add_command(
     _command(
         "stop",
-        "End the run NAME of FOLDER and tell its sites; what was learned so far is kept, and it can be started again.",
+        "End the run NAME of FOLDER and tell its sites; what was learned so far is kept, and it can be resumed.",
     )
 )
+
+
+@runs.command(cls=AtCommand)
+@takes_runs
+@click.argument("name")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait, then exit code 6.  [default: as long as it takes]",
+)
+@json_option
+def wait(runs: "Runs", name: str, timeout_s: float | None, as_json: bool) -> None:
+    """Wait until the run NAME of FOLDER is over; exit code 10 if it failed or was stopped.
+
+    It waits over a pause, and over a coordinator that does not answer for a while.
+    """
+    told = _over(runs, name, math.inf if timeout_s is None else timeout_s)
+    text = f"run {name} is over: {told['state']}"
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    if told["state"] != "finished":
+        raise RunAbandonedError(
+            text, remedy=f"Its reason: fedbnsl coordinator runs show {runs.place} {name}; or resume it."
+        )
+    if not as_json:
+        click.echo(f"{text}; fetch its result: fedbnsl coordinator runs fetch {runs.place} {name} --out DIR")
+
+
+def _over(runs: "Runs", name: str, timeout_s: float) -> dict[str, Any]:
+    """The run once it is over. Raises UnreachableError if it is not after so many seconds."""
+    until, said = time.monotonic() + timeout_s, ""
+    while True:
+        silence: UnreachableError | None = None
+        try:
+            told = runs.one(name)
+            if told["state"] in ("finished", "failed", "stopped"):
+                return told
+            now = str(told["state"])
+        except UnreachableError as error:
+            now, silence = f"{error}; trying again", error
+        if time.monotonic() >= until:
+            raise silence or UnreachableError(
+                f"run {name} is not over after {timeout_s:g} s: {now}", remedy="It goes on; wait for it again."
+            )
+        if now != said:
+            said = now
+            tell(f"{name}: {now}", err=True)
+        time.sleep(_WAIT_LOOK_S)
+
+
+@runs.command(cls=AtCommand)
+@takes_runs
+@click.argument("name")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where to.  [default: NAME]")
+@json_option
+def fetch(runs: "Runs", name: str, out: Path | None, as_json: bool) -> None:
+    """Copy the result of the run NAME of FOLDER, as `fedbnsl report`, `effect` and `network` read it.
+
+    Files that are there already are replaced by those of the same run, and never by those of another.
+    """
+    from fedbnsl.files import durable
+    from fedbnsl_server.runs.folder import RESULT_FILES
+    from fedbnsl_server.runs.remote import is_whole
+
+    out = out or Path(name)
+    run = runs.one(name)["run"]
+    listed = {file: digest for file, digest in runs.files(name).items() if file in RESULT_FILES}  # whoever lists them
+    durable.make_folder(out)
+    _refuse_another_run(out, run)
+    # First what says which run it is, so that it can be fetched again; the result last: with it, all others are there.
+    for file in sorted(listed, key=lambda one: (one == "result.json", one != "run.json")):
+        content = runs.file(name, file)
+        if not is_whole(content, listed[file]):
+            raise ResultError(
+                f"{file} of run {name} changed while it was fetched", remedy="The run goes on: fetch it again."
+            )
+        durable.write_file(out / file, partial(_write, content))
+    told = {"name": name, "run": run, "out": str(out), "files": sorted(listed)}
+    tell(json.dumps(told, ensure_ascii=False) if as_json else f"fetched {len(listed)} files of {name} to {out}")
+
+
+def _write(content: bytes, file: "BinaryIO") -> None:
+    file.write(content)
+
+
+def _refuse_another_run(out: Path, run: str) -> None:
+    """Raise SetupError if the folder holds another run, or a simulation, which has no number."""
+    try:
+        there = f"run {json.loads((out / 'run.json').read_text(encoding='utf-8'))['run']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        there = "another run" if (out / "plan.toml").exists() or (out / "result.json").exists() else ""
+    if there and there != f"run {run}":
+        raise SetupError(f"{out} holds {there}, and not run {run}: it is not overwritten", remedy="Give another --out.")
 
 
 @runs.command()
@@ -228,7 +345,7 @@ def remove(folder: Path, names: tuple[str, ...], older_than_days: float | None, 
         before = time.time() - older_than_days * _DAY_S
         chosen = [
             run
-            for run in queue.all_runs(folder, skip=_say_unreadable)
+            for run in queue.all_runs(folder, skip=say_unreadable)
             if run.is_over() and _over_since(run.folder) < before
         ]
     if not chosen:
@@ -251,27 +368,6 @@ def named_plan(choice: PlanChoice, variables: str | None, sites: str | None) -> 
     return plan if sites is None else plan.with_settings(sites=names_in(sites))
 
 
-def _say_unreadable(place: Path, error: ResultError) -> None:
-    tell(f"left out: {error}; mend it, or remove {place} by hand", err=True)
-
-
 def _over_since(place: Path) -> float:
     result = place / "result.json"
     return (result if result.exists() else place).stat().st_mtime
-
-
-def _told(run: Any) -> dict[str, Any]:
-    from fedbnsl_server.store.run_folder import result_of
-
-    plan = run.plan()
-    sites = plan.sites or (result_of(run.folder) or {"sites": ()})["sites"]
-    return {
-        "name": run.name,
-        "run": f"{run.run:016x}",
-        "state": run.shown(),
-        "wanted": run.wanted,
-        "since": run.since.isoformat(timespec="seconds"),
-        "plan": plan.name,
-        "plan_digest": plan.digest().hex(),
-        "sites": list(sites),
-    }

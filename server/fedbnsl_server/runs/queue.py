@@ -1,6 +1,6 @@
 """The runs in a folder, and what their operator wants of each: small files that commands write and the service reads.
 
-    FOLDER/NAME/queue.json          the run's number, and what is wanted of it: run, pause or stop; since when
+    FOLDER/NAME/queue.json          the run's number and study, and what is wanted of it: run, pause or stop; since when
     FOLDER/NAME/queued-plan.toml    its plan, until the run begins and has its own
 
 The rest of FOLDER/NAME is a run folder: see `fedbnsl_server.store.run_folder`. A run is over when its result says so.
@@ -41,6 +41,7 @@ class QueuedRun:
     run: int  # its number, 64 bits
     wanted: str  # one of WANTS
     since: datetime  # when that was said; runs are begun in this order
+    study: str = ""  # what it belongs to; no part of the plan, which sites approve
 
     @property
     def name(self) -> str:
@@ -73,14 +74,15 @@ class QueuedRun:
         return state in OVER or (self.wanted == "stop" and state != "running")
 
 
-def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
+def add(folder: Path, plan: Plan, name: str = "", study: str = "") -> QueuedRun:
     """Queue a new run; without a name its folder gets the plan's name and the time.
 
-    Raises SetupError if the name is not usable or taken, ResultError if the folder cannot be written.
+    Raises SetupError if a name is not usable or taken, ResultError if the folder cannot be written.
     """
     name = name or default_folder(plan.name).name
-    if not _NAME.fullmatch(name):
-        raise SetupError(f"{name!r} cannot be the name of a run: use letters, digits, '.', '-', '_'")
+    for what, given in (("run", name), ("study", study or name)):
+        if not _NAME.fullmatch(given):
+            raise SetupError(f"{given!r} cannot be the name of a {what}: use letters, digits, '.', '-', '_'")
     place = folder / name
     durable.make_folder(folder)
     try:
@@ -93,7 +95,7 @@ def add(folder: Path, plan: Plan, name: str = "") -> QueuedRun:
     taken = {run_tag(one.run) for one in all_runs(folder, skip=lambda place, error: None)} | {0}
     while run_tag(number := secrets.randbits(64)) in taken:  # small messages tell runs apart by their tags
         continue
-    run = QueuedRun(place, number, "run", datetime.now(UTC))
+    run = QueuedRun(place, number, "run", datetime.now(UTC), study)
     _write(run)  # last: without it, the folder is not a run's
     return run
 
@@ -115,7 +117,7 @@ def read(place: Path) -> QueuedRun:
         since, run = datetime.fromisoformat(content["since"]), int(content["run"], 16)
         if since.tzinfo is None or not 0 < run < 2**64:
             raise ValueError("a time without a zone, or no number of 64 bits")
-        return QueuedRun(place, run, content["wanted"], since)
+        return QueuedRun(place, run, content["wanted"], since, str(content.get("study", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ResultError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
@@ -180,5 +182,6 @@ def _write(run: QueuedRun) -> None:
         "run": f"{run.run:016x}",
         "wanted": run.wanted,
         "since": run.since.isoformat(),
+        "study": run.study,
     }
     durable.write_text(run.folder / _QUEUE, json.dumps(content, indent=1) + "\n")

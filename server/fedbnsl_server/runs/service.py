@@ -31,7 +31,9 @@ from fedbnsl_server.run.coordinator import Coordinator
 from fedbnsl_server.run.serve import check_plan, finished_run, heed_signals, look_for_certificates
 from fedbnsl_server.run.settings import SILENT, Follower, ServerSettings
 from fedbnsl_server.runs import queue
+from fedbnsl_server.runs.folder import RunsFolder
 from fedbnsl_server.runs.queue import QueuedRun
+from fedbnsl_server.runs.studies import ListedRun
 from fedbnsl_server.sites.mailbox import Mailbox
 from fedbnsl_server.store.run_folder import RunFolder, can_be_continued, is_worked_on
 from fedbnsl_server.store.run_id import RunIdentity
@@ -64,6 +66,8 @@ def serve_runs(
     n_sites = _SITES_ON_LOOPBACK if federation is None else max(_SITES_ON_LOOPBACK, len(federation.enrolled()))
     server.make_room(n_sites * at_once)
     log = server.open_log(folder)
+    if server.page is not None:
+        server.page.requests.runs = RunsFolder(folder)
 
     async def serving() -> None:
         port = CoordinatorServer(
@@ -210,8 +214,8 @@ class Service:
         self._runs = [run for run in runs if run.name in offers]
         self._states, self._offers, self._stamp = states, tuple(offers.values()), stamp
         if self._page is not None:
-            shown_as = {run.name: run.shown() for run in self._runs}
-            self._page.list_runs([(one.name, one.plan_name, shown_as[one.name]) for one in self._offers])
+            plans = {one.name: one.plan_name for one in self._offers}
+            self._page.list_runs([ListedRun(run.name, plans[run.name], run.shown(), run.study) for run in self._runs])
 
     def _say_unreadable(self, unreadable: dict[str, str]) -> None:
         for name, why in unreadable.items():

@@ -1,18 +1,18 @@
 """`fedbnsl coordinator eject`: an operator command to the run in a folder."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from fedbnsl.errors import SetupError, UnreachableError
+from fedbnsl_server.runs.options import at_options
 
 _LOOK_S = 0.1
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path))
 @click.argument("site")
 @click.option(
     "--from-round",
@@ -29,8 +29,19 @@ _LOOK_S = 0.1
     show_default=True,
     help="Seconds to wait for the answer of the coordinator, if it runs.",
 )
-def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
+@at_options
+def eject(
+    run: Path,
+    site: str,
+    from_round: int | None,
+    wait_s: float,
+    at: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+) -> None:
     """Take SITE out of the RUN in this folder: the run goes on with the others, and SITE is refused from now on.
+
+    With --at, RUN is the name of a run there.
 
     Its weights and dual variables are taken out of the state; what it did to W before fades as rounds go on, and
     --from-round takes that out as well. Decide on it at once: an ejection is final. The command is a file in RUN,
@@ -41,9 +52,12 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
     from fedbnsl_server.store import operator_commands
     from fedbnsl_server.store.run_folder import is_worked_on, load_plan
 
+    if at is not None or token_file is not None or ca is not None:
+        _eject_elsewhere(str(run), site, from_round, wait_s, at, token_file, ca)
+        return
     plan = load_plan(run)
     if not is_worked_on(run):
-        _refuse_what_the_result_tells(run, site, plan.sites)
+        operator_commands.refuse_what_the_result_tells(run, site, plan.sites)
     command = operator_commands.give(run, site, from_round)
     if not is_worked_on(run):
         click.echo(f"no coordinator works on {run}: the command is taken when it is served again")
@@ -61,19 +75,21 @@ def eject(run: Path, site: str, from_round: int | None, wait_s: float) -> None:
     click.echo(answer.text)
 
 
-def _refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) -> None:
-    """Refuse at once what the next start would refuse, as far as the results of a stopped run tell it."""
-    from fedbnsl_server.sites.ejection import ejected_before
-    from fedbnsl_server.store.run_folder import result_of
+def _eject_elsewhere(
+    run: str,
+    site: str,
+    from_round: int | None,
+    wait_s: float,
+    at: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+) -> None:
+    from fedbnsl_server.runs.options import opened
 
-    result = result_of(run)
-    if result is None:  # it was killed: its next start knows
-        return
-    if result["state"] == "finished":
-        raise SetupError(f"the run in {run} is finished", remedy=f"Run again, in another folder, without {site}.")
-    for one in result["ejected"]:
-        if one["site"] == site:
-            raise ejected_before(site, one["after_round"])
-    sites = sorted({*result["sites"], *allowed})
-    if sites and site not in sites:
-        raise SetupError(f"no site {site!r} in this run; its sites: {', '.join(sites)}", remedy="Nothing was changed.")
+    runs, until = opened(None, at, token_file, ca), time.monotonic() + wait_s
+    while (answer := runs.eject(run, site, from_round)) is None:
+        if time.monotonic() > until:
+            raise UnreachableError(
+                f"the coordinator has not answered within {wait_s:g} s", remedy="It takes the command when it can."
+            )
+    click.echo(answer)

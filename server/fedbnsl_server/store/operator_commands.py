@@ -5,13 +5,14 @@ file, and only then removes the command: one that a crash interrupts is taken ag
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fedbnsl.errors import ResultError
+from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.files import durable
 
 COMMAND = "eject-order.json"
@@ -77,6 +78,24 @@ def answer_to(folder: Path, command: EjectCommand) -> Answer | None:
         return None
     answer = _read(folder / ANSWER, Answer)
     return answer if answer is not None and answer.id == command.id else None
+
+
+def refuse_what_the_result_tells(run: Path, site: str, allowed: Sequence[str]) -> None:
+    """Refuse at once what the next start would refuse, as far as the results of a stopped run tell it."""
+    from fedbnsl_server.sites.ejection import ejected_before
+    from fedbnsl_server.store.run_folder import result_of
+
+    result = result_of(run)
+    if result is None:  # it was killed: its next start knows
+        return
+    if result["state"] == "finished":
+        raise SetupError(f"the run in {run} is finished", remedy=f"Run again, in another folder, without {site}.")
+    for one in result["ejected"]:
+        if one["site"] == site:
+            raise ejected_before(site, one["after_round"])
+    sites = sorted({*result["sites"], *allowed})
+    if sites and site not in sites:
+        raise SetupError(f"no site {site!r} in this run; its sites: {', '.join(sites)}", remedy="Nothing was changed.")
 
 
 def _write(file: Path, content: EjectCommand | Answer) -> None:

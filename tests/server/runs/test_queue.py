@@ -97,9 +97,16 @@ def test_the_commands_say_what_there_is_and_what_to_do(
     assert fedbnsl("coordinator", "runs", "list", folder, "--site=north").out.startswith("first  queued")
     assert fedbnsl("coordinator", "runs", "list", folder, "--site=nor").out == f"{folder} has no runs of nor\n"
     for command, state in (("pause", "paused"), ("stop", "stopped")):
-        assert fedbnsl("coordinator", "runs", command, folder, "first").out.startswith(f"first: {state}; go on with:")
+        for _ in range(2):  # as well as once
+            said = fedbnsl("coordinator", "runs", command, folder, "first").out
+            assert said == f"first: {state}; go on with: fedbnsl coordinator runs resume {folder} first\n"
         assert fedbnsl("coordinator", "runs", "list", folder).out.startswith(f"first  {state} ")
         assert json.loads(fedbnsl("coordinator", "runs", "show", folder, "first", "--json").out)["state"] == state
+    assert fedbnsl("coordinator", "runs", "resume", folder, "first").out == "first: queued\n"
+    again = fedbnsl("coordinator", "runs", "start", folder, "cohort.toml", "--name=first")
+    assert again.out == queued.out, "the same plan under the same name is queued once"
+    other = fedbnsl("coordinator", "runs", "start", folder, "cohort.toml", "--name=first", "--set=rounds=7")
+    assert (other.code, "a run of another plan" in other.err) == (2, True)
     missing = fedbnsl("coordinator", "runs", "pause", folder, "second")
     assert (missing.code, "has no run 'second'; its runs: first" in missing.err) == (2, True)
     assert fedbnsl("coordinator", "runs", "remove", folder).code == 2
@@ -137,3 +144,48 @@ def test_a_run_that_cannot_be_read_stops_no_other(tmp_path: Path, fedbnsl: Calla
     listed = fedbnsl("coordinator", "runs", "list", tmp_path)
     assert (listed.code, listed.out.split()[0]) == (0, "good")
     assert "bad/queue.json cannot be read" in listed.err
+
+
+def test_runs_of_a_study_are_listed_together(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    (tmp_path / "cohort.toml").write_text(PLAN.to_toml(), encoding="utf-8")
+    runs = tmp_path / "runs"
+    for name, study in (("a", "heart"), ("b", ""), ("c", "lung"), ("d", "heart")):
+        words = ["coordinator", "runs", "start", runs, tmp_path / "cohort.toml", f"--name={name}", f"--study={study}"]
+        assert fedbnsl(*words).code == 0
+    listed = fedbnsl("coordinator", "runs", "list", runs).out
+    assert [line.split()[0 if line[0] in "abcd" else 1].rstrip(":") for line in listed.splitlines()] == [
+        *("heart", "a", "d", "lung", "c"),
+        *("study", "b"),
+    ]
+    told = json.loads(fedbnsl("coordinator", "runs", "list", runs, "--json").out)
+    assert [(one["name"], one["study"]) for one in told] == [("a", "heart"), ("d", "heart"), ("c", "lung"), ("b", "")]
+    assert len({one["plan_digest"] for one in told}) == 1, "a study is no part of the plan"
+    told = json.loads(fedbnsl("coordinator", "runs", "list", runs, "--study=heart", "--json").out)
+    assert [one["name"] for one in told] == ["a", "d"]
+    assert "heart" in fedbnsl("coordinator", "runs", "show", runs, "d").out
+
+
+def test_a_run_that_an_earlier_version_queued_is_of_no_study(tmp_path: Path) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    file = run.folder / "queue.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    del content["study"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    assert queue.read(run.folder) == run
+
+
+@pytest.mark.parametrize("options", [["--at=https://hub:8443"], ["--token-file=t"], ["--ca=c"], []])
+def test_2_a_place_for_runs_is_a_folder_or_a_coordinator(
+    fedbnsl: Callable[..., Outcome], options: list[str], tmp_path: Path
+) -> None:
+    folder = [tmp_path] if options and not options[0].startswith("--at") else []
+    assert fedbnsl("coordinator", "runs", "list", *folder, *options).code == 2
+
+
+def test_a_run_that_is_over_is_not_waited_for(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    waited = fedbnsl("coordinator", "runs", "wait", tmp_path, "first", "--timeout=0")
+    assert (waited.code, "run first is not over after 0 s: queued" in waited.err) == (6, True)
+    queue.want(run, "stop")
+    waited = fedbnsl("coordinator", "runs", "wait", tmp_path, "first")
+    assert (waited.code, "run first is over: stopped" in waited.err) == (10, True)

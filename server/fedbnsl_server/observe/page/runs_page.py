@@ -21,8 +21,11 @@ from fedbnsl.web.port import WebPort
 from fedbnsl.web.publisher import SnapshotPublisher
 from fedbnsl.web.stream import StreamedPublisher
 from fedbnsl_server.algorithm.admm import AdmmState
+from fedbnsl_server.identity.roles import ROLES
 from fedbnsl_server.observe.page import run_report
 from fedbnsl_server.observe.page.live_run import LiveRun
+from fedbnsl_server.observe.page.run_requests import RunRequests
+from fedbnsl_server.runs.studies import ListedRun, in_studies
 from fedbnsl_server.store.history import Past
 
 if TYPE_CHECKING:
@@ -38,17 +41,32 @@ _ITS_TURN = "It starts by itself once a run before it is over; --at-once says ho
 class RunsPage:
     """The port of the page, and what it shows of each run.
 
-    With a token, viewers see the federation's server certificate; without one it is plaintext, on loopback only. Raises
-    SetupError if it cannot listen there.
+    With a token or with operators of the federation, viewers see its server certificate; without both it is plaintext,
+    on loopback only. `log` is the file of the security log. Raises SetupError if it cannot listen there.
     """
 
     most_connections = AT_ONCE
 
-    def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
-        secure = None if federation is None else federation.server_tls()
-        self.port = WebPort(address, package=_PACKAGE, token_file=token_file, secure=secure)
+    def __init__(
+        self,
+        address: str,
+        *,
+        token_file: Path | None = None,
+        federation: "Federation | None" = None,
+        log: Path | None = None,
+    ) -> None:
+        self.port = WebPort(
+            address,
+            package=_PACKAGE,
+            token_file=token_file,
+            operators=None if federation is None else federation.folder,
+            roles=ROLES,
+            log=log,
+            secure=None if federation is None else federation.server_tls(),
+        )
+        self.requests = RunRequests(self.port)
         self._runs: dict[str, LiveRun] = {}
-        self._others: Sequence[tuple[str, str, str]] | None = None  # of a service; None: there is one run
+        self._others: Sequence[ListedRun] | None = None  # of a service; None: there is one run
         self._list = SnapshotPublisher()
         self._list.refresh = self._refresh_list
         self._list.show("runs", self._listed)
@@ -93,8 +111,8 @@ class RunsPage:
         if live is not None:
             live.show_graph(state)
 
-    def list_runs(self, runs: Sequence[tuple[str, str, str]]) -> None:
-        """Show these in the list, too, whether open or not: name, name of the plan, state."""
+    def list_runs(self, runs: Sequence[ListedRun]) -> None:
+        """Show these in the list, too, whether open or not."""
         self._others = tuple(runs)
         self._list.show("runs", self._listed)
 
@@ -121,7 +139,8 @@ class RunsPage:
 
     async def _page(self, request: Request) -> Response:
         self._live(request)
-        return self.port.assets.answer(request, "run.html")
+        page = self.port.access.filled(self.port.assets.text("run.html"), request, acts=self.requests.runs is not None)
+        return HTMLResponse(page)
 
     async def _state(self, request: Request) -> Response:
         live = self._live(request)
@@ -149,27 +168,24 @@ class RunsPage:
             raise HTTPException(404, "no such run") from None
 
     def _listed(self) -> list[dict[str, Any]]:
-        others = [
-            {
-                "name": name,
-                "plan": plan,
-                "state": state,
-                "progress": None,
-                "needs": _ITS_TURN if state == QUEUED else "",
-            }
-            for name, plan, state in self._others or ()
-            if name not in self._runs
-        ]
-        return [
+        """Those that are open first; of each study together, and those without one at the end."""
+        studies = {one.name: one.study for one in self._others or ()}
+        listed: list[dict[str, Any]] = [
             {
                 "name": live.name,
+                "study": studies.get(live.name, ""),
                 "plan": live.plan.name,
                 "state": live.state,
                 "progress": live.progress,
                 "needs": live.needs,
             }
             for live in self._runs.values()
-        ] + others
+        ]
+        waiting = [one for one in self._others or () if one.name not in self._runs]
+        listed += [
+            {**one._asdict(), "progress": None, "needs": _ITS_TURN if one.state == QUEUED else ""} for one in waiting
+        ]
+        return in_studies(listed)
 
     async def _refresh_list(self) -> None:
         for live in self._runs.values():

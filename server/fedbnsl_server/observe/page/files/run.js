@@ -1,5 +1,6 @@
 // The page of one run.
 
+import { act, mayDo } from "./act.js";
 import { ago, byId, bytes, clock, dash, itsTimeIs, log, make, number, rows, seconds, setText } from "./dom.js";
 import { lineChart } from "./charts.js";
 import { drawGraph } from "./graph.js";
@@ -57,6 +58,34 @@ function showPhase(phase) {
   const what = phase.detail ? `${phase.what} (${phase.detail})` : phase.what;
   setText("phase-text", `${what}: ${share}${seconds(phase.elapsed_s)}${left}`);
 }
+
+// What whoever looks may ask of the run, at a coordinator with a queue.
+const ACTIONS = [["pause", "Pause"], ["stop", "Stop"], ["resume", "Go on"]];
+const SURE = { stop: "Stop the run? Its sites are told that it is over; what was learned is kept." };
+
+async function ask(action) {
+  if (SURE[action] && !confirm(SURE[action])) return;
+  setText("action-note", "");
+  try {
+    await act(`/api/runs/${here.split("/").pop()}/${action}`);
+    setText("action-note", "Asked for; done between two rounds.");
+  } catch (error) {
+    setText("action-note", `Not done: ${error.message}`);
+  }
+}
+
+function offerActions() {
+  const offered = ACTIONS.filter(([action]) => mayDo(`${action} a run`));
+  byId("actions").hidden = !offered.length;
+  byId("buttons").replaceChildren(
+    ...offered.map(([action, word]) => {
+      const button = make("button", { id: action }, word);
+      button.addEventListener("click", () => ask(action));
+      return button;
+    }),
+  );
+}
+offerActions();
 
 let warned = "";
 function showWarnings() {

@@ -158,3 +158,93 @@ def test_two_sites_are_told_apart_after_both_are_forgotten(runs: Path) -> None:
     for site in (GONE, "site-1"):
         forgetting.forget(forgetting.held([runs], site), site)
     assert sorted(read_result(runs / "run")["sites"]) == ["forgotten-1", "forgotten-2", "site-3"]
+
+
+def renamed(runs: Path, **names: str) -> None:
+    """Give sites of the run, and some words, other names; `site_2` is site-2."""
+    for file in (runs / "run" / "result.json", runs / "run" / "events.jsonl"):
+        text = file.read_text(encoding="utf-8")
+        for old, new in names.items():
+            text = text.replace(old.replace("_", "-"), new)
+        file.write_text(text, encoding="utf-8")
+
+
+def test_a_name_beyond_ascii_is_found(runs: Path) -> None:
+    renamed(runs, site_2="Zürich")
+    forgetting.forget(forgetting.held([runs], "Zürich"), "Zürich")
+    assert sorted(read_result(runs / "run")["sites"]) == ["forgotten-1", "site-1", "site-3"]
+    assert not [*(runs / "run").rglob("*.npz")]
+    assert "Zürich" not in (runs / "run" / "events.jsonl").read_text(encoding="utf-8")
+
+
+def test_variables_that_are_called_as_sites_stay(runs: Path) -> None:
+    renamed(runs, site_1="X1", site_2="X2", site_3="X3")
+    before = read_result(runs / "run")
+    forgetting.forget(forgetting.held([runs], "X2"), "X2")
+    after = read_result(runs / "run")
+    for what in ("variables", "columns", "fit", "taken", "hidden_causes", "paths", "preparation"):
+        assert after[what] == before[what], what
+    assert [(one["source"], one["target"]) for one in after["edges"]] == [
+        (one["source"], one["target"]) for one in before["edges"]
+    ]
+    assert sorted(after["sites"]) == ["X1", "X3", "forgotten-1"]
+    assert after["validation"]["variables"].keys() == before["validation"]["variables"].keys()
+    for one in (*after["rounds"], *after["edges"]):
+        assert "X2" not in (one.get("contributed", ()), one.get("bytes", {}), one.get("influence", {}))
+        assert "X2" not in ((one.get("sites") or {}).get("estimates", {}))
+
+
+def test_a_result_that_cannot_do_without_a_name_is_refused_before_anything_goes(
+    fedbnsl: Callable[..., Outcome], runs: Path, federation: Federation
+) -> None:
+    (runs / "run" / "result.json").write_text(
+        (runs / "run" / "result.json").read_text(encoding="utf-8").replace(GONE, "finished"), encoding="utf-8"
+    )
+    shutil.copytree(runs / "run", runs / "a-run")
+    refused(
+        fedbnsl("coordinator", "forget", federation.folder, "finished", runs, "--yes"), 2, "remove the run", "Nothing"
+    )
+    assert (runs / "run" / "checkpoint.npz").exists()
+
+
+def test_runs_below_runs_are_found_once_and_links_are_followed(runs: Path, tmp_path: Path) -> None:
+    below = Path(shutil.copytree(runs / "run", runs / "study" / "first"))
+    moved = tmp_path / "elsewhere.npz"
+    (below / "checkpoint.npz").rename(moved)
+    (below / "checkpoint.npz").symlink_to(moved)
+    (runs / "linked").symlink_to(below)
+    found = forgetting.held([runs, runs / "run", runs], GONE)
+    assert len(found) == 2
+    forgetting.forget(found, GONE)
+    assert not moved.exists()
+    for run in (runs / "run", below):
+        assert read_result(run)["warning_codes"].count("site_forgotten") == 1
+
+
+def test_both_files_have_the_same_other_name_after_a_call_that_ended_between_them(runs: Path) -> None:
+    run, found = runs / "run", forgetting.held([runs], GONE)
+    result = (run / "result.json").read_text(encoding="utf-8")
+    forgetting.forget(found, GONE)
+    (run / "result.json").write_text(result, encoding="utf-8")
+    forgetting.forget(forgetting.held([runs], GONE), GONE)
+    assert "forgotten-1" in read_result(run)["sites"]
+    assert not files_with(run, "forgotten-2")
+
+
+def test_a_run_that_a_site_only_visited_before_its_start_keeps_its_checkpoints(runs: Path) -> None:
+    events = runs / "run" / "events.jsonl"
+    text = events.read_text(encoding="utf-8")
+    visit = text.partition("\n")[0].replace(json.loads(text.partition("\n")[0])["site"], "visitor")
+    events.write_text(f"{visit}\n{text}", encoding="utf-8")
+    before = read_result(runs / "run")
+    forgetting.forget(forgetting.held([runs], "visitor"), "visitor")
+    assert events.read_text(encoding="utf-8") == text
+    assert read_result(runs / "run") == before
+    assert (runs / "run" / "checkpoint.npz").exists()
+
+
+def test_a_run_without_the_site_is_not_gone_on_with(fedbnsl: Callable[..., Outcome], runs: Path) -> None:
+    forgetting.forget(forgetting.held([runs], GONE), GONE)
+    serve = fedbnsl("coordinator", "serve", runs / "run", "--insecure", "--listen", "127.0.0.1:0")
+    refused(serve, 9, "a site was forgotten", "begin a new run")
+    assert "backup" not in serve.err

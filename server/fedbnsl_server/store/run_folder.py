@@ -33,6 +33,8 @@ from fedbnsl_server.store.kept_checkpoints import KeptCheckpoints
 from fedbnsl_server.store.run_id import RunIdentity
 
 LOCK = "run.lock"
+SITE_FORGOTTEN = "site_forgotten"
+"""The code of the warning in the result of a run that a site was taken out of after its end."""
 CHECKPOINT = "checkpoint.npz"
 
 _PLAN = "plan.toml"
@@ -105,6 +107,11 @@ class RunFolder:
                 f"folder {path} holds the run of another plan ({stored[:_DIGEST_SHOWN]}…) than this one "
                 f"({plan.digest().hex()[:_DIGEST_SHOWN]}…); continue it with its own plan, by naming the folder in "
                 "place of the plan, or choose another folder with --out (in Python, out=)"
+            )
+        if not (path / CHECKPOINT).exists() and SITE_FORGOTTEN in (result_of(path) or {}).get("warning_codes", ()):
+            raise ResultError(
+                f"the run in folder {path} is over: a site was forgotten that its checkpoints were of",
+                remedy="Its result stays as it is; begin a new run in another folder (--out).",
             )
         try:
             lock = _locked(path)

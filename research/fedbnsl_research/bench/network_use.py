@@ -93,6 +93,7 @@ def _of_run(
     Real rows train with the columns of `whole`: a private run may not tell all of them.
     """
     told = rows_of_table(fitted, judges)[0]
+    at_home = fitted.with_own_means(told)[0]
     real, real_judges = rows_of_table(whole, learn)[0], rows_of_table(whole, judges)[0]
     synthetic = fitted.network.sample(_SYNTHETIC, np.random.default_rng(seed))
     found: dict[str, list[float]] = {}
@@ -102,6 +103,9 @@ def _of_run(
             continue
         if name not in fitted.levels:
             found.setdefault("values within 95 % intervals", []).append(scores["within"])
+            own = scored(at_home, predicted(at_home, told, name, np.random.default_rng(seed)), told, name)
+            if own is not None:
+                found.setdefault("with the table's own means", []).append(own["within"])
             found.setdefault("R^2", []).append(scores["r2"])
         elif "auc" in scores:
             found.setdefault("AUC, network", []).append(scores["auc"])

@@ -93,12 +93,15 @@ class NoisyClassSearch:
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
         best = pruned(likelihood, cast(Fit, best), self.threshold)
-        seen, variance = combined(straight, n_samples, A), best.covariance.diagonal()
+        seen = combined(straight, n_samples, A)
+        precision = [one.noise_std**-2 for one in straight]
+        stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
+        # What explains noise best may be no variance at all; noise hides what is below it.
+        noise = math.sqrt(2.0) * stretch * seen.noise_std * seen.units**2
+        variance = np.maximum(best.covariance.diagonal(), noise)
         # In units of the residuals' own spread, but for columns whose noise is of another size.
         units = seen.units / np.sqrt(variance)
         unit = float(np.median(units))
-        precision = [one.noise_std**-2 for one in straight]
-        stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
         accuracy = Accuracy(n_samples, stretch * seen.noise_std * unit**2, seen.units / unit)
         graph = FoundGraph(best.dag, best.weights, variance, best.score)
         return Learned(graph, best.moments, accuracy, likelihood.weight_errors(best), seen)

@@ -76,6 +76,19 @@ def test_noise_that_would_hide_edges_of_the_columns_hides_none_in_residuals_of_t
     assert of_residuals.noise_std == pytest.approx(given.noise_std, rel=0.2)
 
 
+def test_no_residual_variance_is_below_the_noise_that_hides_it() -> None:
+    """x5 is x0 but for next to nothing; residuals were asked for as if no column depended on another."""
+    std, scales = 0.2, np.ones(D)
+    S = np.eye(D)
+    S[0, 5] = S[5, 0] = 0.999
+    hidden = 0
+    for seed in range(5):
+        found, *_ = NoisyClassSearch(mask(), 0.0, 0).found([asked_with(S, np.zeros((D, D)), scales, std, seed)], ROWS)
+        assert (found.residual_variance >= 0.8 * math.sqrt(2.0) * std).all()
+        hidden += bool((found.residual_variance < 2.0 * math.sqrt(2.0) * std).any())
+    assert hidden, "noise hides it in some draw"
+
+
 def test_the_moments_that_a_graph_says_have_its_weights():
     _, S = network(1)
     given = asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 4)

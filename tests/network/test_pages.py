@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser import LONG_MS, chromium
+from browser import LONG_MS, chromium, hard_to_read, scrolls_sideways
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_workbench import localnet
@@ -114,7 +114,9 @@ def test_a_run_is_watched_from_its_first_site_to_its_report(browser, tmp_path):
             expect(report.locator("h1")).to_contain_text("finished")
             for one in (wide, dark, phone):
                 assert one.troubles == []
-                assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+                one.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+                assert not scrolls_sideways(one.page)
+                assert hard_to_read(one.page) == []
             light, black = (
                 one.page.evaluate("getComputedStyle(document.body).backgroundColor") for one in (wide, dark)
             )
@@ -178,10 +180,14 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
             network.start(site, ["participant", "join", address, "--insecure", f"--policy={tmp_path / site}", web])
         for site in pages:
             until(network, lambda site=site: any(line.startswith("page: ") for line in network.said(site)))
-        with opened(browser, pages["north"]) as north, opened(browser, pages["south"], width=390) as south:
+        with (
+            opened(browser, pages["north"], scheme="dark") as north,
+            opened(browser, pages["south"], width=390) as south,
+        ):
             for one in (north, south):
                 expect(one.page.locator("#releases tr")).not_to_have_count(0)
-                assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
+                assert not scrolls_sideways(one.page)
+                assert hard_to_read(one.page) == []
             expect(north.page.locator("#price")).to_contain_text("epsilon 4 at delta")
             table = south.page.locator(".wide").first
             assert "gradient" in table.evaluate("one => getComputedStyle(one).backgroundImage"), "shows that it scrolls"
@@ -207,7 +213,7 @@ def test_a_site_sees_what_leaves_it_and_leaves_by_a_button(browser, tmp_path, mo
         assert units_spent(ledger, "ward-0") == pytest.approx(paid * 1e12, rel=1e-3)
 
 
-def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):
+def test_a_coordinator_of_several_runs_lists_them_all_and_an_agent_those_that_it_does_not_join(browser, tmp_path):
     plan = Plan(name="<i>mine</i>", n_participants=2, rounds=5, variables=("a", "b"), sites=("north", "south"))
     (tmp_path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
     with forked_network(tmp_path / "logs") as network:
@@ -218,14 +224,27 @@ def test_a_coordinator_of_several_runs_lists_them_all(browser, tmp_path):
         serve = ["coordinator", "runs", "serve", tmp_path / "runs", "--at-once=1", "--insecure"]
         network.start("coordinator", [*serve, "--listen=127.0.0.1:0", "--web=127.0.0.1:0"])
         until_listening(network, "coordinator")
-        with opened(browser, localnet.page_of(network), width=390) as watched:
+        with opened(browser, localnet.page_of(network), width=390, scheme="dark") as watched:
             page = watched.page
             expect(page.locator("#runs tr")).to_have_count(2)
             expect(page.locator("#runs a")).to_have_count(1)  # the other one waits for its turn
             expect(page.locator("#runs")).to_contain_text("<i>mine</i>")
             expect(page.locator("#runs")).to_contain_text("2 of 2 sites have not joined")
             expect(page.locator("#runs")).to_contain_text("starts by itself once a run before it is over")
+            assert not scrolls_sideways(page)
+            assert hard_to_read(page) == []
             page.locator("#runs a").click()
             expect(page.locator("#name")).to_have_text("first")
             expect(page.locator("#warnings")).to_contain_text("have not joined: north, south")
+            assert watched.troubles == []
+        make_site(tmp_path / "north")
+        address = next(line for line in network.said("coordinator") if line.startswith("listening")).split()[2]
+        own = f"127.0.0.1:{free_port()}"
+        agent = ["participant", "agent", tmp_path / "north", f"--coordinator={address.strip(';')}", "--insecure"]
+        network.start("agent", [*agent, f"--web={own}"])
+        until(network, lambda: any(line.startswith("page: ") for line in network.said("agent")))
+        with opened(browser, f"http://{own}/", width=390, scheme="dark") as watched:
+            expect(watched.page.locator("#waiting")).to_contain_text("is not approved here")
+            assert not scrolls_sideways(watched.page)
+            assert hard_to_read(watched.page) == []
             assert watched.troubles == []

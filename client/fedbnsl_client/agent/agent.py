@@ -126,7 +126,8 @@ class Agent:
     def waiting(self) -> Mapping[str, str]:
         """Open runs that are not joined, and why not, by name."""
         names = {one.run: one.name for one in self._offers if one.is_open}
-        return {names[run]: one.why for run, one in [*self._decided.items()] if run in names}
+        decided = [*self._decided.items()]
+        return {names[run]: one.why for run, one in decided if run in names and run not in self._parts}
 
     @property
     def outcomes(self) -> Mapping[str, int]:

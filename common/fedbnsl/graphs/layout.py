@@ -28,6 +28,7 @@ _LAYER_GAP = 78.0
 _NODE_GAP = 14.0
 _DUMMY_WIDTH = 8.0
 _LINE_GAP = 4.0
+_CLEAR = 5.0
 _COMPONENT_GAP = 34.0
 _ROW_GAP = 44.0
 _ROW_WIDTH = 1000.0
@@ -266,6 +267,33 @@ def tips(route: Sequence[tuple[float, float]], leaves: float, arrives: float) ->
     (x0, y0), (x1, y1) = route[0], route[-1]
     half = NODE_HEIGHT / 2 if y1 > y0 else -NODE_HEIGHT / 2
     return [(x0 + leaves, y0 + half), *route[1:-1], (x1 + arrives, y1 - half)]
+
+
+def around(edge: Edge, centres: Mapping[int, tuple[float, float]], widths: Sequence[float]) -> str:
+    """An SVG path between two nodes of a layout that has no place for their edge: past the nodes of the layers between.
+
+    `centres` are those of all drawn nodes, `widths` of all nodes.
+    """
+    (ax, ay), (bx, by) = sorted((centres[node] for node in edge), key=lambda centre: centre[1])
+    boxes: dict[float, list[tuple[float, float]]] = {}
+    for node, (x, y) in centres.items():
+        boxes.setdefault(y, []).append((x - widths[node] / 2 - _CLEAR, x + widths[node] / 2 + _CLEAR))
+    if ay == by:  # a bow in the room between two layers
+        side = 1 if ay < max(boxes) else -1
+        rim = ay + side * NODE_HEIGHT / 2
+        depth = rim + side * _ROW_GAP
+        return f"M{ax:.1f} {rim:.1f}C{ax:.1f} {depth:.1f} {bx:.1f} {depth:.1f} {bx:.1f} {rim:.1f}"
+    between = [
+        (_nearest_free(ax + (bx - ax) * (y - ay) / (by - ay), boxes[y]), y) for y in sorted(boxes) if ay < y < by
+    ]
+    return curve(tips([(ax, ay), *between, (bx, by)], 0, 0))
+
+
+def _nearest_free(x: float, boxes: Sequence[tuple[float, float]]) -> float:
+    """The place nearest to x that is in none of some intervals."""
+    places = [x, *itertools.chain.from_iterable(boxes)]
+    free = [place for place in places if not any(left < place < right for left, right in boxes)]
+    return min(free, key=lambda place: abs(place - x))
 
 
 def curve(points: Sequence[tuple[float, float]]) -> str:

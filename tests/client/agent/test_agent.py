@@ -115,6 +115,14 @@ def test_a_policy_that_lists_a_plan_without_its_sites_lets_no_agent_in(started: 
     assert started.look(offer(1)) == [1]
 
 
+def test_a_run_waits_for_an_approval_until_it_is_joined(started: Started) -> None:
+    assert started.look(offer(1)) == []
+    assert "is not approved here" in started.agent.waiting["run"]
+    approve(started.folder)
+    assert started.look(offer(1)) == [1]
+    assert started.agent.waiting == {}
+
+
 def test_a_run_is_left_once_neither_policy_nor_approval_allow_it(started: Started) -> None:
     approve(started.folder)
     with site_folder.opened(started.folder) as (_, ledger):

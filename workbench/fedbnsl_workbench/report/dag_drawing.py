@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from fedbnsl.graphs.graph import Edge
-from fedbnsl.graphs.layout import FONT_PX, NODE_HEIGHT, box_widths, curve, layout, ports, shortened, tips
+from fedbnsl.graphs.layout import FONT_PX, NODE_HEIGHT, around, box_widths, curve, layout, ports, shortened, tips
 
 MARGIN = 12.0
 ARROW = 9.0
@@ -46,8 +46,8 @@ _NOT_LEARNED = ("missing", "unsure")
 class Arrow:
     """An edge to draw.
 
-    `missing` and `unsure` edges were not learned. An unsure one has no place in the layout: it is drawn across the
-    others, and only where both its ends are drawn anyway.
+    `missing` and `unsure` edges were not learned. An unsure one has no place in the layout: it is drawn across other
+    edges, and only where both its ends are drawn anyway.
     """
 
     source: int
@@ -90,7 +90,9 @@ def draw(names: Sequence[str], arrows: Sequence[Arrow], *, title: str, words: Se
         parts.append(_line(arrow, placed.routes[edge], *shifts[edge]))
     for arrow in arrows:
         if arrow.kind == "unsure" and {arrow.source, arrow.target} <= set(placed.centres):
-            parts.append(across(arrow, placed.centres[arrow.source], placed.centres[arrow.target]))
+            path = around((arrow.source, arrow.target), placed.centres, widths)
+            dotted = f'stroke="{STYLES[arrow.kind].colour}" stroke-dasharray="{STYLES[arrow.kind].dashes}"'
+            parts.append(group(arrow, f'<path d="{path}" stroke-width="1.8" {dotted}/>'))
     parts.append(f'</g><g font-size="{FONT_PX:g}" text-anchor="middle">')
     for node, centre in sorted(placed.centres.items()):
         parts.append(box(node, names[node], centre, widths[node], words[node] if words else ""))
@@ -168,18 +170,6 @@ def _end(mark: str, at: tuple[float, float], away: int, width: float, colour: st
         circle = f'<circle cx="{x:.1f}" cy="{y + away * r:.1f}" r="{r:.1f}" fill="#fff" stroke="{colour}" '
         return (x, y + away * 2 * r), f'{circle}stroke-width="1.4"/>'
     return at, ""
-
-
-def across(arrow: Arrow, start: tuple[float, float], end: tuple[float, float]) -> str:
-    """A flat bow from middle to middle: it has no place of its own in the layout, and runs below the nodes."""
-    style, (ax, ay), (bx, by) = STYLES[arrow.kind], start, end
-    # Across the line between both by an eighth of its length, which keeps clear of the nodes of one layer.
-    cx, cy = (ax + bx) / 2 - (by - ay) / 8, (ay + by) / 2 + (bx - ax) / 8
-    return group(
-        arrow,
-        f'<path d="M{ax:.1f} {ay:.1f}Q{cx:.1f} {cy:.1f} {bx:.1f} {by:.1f}" stroke="{style.colour}" stroke-width="1.8" '
-        f'stroke-dasharray="{style.dashes}"/>',
-    )
 
 
 def _opacity(share: float) -> float:

@@ -17,7 +17,6 @@ from fedbnsl_workbench.report.dag_drawing import (
     THINNEST,
     WIDEST,
     Arrow,
-    across,
     box,
     group,
 )
@@ -61,7 +60,8 @@ def draw_lagged(
     widths = {node: box_width(names[node]) for node in nodes}
     left = max((widths[node] for node in nodes if node in before), default=0.0)
     right = max((widths[node] for node in nodes if node not in before), default=0.0)
-    reach = {side: _reach(drawn, before, row, side=side) for side in (True, False)}
+    unsure = [arrow for arrow in arrows if arrow.kind == "unsure" and {arrow.source, arrow.target} <= nodes]
+    reach = {side: _reach([*drawn, *unsure], before, row, side=side) for side in (True, False)}
     centre = {True: reach[True] + left / 2, False: reach[True] + left + _BETWEEN + right / 2}
     centres = {node: (centre[node in before], row[node] * _ROW + NODE_HEIGHT / 2) for node in nodes}
     width = reach[True] + left + _BETWEEN + right + reach[False] + 2 * MARGIN
@@ -77,9 +77,7 @@ def draw_lagged(
         arrow = drawn[k]
         line = _line(arrow, before, centres, widths, ends[k], row, edges)
         parts.append(f'<g opacity="{_PALE}">{line}</g>' if _is_past(arrow, before) else line)
-    for arrow in arrows:
-        if arrow.kind == "unsure" and {arrow.source, arrow.target} <= nodes:
-            parts.append(across(arrow, centres[arrow.source], centres[arrow.target]))
+    parts += [_line(arrow, before, centres, widths, (0.0, 0.0), row, edges) for arrow in unsure]
     parts.append(f'</g><g font-size="{FONT_PX:g}" text-anchor="middle">')
     parts += [
         box(node, names[node], centres[node], widths[node], words[node] if words else "") for node in sorted(nodes)

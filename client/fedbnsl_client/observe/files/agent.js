@@ -10,7 +10,7 @@ function show(agent) {
   setText("state", agent.trouble ? "trouble" : agent.runs.some((run) => run.goes_on) ? "takes part" : "waits for runs");
   byId("state").className = `badge ${agent.trouble ? "warn" : "good"}`;
   setText("trouble", agent.trouble);
-  rows(byId("runs"), agent.runs.map((run) => [[run.name, "name"], [run.plan, "name"], [run.state, "name"], [run.round || "", "n"]]));
+  rows(byId("runs"), agent.runs.map((run) => [[run.name, "name"], [run.plan, "name"], [run.state, "name"], [run.round || "", "n rounds"]]));
   byId("runs").querySelectorAll("tr").forEach((row, k) => {
     const link = document.createElement("a");
     link.href = `/runs/${encodeURIComponent(agent.runs[k].key)}`;
@@ -18,6 +18,7 @@ function show(agent) {
     row.firstElementChild.replaceChildren(link);
   });
   setText("none", agent.runs.length ? "" : "None since this agent was started.");
+  byId("not-joined").hidden = !agent.waiting.length;
   rows(byId("waiting"), agent.waiting.map(([name, why]) => [[name, "name"], [why, "name"]]));
 }
 

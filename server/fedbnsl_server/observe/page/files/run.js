@@ -134,6 +134,7 @@ function showGraph(content) {
 
 function showRounds({ anew, items }) {
   history = anew ? items : [...history, ...items];
+  byId("over-rounds").hidden = !history.length;
   const acyclicity = history.map((one) => [one.round, one.h]);
   lineChart(byId("chart-h"), acyclicity, { log: true, title: "h(W)" });
   byId("figure-h").hidden = byId("tile-h").hidden = !acyclicity.some(([, h]) => h > 0); // private rounds have no W

@@ -7,7 +7,7 @@ const cells = (run) => [
   [run.progress ? make("a", { href: `/runs/${encodeURIComponent(run.name)}` }, run.name) : run.name, "name"],
   [run.plan, "name"],
   [run.state],
-  [run.progress ? `${run.progress[0]} of ${run.progress[1]}` : "", "n"],
+  [run.progress ? `${run.progress[0]} of ${run.progress[1]}` : "", "n rounds"],
   [run.needs, "name"],
 ];
 

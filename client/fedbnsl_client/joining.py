@@ -25,6 +25,7 @@ def join(
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
     absent: Sequence[str] = (),
     identity: Path | str | None = None,
+    federation: str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
     wait: Literal[True] = True,
@@ -40,6 +41,7 @@ def join(
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
     absent: Sequence[str] = (),
     identity: Path | str | None = None,
+    federation: str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
     wait: Literal[False],
@@ -54,6 +56,7 @@ def join(
     dictionary: Dictionary | Mapping[str, Any] | Path | str | None = None,
     absent: Sequence[str] = (),
     identity: Path | str | None = None,
+    federation: str | None = None,
     out: Path | str | None = None,
     patience_s: float = 60.0,
     wait: bool = True,
@@ -79,6 +82,8 @@ def join(
         kind group, if each row is a group. A run with gaps, such as standard, learns of the others.
     identity
         Folder of an enrolled site, for TLS. None: plaintext, which only a coordinator on this machine takes.
+    federation
+        Name of the federation, where the folder is enrolled in several.
     out
         Folder for the graph and the site's own refit of it. None: nothing is kept.
     patience_s
@@ -100,7 +105,8 @@ def join(
     """
     described = dictionary_from(dictionary, origin="join")
     (dataset,) = site_tables({site: table}, dictionary=described, lacking=absent).values()
-    link = site_identity.link(None if identity is None else Path(identity), coordinator, insecure=identity is None)
+    folder = None if identity is None else Path(identity)
+    link = site_identity.link(folder, coordinator, insecure=identity is None, federation=federation)
     part = partial(_take_part, PublicTable(site, dataset), link, None if out is None else Path(out), patience_s)
     if wait:
         return part()

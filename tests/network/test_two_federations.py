@@ -8,16 +8,21 @@ from pathlib import Path
 import pytest
 
 from command_line import Outcome, refused
-from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal
+from fedbnsl import join
+from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal, SetupError, UnreachableError
 from fedbnsl.identity.certificates import Name, key_fingerprint
 from fedbnsl.privacy.calibration import price_of
-from fedbnsl_client.budget.approvals import Terms
+from fedbnsl.protocol.messages import RunOffer
+from fedbnsl_client.agent.cli import _is_approved_for
+from fedbnsl_client.budget.approvals import Approval, Terms
+from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.secure_aggregation.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site import identity
+from fedbnsl_client.site import identity, moved_cli
 from fedbnsl_client.site.admission import approved_terms
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
@@ -136,3 +141,79 @@ def test_a_policy_names_several_authorities(federations: dict[str, Federation], 
         policy.check_coordinator("127.0.0.1:1", authority=one.fingerprint)
     with pytest.raises(PolicyRefusal, match="rule `coordinator_ca`"):
         policy.check_coordinator("127.0.0.1:1", authority="AB")
+
+
+def test_a_run_of_a_number_of_the_other_federation_gets_none_of_its_answers(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    heart, lung = (one.fingerprint for one in federations.values())
+    price = price_of(PLAN, n_samples=120, n_variables=3)
+    with site_folder.opened(north) as (policy, ledger):
+        dataset = policy.dataset(None)
+        ledger.payments.reserve(
+            Request(DATASET, 7, 1, "north"),
+            Payment(1, {"variables": [*NAMES], "plan": ""}, authority=heart),
+            dataset.cap,
+        )
+        ledger.payments.take_run(7)
+        journal = RunJournal(ledger.payments, dataset, PLAN, price, RunHere(7, "north", NAMES, lung))
+        with pytest.raises(PolicyRefusal, match="in another federation"):
+            journal.check()
+
+
+def test_a_host_of_both_coordinators_stays_allowed_when_one_of_them_moves(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    text = (north / "policy.toml").read_text(encoding="utf-8")
+    others = [identity.Identity.open(identity.place_of(north, "heart")).coordinator]
+    for elsewhere, wanted in ((others, ("127.0.0.1", "hub.example.org")), ([], ("hub.example.org",))):
+        new = moved_cli._new_names("127.0.0.1:50051", "hub.example.org:50051", elsewhere)
+        changed = moved_cli._with_host(text, new, north / "policy.toml")
+        assert Policy.parse(changed, origin="policy.toml").coordinators == wanted
+
+
+def test_a_site_whose_folder_lies_in_one_called_federations_is_a_site_by_itself(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], tmp_path: Path
+) -> None:
+    folder = tmp_path / "federations" / "north"
+    own = enrol(federations["heart"], folder, "north")
+    own.move("127.0.0.1:50052")
+    assert (folder / site_folder.NAME).exists()
+    assert not (tmp_path / site_folder.NAME).exists()
+    second = enrol(federations["lung"], folder, "north")
+    second.move("127.0.0.1:50053")
+    assert not (second.place / site_folder.NAME).exists()
+
+
+def test_a_plan_is_shown_as_approved_in_the_federation_that_it_is_approved_for(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    offer = RunOffer(1, "first", "open", PLAN.digest(), PLAN.name, ("north", "south"), 0, 3, 2, 0)
+    approved = Approval(PLAN.digest().hex(), PLAN.name, None)
+    terms = Terms.of(PLAN, DATASET, n_samples=120, n_variables=3, runs=1)
+    for_lung = replace(approved, terms=replace(terms, authority=federations["lung"].fingerprint))
+    for known, shown in ((approved, [True, True]), (for_lung, [False, True])):
+        told = {known.digest: known}
+        found = [_is_approved_for(north, told, offer, federations[one].fingerprint) for one in ("heart", "lung")]
+        assert found == shown
+    assert not _is_approved_for(north, {}, offer, federations["lung"].fingerprint)
+
+
+def test_the_first_name_may_be_mistyped(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    identity.request(folder, Name("hart", "north"))
+    enrol(federations["heart"], folder, "north")
+    assert [*identity.federations(folder)] == ["heart"]
+    assert identity.link(folder, None, insecure=False).authority == federations["heart"].fingerprint
+    assert identity.place_with(folder, federations["heart"].fingerprint) == identity.place_of(folder)
+
+
+def test_a_table_of_python_joins_in_the_federation_that_is_named(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    with pytest.raises(SetupError, match="several federations"):
+        join(rows(1), "127.0.0.1:1", site="north", identity=north)
+    with pytest.raises(UnreachableError):
+        join(rows(1), "127.0.0.1:1", site="north", identity=north, federation="lung", patience_s=0.1)

@@ -77,6 +77,7 @@ class _Rules:
             self.close()
             self.policy, self.ledger = self._open.enter_context(site_folder.opened(self._folder))
             self._seen = now
+        self.ledger.require_open()
         return self.ledger.approvals.current()
 
     def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> tuple[object, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedbnsl.protocol.messages import RunOffer
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site
+    from fedbnsl_client.budget.approvals import Approval
     from fedbnsl_client.observe.site_page import ShownRun
 
 _takes_link = takes_link(
@@ -222,7 +223,7 @@ def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bo
         approvals = ledger.approvals.current()
     with Session(link.address, link.credentials) as session:
         _, offers = session.offers()
-        told = [_told(one, one.plan_digest.hex() in approvals) for one in offers]
+        told = [_told(one, _is_approved_for(folder, approvals, one, link.authority)) for one in offers]
         if save is not None:
             durable.make_folder(save)
             for one, content in zip(offers, told, strict=True):
@@ -251,6 +252,14 @@ def _saved(file: Path, offer: RunOffer, plan_toml: str) -> Path:
     elif file.read_text(encoding="utf-8", errors="replace") != plan_toml:
         raise SetupError(f"{file} is there already, and is not the plan of run {offer.name}", remedy="Save elsewhere.")
     return file
+
+
+def _is_approved_for(folder: Path, approvals: Mapping[str, Approval], offer: RunOffer, authority: str) -> bool:
+    """Whether a plan is approved, and if for an agent, in the federation of an authority."""
+    from fedbnsl_client.site.identity import is_of
+
+    known = approvals.get(offer.plan_digest.hex())
+    return known is not None and (known.terms is None or is_of(folder, known.terms.authority, authority))
 
 
 def _told(offer: RunOffer, approved: bool) -> dict[str, Any]:

@@ -448,6 +448,8 @@ class LedgerFile:
         """Enter what the newer mark has and this copy lacks: tables, spending and uses without privacy."""
         here = self.state()
         self._charged_for = newer
+        if here.sealed:  # from such a one nothing is paid any more
+            return
         self.append(RESTORED, entries=newer.n_entries)
         for entry in newer.registered:
             if entry not in here.registered:  # without the tags of its records, and so without blocks

@@ -170,6 +170,15 @@ class Payments:
             recipe: str | None = self._file.one(sql, run_text(run), site)
         return None if recipe is None else json.loads(recipe)
 
+    def begun_under(self, run: int, site: str) -> str:
+        """The authority under which a site began to pay in a run; empty if it has not, or in plaintext."""
+        sql = (
+            "SELECT json_extract(content, '$.authority') FROM entries "
+            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
+        )
+        with self._file.transaction():
+            return self._file.one(sql, run_text(run), site) or ""
+
     # ---- use without privacy -----------------------------------------------------------------------------------------
 
     def note_unprotected(self, dataset: str, run: int, digest: bytes) -> None:

@@ -251,6 +251,7 @@ class GuardedTable(Admission):
         refuse_other_columns(plan, variables)
         refuse_blocks(plan, self._whole, self._used)
         self._ledger.payments.take_run(run)
+        self._ledger.require_open()  # again: it may have been sealed while this site waited for others
         self._policy.check_plan(plan, self._dataset, n_samples=self.n_samples, approved=self._is_approved(plan))
         self._note_part(plan, run)
         journal: Journal = Unaccounted()

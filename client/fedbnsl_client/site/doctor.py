@@ -343,6 +343,7 @@ class _Examination:
         found: list[str] = []
         with site_folder.opened(self._folder) as (policy, ledger):
             ledger.verify()
+            ledger.require_open()
             for dataset in policy.datasets:
                 table = self._table(policy, dataset.id)
                 if self._described_by == (None, None):

@@ -169,7 +169,8 @@ def _command(name: str, site_folder: Path) -> str:
 
 
 def _site_folder(place: Path) -> Path:
-    return place.parent.parent if place.parent.name == _OTHERS else place
+    above = place.parent.parent  # a site's folder itself may lie in one of that name; the first place is never empty
+    return above if place.parent.name == _OTHERS and (above / FOLDER).exists() else place
 
 
 def federations(site_folder: Path) -> dict[str, Path]:

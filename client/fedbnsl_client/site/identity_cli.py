@@ -119,7 +119,8 @@ def enrol(folder: Path, bundle: str, expected: str | None, passphrases: Passphra
             Policy.load(policy).check_coordinator(enrolled.coordinator, authority=fingerprint(enrolled.ca))
         except PolicyRefusal as refusal:
             click.secho(f"warning: {folder}'s policy does not allow this coordinator: {refusal}", fg="yellow", err=True)
-    click.echo(f"next: fedbnsl participant check {folder}")
+    which = f" --federation {enrolled.name.federation}" if len(identity.federations(folder)) > 1 else ""
+    click.echo(f"next: fedbnsl participant check {folder}{which}")
 
 
 _takes_link = takes_link("Plaintext, on loopback only; name HOST:PORT then.")

@@ -1,6 +1,7 @@
 """`fedbnsl participant moved`: the coordinator has another address; policy and bundle of a site name the new one."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import click
@@ -28,16 +29,16 @@ def moved(folder: Path, address: str, federation: str | None, passphrases: Passp
     from fedbnsl.protocol.channel import split_address
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import Identity, place_of
+    from fedbnsl_client.site.identity import Identity, federations, place_of
 
     own = Identity.open(place_of(folder, federation), passphrases)
-    old_host, old_port = split_address(own.coordinator)
+    _, old_port = split_address(own.coordinator)
     if not re.search(r":\d+$", address):
         address = f"{address}:{old_port}"
-    host, _ = split_address(address)
     policy = folder / site_folder.POLICY
     text = policy.read_text(encoding="utf-8") if policy.exists() else ""
-    changed = _with_host(text, {own.coordinator: address, old_host: host}, policy) if text else ""
+    elsewhere = [Identity.open(place).coordinator for place in federations(folder).values() if place != own.place]
+    changed = _with_host(text, _new_names(own.coordinator, address, elsewhere), policy) if text else ""
     with Session(address, own.credentials()) as session:
         status = session.look()
     if status.site != own.name.site:
@@ -51,17 +52,26 @@ def moved(folder: Path, address: str, federation: str | None, passphrases: Passp
     click.echo("an agent that runs does so at its next connection; `participant join` has to be started again")
 
 
-def _with_host(text: str, new: dict[str, str], policy: Path) -> str:
+def _new_names(old: str, address: str, elsewhere: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """What stands in a policy for the old host:port and its host; a host that other federations are on stays, too."""
+    from fedbnsl.protocol.channel import split_address
+
+    old_host, host = split_address(old)[0], split_address(address)[0]
+    stays = (old_host,) if old_host in [split_address(one)[0] for one in elsewhere] else ()
+    return {old: (address,), old_host: tuple(dict.fromkeys((*stays, host)))}
+
+
+def _with_host(text: str, new: dict[str, tuple[str, ...]], policy: Path) -> str:
     """The policy with the new address in place of the old one, all else as it was."""
     from fedbnsl_client.budget.policy import Policy
 
     before = Policy.parse(text, origin=str(policy))
-    wanted = tuple(new.get(one, one) for one in before.coordinators)
+    wanted = tuple(name for one in before.coordinators for name in new.get(one, (one,)))
     found = _RULE.search(text)
     if found is not None:
         rule = found[0]
         for old, its in new.items():
-            rule = rule.replace(f'"{old}"', f'"{its}"')
+            rule = rule.replace(f'"{old}"', ", ".join(f'"{one}"' for one in its))
         changed = text[: found.start()] + rule + text[found.end() :]
         if Policy.parse(changed, origin=str(policy)) == before.model_copy(update={"coordinators": wanted}):
             return changed

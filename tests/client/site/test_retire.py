@@ -9,10 +9,13 @@ import pytest
 
 from command_line import Outcome, refused
 from fedbnsl.errors import LedgerError
+from fedbnsl.plan.plan import Plan
+from fedbnsl_client.agent.agent import _Rules
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.site import folder as site_folder
-from private_site import DATASET, make_site, private_plan
+from fedbnsl_client.site.admission import GuardedTable
+from private_site import DATASET, edit, make_site, private_plan
 
 
 @pytest.fixture
@@ -56,6 +59,55 @@ def test_an_older_copy_that_is_accepted_is_sealed_too(site: Path, tmp_path: Path
         Ledger.open(site / site_folder.LEDGER, accept_backup=True) as ledger,
         pytest.raises(LedgerError, match="sealed"),
     ):
+        ledger.require_open()
+
+
+def test_a_site_that_waited_for_others_while_it_was_sealed_takes_no_part(site: Path) -> None:
+    """Also not with a public table, of which nothing is entered."""
+    edit(site / site_folder.POLICY, "\npublic = false", "\npublic = true")
+    edit(site / site_folder.POLICY, '["dp-pgcd"]', '["pgcd"]')
+    edit(site / site_folder.POLICY, "auto_approve = false", "auto_approve = true")
+    plan = Plan.parse({"n_participants": 2, "rounds": 1, "refit_rounds": 0, "local_solver": "pgcd"})
+    with site_folder.opened(site) as (policy, ledger), Ledger.open(site / site_folder.LEDGER) as other:
+        waiting = GuardedTable(site, policy, ledger, None)
+        waiting.admit(plan, 8, waiting.variables)
+    with site_folder.opened(site) as (policy, ledger), Ledger.open(site / site_folder.LEDGER) as other:
+        waiting = GuardedTable(site, policy, ledger, None)
+        other.seal()
+        with pytest.raises(LedgerError, match="sealed"):
+            waiting.admit(plan, 9, waiting.variables)
+
+
+def test_check_says_that_the_ledger_is_sealed(fedbnsl: Callable[..., Outcome], site: Path) -> None:
+    with Ledger.open(site / site_folder.LEDGER) as ledger:
+        ledger.seal()
+    found = json.loads(fedbnsl("participant", "check", site, "127.0.0.1:1", "--insecure", "--json").out)["findings"]
+    assert [(one["state"], one["exit_code"], "sealed" in one["text"]) for one in found if one["check"] == "data"] == [
+        ("failed", 11, True)
+    ]
+
+
+def test_an_agent_that_is_up_while_its_site_retires_decides_about_no_run(site: Path) -> None:
+    rules = _Rules(site, site)
+    assert len(rules.read()) == 1
+    with Ledger.open(site / site_folder.LEDGER) as ledger:
+        ledger.seal()
+    with pytest.raises(LedgerError, match="sealed"):
+        rules.read()
+    rules.close()
+
+
+def test_of_two_sealed_copies_each_can_be_looked_at(site: Path, tmp_path: Path) -> None:
+    file, older, sealed = site / site_folder.LEDGER, tmp_path / "older.db", tmp_path / "sealed.db"
+    shutil.copy(file, older)
+    with Ledger.open(file) as ledger:
+        ledger.seal()
+    shutil.copy(file, sealed)
+    shutil.copy(older, file)
+    with Ledger.open(file, accept_backup=True):
+        pass
+    shutil.copy(sealed, file)
+    with Ledger.open(file, accept_backup=True) as ledger, pytest.raises(LedgerError, match="sealed"):
         ledger.require_open()
 
 

@@ -3,7 +3,7 @@
 On loopback, without a token, the name that the browser asked for must be one of this machine: a page of a stranger
 whose name was made to point here (DNS rebinding) reads nothing. Operators show their token once to the form of /login,
 or with each request as bearer token of a program. Nothing changes by GET; what is posted must come from the page itself
-or bear a token, which no page of a stranger can send.
+or bear the token of a program, which no page of a stranger can send.
 
 Whatever changes something is an `action`: it is done only for operators whose role allows it by the table of `Roles`,
 and entered in the security log with their name before it is done.
@@ -15,6 +15,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedbnsl.errors import ResultError
 from fedbnsl.events.security_log import SecurityLog
-from fedbnsl.web.operators import Operator, Operators, word_of
+from fedbnsl.web.operators import PROXY, Operator, Operators, word_of
 from fedbnsl.web.roles import VIEWERS, Roles
 
 _log = logging.getLogger(__name__)
@@ -55,9 +56,20 @@ _MOST_FORM_BYTES = 4096
 _AFTER_A_WRONG_TOKEN_S = 0.5
 
 _BEARER = "Bearer "
-_OPERATOR = "fedbnsl.operator"  # in the scope of a request: who asks
+_ASKS = "fedbnsl.asks"  # in the scope of a request: who asks
+
+USER = "X-Forwarded-User"
+"""The header by which a proxy says which operator asks."""
 
 FORM_TOKEN = "X-Form-Token"  # noqa: S105  # the name of a header
+
+
+@dataclass(frozen=True)
+class _Asks:
+    """Who asks; a program shows a token with each request, which no page of a stranger can make a browser do."""
+
+    operator: Operator
+    is_program: bool = False
 
 
 class Access:
@@ -105,7 +117,7 @@ class Access:
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-            elif message.get("more_body") and not self._still_knows(scope.get(_OPERATOR)):
+            elif message.get("more_body") and not self._still_knows(scope.get(_ASKS)):
                 message, is_cut = {"type": "http.response.body", "body": b""}, True  # removed while they look
             await send(message)
 
@@ -113,35 +125,42 @@ class Access:
 
     async def _refusal(self, request: Request) -> Response | None:
         """Why the application is not asked; None: it is."""
-        host = request.headers.get("host", "")
+        host, is_post = request.headers.get("host", ""), request.method == "POST"
         if self._operators is None and _name(host) not in _HERE:
             return PlainTextResponse("this page is for the browser of its own machine: http://127.0.0.1", 421)
-        if request.method == "POST":
-            if not (self._bears_token(request) or _comes_from(request.headers, host)):
-                return PlainTextResponse("posted from another page", 403)
-        elif request.method not in ("GET", "HEAD"):
+        if not is_post and request.method not in ("GET", "HEAD"):
             return PlainTextResponse("expected GET", 405, {"Allow": "GET, HEAD, POST"})
+        is_foreign = is_post and not _comes_from(request.headers, host)
+        foreign = PlainTextResponse("posted from another page", 403)
         if self._operators is None:
-            request.scope[_OPERATOR] = Operator("", self._roles.unnamed)
-            return None
-        if request.url.path == _LOGIN_STYLE:
-            return None
-        try:
-            if request.url.path == "/login":
-                return await self._login(request, self._operators)
-            known = self._known(request, self._operators)
-        except ResultError as error:
-            _log.warning("nobody is let in: %s", error)
-            return PlainTextResponse("the operators cannot be read here; see the log of this process", 503)
-        if known is not None:
-            request.scope[_OPERATOR] = known
-            return None
-        if self._bears_token(request):
+            asks: _Asks | None = _Asks(Operator("", self._roles.unnamed))
+        else:
+            try:
+                if request.url.path == "/login":
+                    return foreign if is_foreign else await self._login(request, self._operators)
+                asks = self._asking(request, self._operators)
+            except ResultError as error:
+                _log.warning("nobody is let in: %s", error)
+                return PlainTextResponse("the operators cannot be read here; see the log of this process", 503)
+        if asks is None:
+            return None if request.url.path == _LOGIN_STYLE and not is_post else await self._who_are_you(request)
+        if asks.operator.role not in self._roles.names:
+            name = asks.operator.name or "whoever has no name"
+            await self._note(self._count, "refused", why="no operator", operator=name, address=_address(request))
+            return PlainTextResponse(f"{name} is no operator here", 403)
+        if is_foreign and not asks.is_program:
+            return foreign
+        request.scope[_ASKS] = asks
+        return None
+
+    async def _who_are_you(self, request: Request) -> Response:
+        bearer = {"WWW-Authenticate": "Bearer"}
+        if _bearer(request):
             await self._refuse_token(request)
-            return PlainTextResponse("this token is not known here", 401, {"WWW-Authenticate": "Bearer"})
+            return PlainTextResponse("this token is not known here", 401, bearer)
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/login", 303)
-        return PlainTextResponse("a token is needed", 401, {"WWW-Authenticate": "Bearer"})
+        return PlainTextResponse("a token is needed", 401, bearer)
 
     async def _login(self, request: Request, operators: Operators) -> Response:
         # Under `no-referrer`, a browser says of its form that it comes from "null".
@@ -161,23 +180,26 @@ class Access:
         await self._note(self._count, "refused", why="wrong token", address=_address(request))
         await asyncio.sleep(_AFTER_A_WRONG_TOKEN_S)
 
-    def _bears_token(self, request: Request) -> bool:
-        """Whether a program asks; where no tokens are known, nobody shows one."""
-        return self._operators is not None and request.headers.get("authorization", "").startswith(_BEARER)
-
-    def _known(self, request: Request, operators: Operators) -> Operator | None:
-        if self._bears_token(request):
-            token = request.headers["authorization"].removeprefix(_BEARER)
-            return operators.holder(word_of(token.encode("utf-8", "replace")))
+    def _asking(self, request: Request, operators: Operators) -> "_Asks | None":
+        """Whoever shows a token, or the cookie of one, or is named by a proxy that shows its own token."""
+        token = _bearer(request)
+        if token:
+            holder = operators.holder(word_of(token.encode("utf-8", "replace")))
+            if holder is None or holder.role != PROXY:
+                return None if holder is None else _Asks(holder, is_program=True)
+            # Behind the proxy are browsers, which the page of a stranger may make ask it: no program.
+            name = request.headers.get(USER, "")
+            return _Asks(operators.named().get(name, Operator(name, "")))
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
             return None
         kept = cookies.get(_cookie(request))
-        return None if kept is None else operators.holder(kept.value)
+        known = None if kept is None else operators.holder(kept.value)
+        return None if known is None else _Asks(known)
 
-    def _still_knows(self, operator: Operator | None) -> bool:
-        return operator is None or self._operators is None or self._operators.still_has(operator)
+    def _still_knows(self, asks: "_Asks | None") -> bool:
+        return asks is None or self._operators is None or self._operators.still_has(asks.operator)
 
     # ---- what changes something --------------------------------------------------------------------------------------
 
@@ -189,8 +211,9 @@ class Access:
         least = self._roles.needs[action]
 
         async def checked(request: Request) -> Response:
-            operator: Operator = request.scope[_OPERATOR]
-            if not (self._bears_token(request) or self.holds_form_token(request)):
+            asks: _Asks = request.scope[_ASKS]
+            operator = asks.operator
+            if not (asks.is_program or self.holds_form_token(request)):
                 text = "posted from another page, or the process is another one now: load it again"
                 return PlainTextResponse(text, 403)
             about = {"action": action, "operator": operator.name or "(no name)", "address": _address(request)}
@@ -210,8 +233,8 @@ class Access:
 
     def filled(self, page: str, request: Request, *, acts: bool = True) -> str:
         """A page that acts: with the token of its forms, and the actions that whoever asks for it may do."""
-        operator: Operator = request.scope[_OPERATOR]
-        may = [action for action in self._roles.needs if acts and self._roles.allow(operator.role, action)]
+        asks: _Asks = request.scope[_ASKS]
+        may = [action for action in self._roles.needs if acts and self._roles.allow(asks.operator.role, action)]
         return page.replace("{{ form_token }}", self.form_token).replace("{{ may }}", ", ".join(may))
 
     async def _note(self, write: Callable[..., None], event: str, **fields: object) -> None:
@@ -259,6 +282,12 @@ def _name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _bearer(request: Request) -> str:
+    """The token that a request bears; empty: none."""
+    shown = request.headers.get("authorization", "")
+    return shown.removeprefix(_BEARER) if shown.startswith(_BEARER) else ""
 
 
 def _address(request: Request) -> str:

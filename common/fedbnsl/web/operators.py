@@ -10,11 +10,15 @@ token, never the token itself: that is shown once, when the operator is added.
 
 A token has 256 random bits, so that nobody finds one by trying, and a fast digest is enough. A browser keeps a word
 that is made of the token (`word_of`) instead of the token; the digest is of this word, and opens nothing by itself.
+
+Who signs in at an authenticating proxy needs no token: the proxy has one, of the role `proxy`, which may do nothing but
+say which operator asks.
 """
 
 import fcntl
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -27,12 +31,16 @@ import tomli_w
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.files import durable
 from fedbnsl.files.toml_text import parse_toml
-from fedbnsl.protocol.messages import SITE_NAME_RULE, is_site_name
 from fedbnsl.web.roles import Roles
 
 FILE = "operators.toml"
 
+PROXY = "proxy"
+"""The role of an authenticating proxy: it says which operator asks, and does nothing by itself."""
+
 _TOKEN_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+_NAME_RULE = "1 to 64 letters, digits, '.', '-', '_', '@' or '+', the first a letter or digit"
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class Operators:
 
     def _operator(self, name: str, content: Mapping[str, object]) -> Operator:
         operator = Operator(name, **{key: str(value) for key, value in content.items()})
-        if operator.role not in self.roles.names:
+        if operator.role not in (*self.roles.names, PROXY):
             raise ValueError(f"{name} has the role {operator.role!r}; there are {', '.join(self.roles.names)}")
         return operator
 
@@ -118,14 +126,14 @@ class Operators:
         except ResultError:
             return False
 
-    def add(self, name: str, role: str) -> str:
-        """Add an operator; return the token, which is kept nowhere.
+    def add(self, name: str, role: str, *, with_token: bool = True) -> str:
+        """Add an operator; return the token, which is kept nowhere; empty without one, for those whom a proxy names.
 
         Raises SetupError if the name cannot be used or is taken, ResultError if the file cannot be read or written.
         """
-        if not is_site_name(name):
-            raise SetupError(f"operator {name!r}: use {SITE_NAME_RULE}")
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        if not _NAME.fullmatch(name):
+            raise SetupError(f"operator {name!r}: use {_NAME_RULE}")
+        token = secrets.token_urlsafe(_TOKEN_BYTES) if with_token else ""
         with self._changing() as operators:
             if name in operators:
                 raise SetupError(
@@ -133,7 +141,7 @@ class Operators:
                     remedy="For another role or token, remove this one first (operators remove).",
                 )
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            operators[name] = Operator(name, role, digest_of(word_of(token.encode())), now)
+            operators[name] = Operator(name, role, digest_of(word_of(token.encode())) if token else "", now)
         return token
 
     def remove(self, name: str) -> None:

@@ -45,18 +45,27 @@ def operators_group(roles: Roles, *, sign: str, side: str) -> click.Group:
     @operators.command()
     @folder_argument
     @click.argument("name")
-    @click.option("--role", type=click.Choice(roles.names), required=True, help="What the operator may do.")
-    def add(folder: Path, name: str, role: str) -> None:
+    @click.option(
+        "--role",
+        type=click.Choice((*roles.names, "proxy")),
+        required=True,
+        help="What the operator may do; proxy: say which of the others asks, for an authenticating proxy.",
+    )
+    @click.option("--no-token", is_flag=True, help="For an operator whom a proxy names: there is no token to show.")
+    def add(folder: Path, name: str, role: str, no_token: bool) -> None:
         """Add the operator NAME to FOLDER, and print a token for them: once, as only its digest is kept.
 
         The token is all of standard output. Whoever has it acts under this name: hand it over by a way that nobody else
         reads. A page that is served already with operators knows the new one from its next request on.
         """
         known, log = opened(folder)
-        token = known.add(name, role)
+        token = known.add(name, role, with_token=not no_token)
         log.enter("operator added", operator=name, role=role)
-        click.echo(f"added {name} ({role}); the token, which is shown this once:", err=True)
-        click.echo(token)
+        if token:
+            click.echo(f"added {name} ({role}); the token, which is shown this once:", err=True)
+            click.echo(token)
+        else:
+            click.echo(f"added {name} ({role}), without a token", err=True)
 
     @operators.command("list")
     @folder_argument

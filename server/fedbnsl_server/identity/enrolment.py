@@ -6,6 +6,7 @@ ca.key            its key, for `approve` and `renew` only; it may lie elsewhere 
 server.pem        the coordinator's certificate and its key, in one file: replaced as a whole
 security-log.jsonl    what was approved, revoked and renewed; and who called (`coordinator serve`)
 enrolment.json    the table of enrolment: see `fedbnsl_server.identity.enrolment_table`
+operators.toml    who may use the page of the coordinator: see `fedbnsl.web.operators`
 """
 
 import ssl

@@ -131,6 +131,16 @@ class Agent:
         return {names[run]: one.why for run, one in decided if run in names and run not in self._parts}
 
     @property
+    def proposals(self) -> Mapping[str, tuple[str, str]]:
+        """Open runs that are not joined, and whose plan is known: name and plan by the number in an address."""
+        plans = dict(self._plans)
+        return {
+            f"{one.run:016x}": (one.name, plans[one.run])
+            for one in self._offers
+            if one.is_open and one.run in plans and one.run not in self._parts
+        }
+
+    @property
     def outcomes(self) -> Mapping[str, int]:
         """How many runs ended how."""
         return dict(self._outcomes)

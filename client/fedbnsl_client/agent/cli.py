@@ -136,6 +136,8 @@ def agent(
             token_file=served.web_token,
             certificate=served.web_certificate if served.web_token or Operators.are_named_in(folder) else None,
             folder=folder,
+            plans=lambda: {key: plan for key, (_, plan) in running.proposals.items()},
+            federation=link_options.federation,
         )
         context.with_resource(page)
         notice("", f"page: {page.port.url}")
@@ -188,7 +190,8 @@ def _about(running: Agent, site: Site) -> dict[str, Any]:
         }
         for run, part in running.shown.items()
     ]
-    waiting = [[name, why] for name, why in running.waiting.items()]
+    proposals = {name: key for key, (name, _) in running.proposals.items()}
+    waiting = [[name, why, proposals.get(name, "")] for name, why in running.waiting.items()]
     return {
         "site": site.name,
         "coordinator": site.coordinator,

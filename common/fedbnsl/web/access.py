@@ -231,10 +231,18 @@ class Access:
 
         return checked
 
+    def operator(self, request: Request) -> Operator:
+        """Who asks."""
+        asks: _Asks = request.scope[_ASKS]
+        return asks.operator
+
+    def allows(self, request: Request, action: str) -> bool:
+        """Whether whoever asks may do this."""
+        return self._roles.allow(self.operator(request).role, action)
+
     def filled(self, page: str, request: Request, *, acts: bool = True) -> str:
         """A page that acts: with the token of its forms, and the actions that whoever asks for it may do."""
-        asks: _Asks = request.scope[_ASKS]
-        may = [action for action in self._roles.needs if acts and self._roles.allow(asks.operator.role, action)]
+        may = [action for action in self._roles.needs if acts and self.allows(request, action)]
         return page.replace("{{ form_token }}", self.form_token).replace("{{ may }}", ", ".join(may))
 
     async def _note(self, write: Callable[..., None], event: str, **fields: object) -> None:

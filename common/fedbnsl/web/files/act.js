@@ -5,8 +5,12 @@ const meta = (name) => document.querySelector(`meta[name="${name}"]`).content;
 // The actions that whoever looks may ask for.
 export const mayDo = (action) => meta("may").split(", ").includes(action);
 
-export async function act(path) {
-  const answer = await fetch(path, { method: "POST", headers: { "X-Form-Token": meta("form-token") } });
+export async function act(path, content) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "X-Form-Token": meta("form-token") },
+    body: content === undefined ? undefined : JSON.stringify(content),
+  });
   const text = await answer.text();
   if (answer.ok) return;
   let told = text;

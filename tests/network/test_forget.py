@@ -16,11 +16,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from command_line import Outcome, refused
 from fedbnsl.errors import IdentityError, ResultError
 from fedbnsl.events.security_log import NAME, lines
+from fedbnsl.plan.plan import Plan
 from fedbnsl_client.site.identity import Identity
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.store import forget as forgetting
 from fedbnsl_server.store.result_file import read_result
+from fedbnsl_workbench.report.card import write_card
+from fedbnsl_workbench.report.history import settings
 from fedbnsl_workbench.report.page import write_report
+from fedbnsl_workbench.report.run_files import read_run
 from fedbnsl_workbench.tables.synthetic import synthesise
 from federation_folder import enrol, make_federation
 from private_site import write_table
@@ -241,6 +245,29 @@ def test_a_run_that_a_site_only_visited_before_its_start_keeps_its_checkpoints(r
     assert events.read_text(encoding="utf-8") == text
     assert read_result(runs / "run") == before
     assert (runs / "run" / "checkpoint.npz").exists()
+
+
+@pytest.mark.parametrize("others", [(), ("site-1",)])
+def test_a_report_and_a_card_do_not_take_the_name_from_the_plan(runs: Path, others: tuple[str, ...]) -> None:
+    """The plan stays as it was approved, and names its sites; two that are forgotten cannot be told apart."""
+    run = runs / "run"
+    named = [
+        'sites=["site-1", "site-2", "site-3"]',
+        'absent={"site-2"=["X1"]}',
+        'interventions=[{site="site-2", variables=["X4"]}]',
+    ]
+    plan = Plan.load(run / "plan.toml", named)
+    (run / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
+    for site in (GONE, *others):
+        forgetting.forget(forgetting.held([runs], site), site)
+    assert GONE in (run / "plan.toml").read_text(encoding="utf-8")
+    report, card = write_report(run).read_text(encoding="utf-8"), write_card(run, run / "card.html", name_sites=True)
+    for text in (report, card.read_text(encoding="utf-8")):
+        assert GONE not in text
+        assert "site-3" in text
+    shown = {row["name"]: row["value"] for row in settings(read_run(run))}
+    assert shown["sites"] == json.dumps(["site-3"] if others else ["site-1", "forgotten-1", "site-3"])
+    assert ("absent.forgotten-1" in shown) == (not others)
 
 
 def test_a_run_without_the_site_is_not_gone_on_with(fedbnsl: Callable[..., Outcome], runs: Path) -> None:

@@ -40,6 +40,7 @@ _OF_SITES = frozenset(
         "n_samples",
         "contributed",
         "left_out",
+        "values",
         "odd_site",
         "warnings",
         "notes",

@@ -12,10 +12,12 @@ import numpy as np
 from fedbnsl.errors import PlanError, ResultError
 from fedbnsl.graphs.files import LGBN
 from fedbnsl.graphs.graph import is_acyclic
+from fedbnsl.plan.absent import Absent
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.sparse import Mask, Matrix
 from fedbnsl_server.store.result_file import learned_class, undecided_edges
+from fedbnsl_server.store.run_folder import SITE_FORGOTTEN
 from fedbnsl_workbench.report.scales import Scales, read_scales
 from fedbnsl_workbench.scoring.class_scores import Known
 from fedbnsl_workbench.scoring.evaluation import (
@@ -105,6 +107,26 @@ class ReportedRun:
         return has_raw_weights(self.result)
 
 
+def _with_sites_of(plan: Plan, result: dict[str, Any]) -> Plan:
+    """The plan for people, with the names of sites that the result has: a site was forgotten after the run.
+
+    What the plan says of a site that is gone is left out, unless only one can be meant.
+    """
+    known = {*result["sites"], *(one["site"] for one in result.get("ejected", ()))}
+    named = {*plan.sites, *plan.absent.root, *(one.site for one in plan.interventions)}
+    gone, others = sorted(named - known), sorted(known - named)
+    names = {name: name for name in named & known} | ({gone[0]: others[0]} if len(gone) == len(others) == 1 else {})
+    return plan.model_copy(
+        update={
+            "sites": tuple(names[site] for site in plan.sites if site in names),
+            "absent": Absent({names[site]: lacks for site, lacks in plan.absent.root.items() if site in names}),
+            "interventions": tuple(
+                one.model_copy(update={"site": names[one.site]}) for one in plan.interventions if one.site in names
+            ),
+        }
+    )
+
+
 def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None) -> ReportedRun:
     """Read a run folder; see `page.write_report`."""
     result = read_result(path)
@@ -113,6 +135,8 @@ def read_run(path: Path, *, truth: Path | None = None, data: Path | None = None)
     except PlanError as error:
         remedy = "A report needs the plan.toml that the run left in its folder, as it was."
         raise ResultError(str(error), remedy=remedy) from None
+    if SITE_FORGOTTEN in result.get("warning_codes", ()):
+        plan = _with_sites_of(plan, result)
     variables, columns = result["variables"], columns_of(result)
     # A demo that notes the seed of its data has drawn the tables itself: they hold nobody's data.
     generated = data is None and "data" in result["manifest"]["seeds"]

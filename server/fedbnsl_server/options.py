@@ -105,6 +105,8 @@ class ServerOptions:
                 say(f"metrics on port {port.port}")
             if page is not None:
                 events.listen(page.heard)
+                if port is not None:
+                    port.of_page = page.port.access.refusals
                 say(f"page: {page.port.url}")
             yield (
                 ServerSettings(

@@ -18,6 +18,7 @@ from command_line import Outcome
 from fedbnsl.events.security_log import NAME, lines
 from fedbnsl_server.runs.folder import RESULT_FILES
 from forked import forked_network
+from http_asks import ask
 
 # What a folder of a finished run has beside its result.
 _STAYS = {"checkpoint.npz", "checkpoints", "queue.json", "queued-plan.toml", "run.lock"}
@@ -66,7 +67,7 @@ def laptop(federated: Federated, tmp_path: Path, fedbnsl: Callable[..., Outcome]
 
 
 def serve(federated: Federated, laptop: Laptop) -> str:
-    service = federated.start_service("--web=127.0.0.1:0", "--at-once=4")
+    service = federated.start_service("--web=127.0.0.1:0", "--metrics=127.0.0.1:0", "--at-once=4")
     found = re.search(r"page: (https://127\.0\.0\.1:\d+)/", federated.log(service))
     assert found, federated.log(service)
     laptop.url = found[1]
@@ -121,6 +122,11 @@ def test_a_run_is_queued_waited_for_stopped_and_fetched_by_those_who_may(federat
     (laptop.folder / "wrong").write_text(laptop.tokens["ada"][:-1] + "-", encoding="utf-8")
     refused = laptop.asks("wrong", "stop", "second")
     assert (refused.code, "this token is not known here" in refused.err) == (14, True)
+    measured = re.search(r"metrics on port (\d+)", federated.log(service))
+    assert measured
+    counted = ask(int(measured[1]), "/metrics").body.decode()
+    assert 'fedbnsl_refused_calls_total{why="wrong token"} 1.0' in counted
+    assert 'fedbnsl_refused_calls_total{why="role"} 2.0' in counted
     federated.command("coordinator", "operators", "remove", federated.federation.folder, "ada")
     assert laptop.asks("ada", "list").code == 14, "from the next request on"
 

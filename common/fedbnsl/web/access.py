@@ -14,7 +14,7 @@ import hmac
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -257,6 +257,10 @@ class Access:
         with self._writing:
             log.count(event, **fields)
             log.flush()
+
+    def refusals(self) -> Mapping[tuple[str, str], int]:
+        """How often somebody was refused, by event and reason; from any thread."""
+        return {} if self._security_log is None else self._security_log.totals.copy()
 
     def close(self) -> None:
         """Write what is left for the security log."""

@@ -1,5 +1,6 @@
 """Where a run stands, as the metrics that Prometheus asks for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,7 @@ class MetricsPort(metrics_port.MetricsPort):
     def __init__(self, address: str, *, token_file: Path | None = None, federation: "Federation | None" = None) -> None:
         self.look: Look = lambda: None  # the current statuses by the runs' names; set once there are runs
         self.totals: Totals = dict  # the counts of the security log
-        collector = RunCollector(lambda: self.look(), lambda: self.totals())
+        self.of_page: Totals = dict  # those whom the page refused
+        collector = RunCollector(lambda: self.look(), lambda: Counter(self.totals()) + Counter(self.of_page()))
         secure = None if federation is None else federation.server_tls()
         super().__init__(address, collector, token_file=token_file, secure=secure, needs="--federation")

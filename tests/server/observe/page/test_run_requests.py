@@ -62,7 +62,8 @@ def actions_of(port: WebPort) -> list[str]:
 def test_every_route_that_changes_something_is_in_the_table_of_its_side(served: Served) -> None:
     assert actions_of(served.page.port) == sorted(ROLES.needs)
     view = SiteView("north", "127.0.0.1:50051")
-    with SitePage("127.0.0.1:0", lambda: {"": ShownRun(view, Leaving())}) as page:
+    runs = {"": ShownRun(view, Leaving())}
+    with SitePage("127.0.0.1:0", lambda: runs, folder=served.folder, plans=dict) as page:
         assert actions_of(page.port) == sorted(roles_of_a_site.ROLES.needs)
 
 

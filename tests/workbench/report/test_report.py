@@ -18,6 +18,7 @@ from fedbnsl.plan.plan import Plan
 from fedbnsl_server.results.outlier_scores import outliers
 from fedbnsl_server.results.sentences import in_words
 from fedbnsl_server.results.unused import unused_notes
+from fedbnsl_workbench.pages.render import breakable
 from fedbnsl_workbench.report.charts import residual_variances
 from fedbnsl_workbench.report.history import settings
 from fedbnsl_workbench.report.page import write_report
@@ -476,3 +477,9 @@ def test_of_a_truth_over_other_variables_only_those_in_common_are_scored(run, tm
     assert "only in the truth: 'elsewhere'; only in the run: " in page.text
     assert "Of the 1 edge of the truth among the 2 variables in common, 1 was found" in page.text
     assert "unscored: the truth lacks one of the variables" in page.text
+
+
+def test_a_long_name_is_broken_between_its_words_and_stays_a_text():
+    assert breakable("c_reactive.protein") == "c_<wbr>reactive.<wbr>protein"
+    assert breakable("a_<b>x</b>_") == "a_&lt;b&gt;x&lt;/<wbr>b&gt;_"
+    assert breakable("age") == "age"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 ENVIRONMENT = Environment(
     loader=PackageLoader("fedbnsl_workbench.pages"),
@@ -23,6 +23,11 @@ def number(value: float | None, digits: int = 3) -> str:
     if value is None:
         return "\u2013"
     return f"{value:,d}" if isinstance(value, int) else f"{value:.{digits}g}"
+
+
+def breakable(name: str) -> Markup:
+    """A name that may go on in another line after `_`, `.`, `/` or `-` in it, not in the middle of a word."""
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_./-])(?=\w)", name))
 
 
 def as_markup(svg: str) -> Markup:
@@ -58,6 +63,7 @@ def script(name: str) -> Script:
 
 
 _FILTERS: dict[str, Any] = {
+    "breakable": breakable,
     "number": number,
     "drawing": as_markup,
     "drawing_width": drawing_width,

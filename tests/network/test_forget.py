@@ -275,3 +275,32 @@ def test_a_run_without_the_site_is_not_gone_on_with(fedbnsl: Callable[..., Outco
     serve = fedbnsl("coordinator", "serve", runs / "run", "--insecure", "--listen", "127.0.0.1:0")
     refused(serve, 9, "a site was forgotten", "begin a new run")
     assert "backup" not in serve.err
+
+
+def test_what_stays_of_an_ejected_site_of_a_run_that_failed(runs: Path) -> None:
+    run = runs / "run"
+    told = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    loss = {"epsilon": 1.0, "delta": 1e-6, "price_zcdp": 0.1, "contributed_zcdp": 0.1}
+    told["privacy"] = {"guarantee": "", "no_guarantee_because": [], "sites": dict.fromkeys(told["sites"], loss)}
+    out = {"site": GONE, "after_round": 0, "from_round": 1, "time": "2026-01-01T00:00:00+00:00"}
+    told |= {"state": "failed", "ejected": [{**told["sites"].pop(GONE), **out, "rounds_contributed": 0}]}
+    (run / "result.json").write_text(json.dumps(told), encoding="utf-8")
+    left = [run / name for name in ("eject-order.json", "eject-answer.json", "checkpoint.npz.part")]
+    for file in left:
+        file.write_text(json.dumps({"site": GONE}), encoding="utf-8")
+    (found,) = forgetting.held([runs], GONE)
+    assert not found.rests
+    forgetting.forget([found], GONE)
+    assert not any(file.exists() for file in left)
+    after = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    assert [one["site"] for one in after["ejected"]] == ["forgotten-1"]
+    assert after["privacy"]["sites"].keys() == {"forgotten-1", "site-1", "site-3"}
+    for t, one in enumerate(told["rounds"]):
+        assert after["rounds"][t]["bytes"]["forgotten-1"] == one["bytes"][GONE]
+
+
+def test_events_stay_what_they_are_for_a_site_that_is_called_as_one(runs: Path) -> None:
+    renamed(runs, site_2="round")
+    forgetting.forget(forgetting.held([runs], "round"), "round")
+    kinds = {one["event"] for one in map(json.loads, (runs / "run" / "events.jsonl").read_text("utf-8").splitlines())}
+    assert kinds >= {"seated", "started", "round", "finished"}

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from fedbnsl.errors import LedgerError
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.agent.agent import _Rules
 from fedbnsl_client.budget.ledger import Ledger
+from fedbnsl_client.budget.ledger_schema import SEALED
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.admission import GuardedTable
@@ -54,6 +57,9 @@ def test_an_older_copy_that_is_accepted_is_sealed_too(site: Path, tmp_path: Path
     shutil.copy(site / site_folder.LEDGER, tmp_path / "older.db")
     with Ledger.open(site / site_folder.LEDGER) as ledger:
         assert ledger.seal() == 1
+    with closing(sqlite3.connect(site / site_folder.LEDGER)) as database:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+    assert version == SEALED, "an older fedbnsl, which would pay from it, does not open it"
     shutil.copy(tmp_path / "older.db", site / site_folder.LEDGER)
     with (
         Ledger.open(site / site_folder.LEDGER, accept_backup=True) as ledger,

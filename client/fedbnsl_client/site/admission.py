@@ -155,6 +155,7 @@ class GuardedTable(Admission):
         record: Record = unrecorded,
         cluster: "Cluster | None" = None,
     ) -> None:
+        ledger.require_open()
         self._folder, self._policy, self._ledger = folder, policy, ledger
         self._dataset = policy.dataset(dataset_id)
         registered = ledger.registrations.find(self._dataset.id)

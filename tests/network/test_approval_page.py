@@ -114,24 +114,41 @@ def test_nothing_is_approved_by_a_wrong_name_a_wrong_role_or_after_a_change(page
     assert page.approvals() == {}
 
 
+def test_who_shows_no_token_approves_nothing_and_sees_nothing_of_the_table(tmp_path: Path) -> None:
+    """Others may use the machine of a site, and its folder is none of theirs."""
+    make_site(tmp_path / "north")
+    plans = {"7": PLAN.to_toml()}
+    page = SitePage("127.0.0.1:0", dict, agent=dict, folder=tmp_path / "north", plans=lambda: plans)
+    with page:
+        port, origin = page.port.port, page.port.url[:-1]
+        assert ask(port, "/approve/7/state.json").status == 403
+        form = {"Origin": origin, "Host": origin.removeprefix("http://"), "X_Form_Token": page.port.access.form_token}
+        body = json.dumps({"site": "north", "shown": "", "runs": 1})
+        refused = ask(port, "/approve/7", method="POST", body=body, **form)
+        assert (refused.status, b"may not approve a plan: it takes a token" in refused.body) == (403, True)
+
+
 def test_a_person_approves_in_a_browser_and_the_agent_joins(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
     plan = plan_of_three()
     with chromium() as browser, forked_network(tmp_path / "logs") as network:
         federated = Federated(tmp_path, network, fedbnsl)
         federated.approve(plan, *SITES[1:])
         federated.queue(plan, "heart")
-        port = free_port()
+        port, certificate = free_port(), federated.federation.folder / "server.pem"
+        token = Operators(ROLES, folder=federated.sites[SITES[0]]).add("anna", "approve")
         for site in SITES:
-            federated.start_agent(site, *([f"--web=127.0.0.1:{port}"] if site == SITES[0] else []))
+            web = [f"--web=127.0.0.1:{port}", f"--web-certificate={certificate}"] if site == SITES[0] else []
+            federated.start_agent(site, *web)
         federated.start_service()
-        _approved_by_hand(browser, f"http://127.0.0.1:{port}/")
+        _approved_by_hand(browser, f"https://127.0.0.1:{port}/", token)
         federated.await_state("heart", "finished")
         federated.await_results(SITES[0], "heart")
         assert federated.spent(SITES[0]) == price_units(plan, ROWS)
 
 
-def _approved_by_hand(browser: Browser, url: str) -> None:
-    with opened(browser, url, width=390, scheme="dark") as watched:
+def _approved_by_hand(browser: Browser, url: str, token: str) -> None:
+    shown = {"ignore_https_errors": True, "extra_http_headers": {"Authorization": f"Bearer {token}"}}
+    with opened(browser, url, width=390, scheme="dark", **shown) as watched:
         page = watched.page
         expect(page.locator("#waiting")).to_contain_text("is not approved here")
         page.locator("#waiting a").click()

@@ -52,8 +52,8 @@ class Watched:
 
 
 @contextmanager
-def opened(browser, url: str, *, width: int = 1200, scheme: str = "light") -> Iterator[Watched]:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+def opened(browser, url: str, *, width: int = 1200, scheme: str = "light", **more) -> Iterator[Watched]:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
     try:
         yield Watched(page, url)
     finally:

@@ -52,7 +52,9 @@ class ApprovalPage:
 
     async def _state(self, request: Request) -> Response:
         if not self._port.access.allows(request, APPROVE):  # what is shown tells of the table
-            raise HTTPException(403, "your role may not approve, and not see what approving needs")
+            raise HTTPException(
+                403, "shown to those alone who may approve, by their token: fedbnsl participant operators add"
+            )
         plan = self._plan(request)
         async with self._one_at_a_time:
             return JSONResponse(await asyncio.to_thread(self._looked_at, plan))

@@ -5,5 +5,10 @@ from fedbnsl.web.roles import Roles
 LEAVE = "leave a run"
 APPROVE = "approve a plan"
 
-# Whoever sits at the machine, or has the one token, may do all.
-ROLES = Roles(("view", "approve"), {LEAVE: "approve", APPROVE: "approve"}, unnamed="approve")
+# Whoever has the one token may do all; of others who use this machine, nobody spends the site's budget.
+ROLES = Roles(
+    ("view", "approve"),
+    {LEAVE: "approve", APPROVE: "approve"},
+    unnamed="approve",
+    by_token=frozenset({APPROVE}),
+)

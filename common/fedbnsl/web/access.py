@@ -217,11 +217,13 @@ class Access:
                 text = "posted from another page, or the process is another one now: load it again"
                 return PlainTextResponse(text, 403)
             about = {"action": action, "operator": operator.name or "(no name)", "address": _address(request)}
-            if not self._roles.allow(operator.role, action):
+            if not self.allows(request, action):
                 call = f"{action} ({operator.name})"  # what is counted together
                 await self._note(self._count, "refused", why="role", call=call, **about)
                 who = operator.name or "whoever has no name here"
-                return PlainTextResponse(f"{who} may not {action}: the role is {operator.role}, it takes {least}", 403)
+                has_role = self._roles.allow(operator.role, action)
+                why = "it takes a token" if has_role else f"the role is {operator.role}, it takes {least}"
+                return PlainTextResponse(f"{who} may not {action}: {why}", 403)
             about |= request.path_params
             await self._note(self._enter, "operator", **about)
             answer = await endpoint(request)
@@ -238,7 +240,8 @@ class Access:
 
     def allows(self, request: Request, action: str) -> bool:
         """Whether whoever asks may do this."""
-        return self._roles.allow(self.operator(request).role, action)
+        shows_none = self._operators is None and action in self._roles.by_token
+        return not shows_none and self._roles.allow(self.operator(request).role, action)
 
     def filled(self, page: str, request: Request, *, acts: bool = True) -> str:
         """A page that acts: with the token of its forms, and the actions that whoever asks for it may do."""

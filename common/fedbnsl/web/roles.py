@@ -15,6 +15,7 @@ class Roles:
     needs: Mapping[str, str] = field(default_factory=dict[str, str])
     # Of whoever shows the one token that has no name, or sits at this machine where no token is asked for.
     unnamed: str = "view"
+    by_token: frozenset[str] = frozenset()  # actions that take a token, also at this machine
 
     def allow(self, role: str, action: str) -> bool:
         """Whether a role may do this. Raises KeyError if the action is not in the table."""

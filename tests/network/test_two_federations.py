@@ -1,5 +1,6 @@
 """A site in two federations, over TLS: two identities and two lists of confirmed peers, one policy and one ledger."""
 
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,8 +29,9 @@ from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import ServerSettings
 from federation_folder import enrol, make_federation
-from forked import joining, start_fork_server
+from forked import Command, joining, start_fork_server
 from private_site import DATASET, NAMES, edit, make_site, private_plan, rows, units_spent, write_table
+from waiting import until
 
 PLAN = private_plan(variables=NAMES, sites=["north", "south"], privacy={"epsilon": 1.0})
 
@@ -131,6 +133,25 @@ def test_an_agent_takes_an_approval_for_the_federation_that_it_names_alone(
             assert approved_terms(north, ledger, PLAN, 1, authority[taken]).runs == 1
             with pytest.raises(NotApprovedError, match="another federation"):
                 approved_terms(north, ledger, PLAN, 1, authority[not_taken])
+
+
+def test_an_agent_that_names_no_federation_is_that_of_the_first_one(
+    federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    """A service that was there before the second federation is started again as it was."""
+    log = tmp_path / "agent.log"
+
+    def said() -> str:
+        return log.read_text("utf-8") if log.exists() else ""
+
+    agent = Command(["participant", "agent", north], log)
+    first = identity.Identity.open(identity.place_of(north, "heart")).coordinator
+    try:
+        until(lambda: f"asking {first} for runs" in said(), "the agent", said)
+        assert (north / "agent.lock").exists()
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.wait(60)
 
 
 def test_a_policy_names_several_authorities(federations: dict[str, Federation], north: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -99,9 +99,13 @@ def agent(
     from fedbnsl_client.agent.agent import Agent
     from fedbnsl_client.agent.part import Site
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site import identity
 
     with site_folder.opened(folder) as (policy, ledger):
         ledger.require_open()
+    # The first one, also once there is another: an agent goes on as it was started.
+    if link_options.federation is None and not link_options.insecure and (known := [*identity.federations(folder)]):
+        link_options = replace(link_options, federation=known[0])
 
     def notice(run: str, text: str) -> None:
         _write(run, text, site=policy.site, as_json=json_logs)

@@ -334,7 +334,8 @@ class LedgerFile:
         if since := self.sealed_since():
             raise LedgerError(
                 f"ledger {self.path} was sealed on {since[:10]}, as this site left for good: no run is paid from it",
-                remedy="A site that comes back begins a new folder (participant init); what was spent stays spent.",
+                remedy="It is final. A site that comes back has a new folder, with a max_epsilon less what "
+                "`participant ledger` says was spent here.",
             )
 
     def sealed_since(self) -> str:
@@ -549,7 +550,7 @@ def _accepts_backup(path: Path) -> str:
 
 def _connected(path: Path) -> sqlite3.Connection:
     """A connection to an existing file, which syncs every commit."""
-    database = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
     try:
         mode = _pragma(database, "journal_mode = DELETE")
         database.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal, which is the commit, included

@@ -219,6 +219,7 @@ def roster(folder: Path, out: Path | None, qr: Path | None) -> None:
         image = io.BytesIO()
         segno.make(sheet.digest, error="q", micro=False).save(image, kind="svg", scale=6, light="white")
         write_text(qr, image.getvalue().decode())
+        click.echo(f"wrote {qr}", err=True)
     click.echo(f"digest, which the sites' people read to each other:\n  {sheet.digest}", err=True)
 
 
@@ -241,8 +242,7 @@ def enrolled(folder: Path, as_json: bool) -> None:
     for site, issued in table.items():
         for one in issued:
             when, until = one.revoked_at or one.expires_at, "since" if one.revoked_at else "until"
-            click.echo(
-                f"{site:20} {one.state:8} {until} {day(datetime.fromisoformat(when))}  {one.fingerprint[:23]}..."
-            )
+            which = f"key {one.key[:23]}" if one.key else f"certificate {one.fingerprint[:23]}"
+            click.echo(f"{site:20} {one.state:8} {until} {day(datetime.fromisoformat(when))}  {which}...")
     if not table:
         click.echo("no site is enrolled yet")

@@ -26,7 +26,10 @@ from fedbnsl_server.runs.folder import Told
 
 _PATIENCE_S = 30.0
 _ERRORS = {one.exit_code: one for one in (SetupError, PlanError, ProtocolError, UnreachableError, ResultError)}
-_BY_ROLE = "Ask whoever administers the coordinator: fedbnsl coordinator operators add FOLDER NAME --role ROLE."
+_BY_ROLE = (
+    "Ask whoever administers the coordinator: fedbnsl coordinator operators list FOLDER; another role is given by "
+    "operators remove, then add."
+)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

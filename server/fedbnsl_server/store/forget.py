@@ -54,11 +54,12 @@ _OF_SITES = frozenset(
 _TEXT = "(a text about a site that was forgotten)"
 _WARNING = (
     "A site was forgotten on {day}, {alias} here: all numbers over all sites still rest on its rows; those of it alone "
-    "are gone."
+    "are gone"
 )
 _WHY_IT_STAYS = {
     "report.html": "write it again (fedbnsl report)",
     "plan.toml": "the plan as all sites have approved it, by its digest",
+    "queued-plan.toml": "the plan as it was queued",
     SITE_LEDGERS: "should the site come back, a ledger restored from a backup is noticed",
     SECURITY_LOG: "who called and took part; its entries are chained, and the oldest go by themselves",
 }

@@ -65,12 +65,12 @@ class SiteLedgers:
         if head.ledger_id != known.ledger_id:
             raise LedgerError(
                 f"site {site!r} had another privacy ledger before; what it spent must not be forgotten (if the site "
-                f"started over with other data, remove its entry from {self._path.name} at the coordinator)"
+                f"started over with other data, stop the coordinator and remove its entry from {self._path.name})"
             )
         if head.dataset not in known.heads and len(known.heads) >= _MOST_DATASETS:
             raise LedgerError(
                 f"site {site!r} has used {_MOST_DATASETS} datasets in this federation, and no more are remembered (if "
-                f"that is right, remove its entry from {self._path.name} at the coordinator)"
+                f"that is right, stop the coordinator and remove its entry from {self._path.name})"
             )
         seen = known.heads.get(head.dataset, head)
         behind = head.n_entries < seen.n_entries or head.spent_units < seen.spent_units
@@ -78,7 +78,7 @@ class SiteLedgers:
             raise LedgerError(
                 f"the privacy ledger of site {site!r} is behind what it reported before ({head.n_entries} payments, "
                 f"then {seen.n_entries}): a backup was restored; its budget cannot be trusted (if its newest ledger is "
-                f"lost and the site has accepted that, remove its entry from {self._path.name} at the coordinator)"
+                f"lost and the site has accepted that, stop the coordinator, and remove its entry in {self._path.name})"
             )
 
     def note(self, site: str, head: LedgerHead) -> None:

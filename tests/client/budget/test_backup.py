@@ -63,6 +63,15 @@ def restored(backup: Path, folder: Path) -> Path:
     return folder
 
 
+def test_folders_may_be_named_from_where_one_stands(
+    fedbnsl: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    Path("backups").mkdir()
+    assert fedbnsl("participant", "backup", folder.name, "--out", "backups")[0] == 0
+    assert len([*Path("backups").glob("north-*.tar")]) == 1
+
+
 def test_a_backup_is_the_whole_folder_for_its_owner_alone_and_leaves_the_ledger_as_it_is(
     fedbnsl: Run, folder: Path, policy: DatasetPolicy, tmp_path: Path
 ) -> None:

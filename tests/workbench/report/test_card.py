@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,16 @@ def test_the_card_says_what_the_result_has(run: Path, tmp_path: Path) -> None:
     assert card["assumptions"]["not_tested"] == ["Whether rows depend on each other."]
     assert "name" not in {one["name"] for one in card["settings"]}
     assert card["privacy"] is None
+
+
+def test_a_variable_that_noise_hides_is_among_the_cautions(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    result = json.loads((other / "result.json").read_text(encoding="utf-8"))
+    result["unused"] = [{"variable": result["variables"][0], "level": None, "why": "hidden"}]
+    (other / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    card = card_of(other, tmp_path / "card.json")
+    assert any(repr(result["variables"][0]) in text and text.endswith(".") for text in card["cautions"])
 
 
 def test_sites_have_aliases_unless_they_are_to_be_named(run: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def card_of(run: ReportedRun, *, name_sites: bool = False) -> dict[str, Any]:
             "hidden_causes_seen": verdict["hidden_causes_seen"],
         },
         "cautions": [
-            said(text) for text in [*cautions(run, None), *map(whole, in_words(unused_notes(result["unused"])))]
+            said(text) for text in [*cautions(run, None), *map(whole, in_words([*unused_notes(result["unused"])]))]
         ],
         "graph": {
             "class": result["graph_class"],

@@ -7,13 +7,14 @@ const HERE = location.pathname;
 let told = null;
 
 // What a person here can judge best; the rest is one click away.
-const isOfThisSite = (line) => /^(about this table|secure aggregation|rule |block |no privacy|That holds|Dataset|Whoever)/.test(line);
+const isOfThisSite = (line) => /^(about this table|secure aggregation|rule |block |no privacy|That holds|Dataset|Whoever| {2}(sites|variables|absent|n_participants|local_solver|privacy\.epsilon) )/.test(line);
 
 async function look() {
   const answer = await fetch(`${HERE}/state.json`);
   if (!answer.ok) {
     setText("state", "not shown");
     setText("refused", await answer.text());
+    byId("form").hidden = true;
     return;
   }
   told = await answer.json();

@@ -74,6 +74,10 @@ def test_an_agent_takes_part_in_the_very_plan_that_was_approved_alone(federated:
     for site in SITES:
         assert federated.spent(site) == price_units(approved, ROWS)
     assert [federated.state(name) for name in ("dearer", "fewer", "nameless")] == ["running"] * 3
+    federated.queue(approved, "again")
+    federated.await_text(agents["south"], "again: not joined: the plan is approved for 1 run(s)")
+    said = federated.command("participant", "runs", federated.sites["south"])
+    assert "again: waiting for sites, plan 'default', approved, but for no more runs of an agent" in said
 
 
 def test_an_agent_takes_up_confirmed_peers_by_itself(federated: Federated) -> None:

@@ -230,7 +230,7 @@ def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bo
         approvals = ledger.approvals.current()
     with Session(link.address, link.credentials) as session:
         _, offers = session.offers()
-        told = [_told(one, _is_approved_for(folder, approvals, one, link.authority)) for one in offers]
+        told = [_told(one, approvals, _is_approved_for(folder, approvals, one, link.authority)) for one in offers]
         if save is not None:
             durable.make_folder(save)
             for one, content in zip(offers, told, strict=True):
@@ -240,6 +240,8 @@ def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bo
         return
     for content in told:
         word = "approved" if content["approved"] else "not approved"
+        if content["agent_runs_left"] == 0:
+            word += ", but for no more runs of an agent (approve it again)"
         at = f"; plan written to {content['file']}" if "file" in content else ""
         click.echo(shown_lines(f"{content['name']}: {content['state']}, plan {content['plan']!r}, {word}{at}"))
         click.echo(f"  digest {content['plan_digest']}; sites: {', '.join(content['sites']) or 'whoever joins first'}")
@@ -269,7 +271,7 @@ def _is_approved_for(folder: Path, approvals: Mapping[str, Approval], offer: Run
     return known is not None and (known.terms is None or is_of(folder, known.terms.authority, authority))
 
 
-def _told(offer: RunOffer, approved: bool) -> dict[str, Any]:
+def _told(offer: RunOffer, approvals: Mapping[str, Approval], approved: bool) -> dict[str, Any]:
     return {
         "name": offer.name,
         "run": f"{offer.run:016x}",
@@ -278,7 +280,15 @@ def _told(offer: RunOffer, approved: bool) -> dict[str, Any]:
         "plan_digest": offer.plan_digest.hex(),
         "sites": list(offer.sites),
         "approved": approved,
+        "agent_runs_left": _runs_left(approvals.get(offer.plan_digest.hex()), offer) if approved else None,
     }
+
+
+def _runs_left(known: Approval | None, offer: RunOffer) -> int | None:
+    """In how many more runs of a plan an agent may take part; None: it is in this one already, or in none."""
+    if known is None or known.terms is None or f"{offer.run:016x}" in known.taken:
+        return None
+    return max(0, known.terms.runs - len(known.taken))
 
 
 def _write(run: str, text: str, *, site: str, as_json: bool) -> None:

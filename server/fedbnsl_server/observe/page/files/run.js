@@ -29,6 +29,7 @@ function showNow(content) {
   setText("state", now.state);
   state.className = `badge ${now.state === "finished" ? "good" : ["paused", "failed", "interrupted"].includes(now.state) || now.warnings.length ? "warn" : ""}`;
   const isOver = OVER.includes(now.state);
+  if (now.state === "finished") byId("actions").hidden = true;
   const done = now.state === "finished" ? about.rounds : Math.max(0, now.round - (isOver ? 0 : 1));
   byId("progress").max = Math.max(1, about.rounds);
   byId("progress").value = done;

@@ -192,7 +192,7 @@ def place_of(site_folder: Path, federation: str | None = None) -> Path:
         raise SetupError(
             f"{site_folder} is enrolled in several federations: {', '.join(known)}", remedy="Say which: --federation."
         )
-    if federation is None or (not known and not (site_folder / _OTHERS).exists()):
+    if federation is None or not known:
         return next(iter(known.values()), site_folder)
     if federation not in known:
         raise SetupError(

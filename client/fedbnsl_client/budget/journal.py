@@ -168,10 +168,9 @@ class RunJournal:
     def _refuse_another_beginning(self) -> None:
         """One run has one plan and one cost: the surcharge that was paid does not cover the steps of another."""
         ours = self._recipe
-        under = self._payments.begun_under(self._here.run, self._here.site)
+        begun_with, under = self._payments.begun_with(self._here.run, self._here.site) or (ours, "")
         if under and self._here.authority not in ("", under):  # a coordinator chooses the numbers of its runs
             raise PolicyRefusal("this site began a run of this number in another federation; its answers are for that")
-        begun_with = self._payments.begun_with(self._here.run, self._here.site) or ours
         if begun_with["variables"] != ours["variables"]:
             raise SchemaMismatchError(
                 f"this site began this run with the variables {', '.join(begun_with['variables'])}; its stored answers "

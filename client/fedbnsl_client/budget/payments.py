@@ -160,24 +160,15 @@ class Payments:
                 sites = max(sites, one["sites_per_person"])
         return Promised(units, against_all, in_sums, sites)
 
-    def begun_with(self, run: int, site: str) -> Mapping[str, Any] | None:
-        """The recipe with which a site began to pay in a run; None if it has not."""
-        sql = (
-            "SELECT json_extract(content, '$.recipe') FROM entries "
-            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
-        )
+    def begun_with(self, run: int, site: str) -> tuple[Mapping[str, Any], str] | None:
+        """With which recipe, and under which authority (empty: in plaintext), a site began to pay; None: it has not."""
+        sql = "SELECT content FROM entries WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
         with self._file.transaction():
-            recipe: str | None = self._file.one(sql, run_text(run), site)
-        return None if recipe is None else json.loads(recipe)
-
-    def begun_under(self, run: int, site: str) -> str:
-        """The authority under which a site began to pay in a run; empty if it has not, or in plaintext."""
-        sql = (
-            "SELECT json_extract(content, '$.authority') FROM entries "
-            "WHERE kind = 'reserve' AND run = ? AND site = ? ORDER BY number LIMIT 1"
-        )
-        with self._file.transaction():
-            return self._file.one(sql, run_text(run), site) or ""
+            first: str | None = self._file.one(sql, run_text(run), site)
+        if first is None:
+            return None
+        content = json.loads(first)
+        return content["recipe"], content.get("authority", "")
 
     # ---- use without privacy -----------------------------------------------------------------------------------------
 

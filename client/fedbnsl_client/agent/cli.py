@@ -116,8 +116,17 @@ def agent(
     context = click.get_current_context()
     context.with_resource(_alone(link_options.place(folder)))  # before a page is announced
     events = context.with_resource(listeners.listening("fedbnsl-participant"))
-    shared = (out or folder / "results", dataset, link, notice, events, policy.site, first.address, first.authority)
-    site = Site(folder, *shared)
+    site = Site(
+        folder,
+        out or folder / "results",
+        dataset,
+        link,
+        notice,
+        events,
+        name=policy.site,
+        coordinator=first.address,
+        authority=first.authority,
+    )
     running = Agent(site, at_once=at_once)
     if is_asked_for(served.metrics, served.metrics_token, option="--metrics"):
         from fedbnsl.web.metrics_port import MetricsPort
@@ -288,7 +297,7 @@ def _runs_left(known: Approval | None, offer: RunOffer) -> int | None:
     """In how many more runs of a plan an agent may take part; None: it is in this one already, or in none."""
     if known is None or known.terms is None or f"{offer.run:016x}" in known.taken:
         return None
-    return max(0, known.terms.runs - len(known.taken))
+    return known.runs_left
 
 
 def _write(run: str, text: str, *, site: str, as_json: bool) -> None:

@@ -71,6 +71,11 @@ class Approval:
     number: int = 0  # of its entry: another one after it was approved again
     taken: tuple[str, ...] = ()  # the runs that an agent has taken part in since, by their numbers
 
+    @property
+    def runs_left(self) -> int:
+        """In how many more runs an agent may take part."""
+        return 0 if self.terms is None else max(0, self.terms.runs - len(self.taken))
+
 
 class Approvals:
     """The entries of a ledger that say which plans may run here."""

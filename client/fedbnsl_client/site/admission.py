@@ -360,10 +360,10 @@ def approved_terms(folder: Path, ledger: Ledger, plan: Plan, run: int, authority
             "the plan is approved for runs in another federation",
             remedy="Approve it for this one instead: fedbnsl participant approve PLAN FOLDER --federation NAME.",
         )
-    most, taken = known.terms.runs, len(known.taken)
-    if taken >= most and not ledger.approvals.agent_was_in(run, plan.digest()):
+    if not known.runs_left and not ledger.approvals.agent_was_in(run, plan.digest()):
         raise NotApprovedError(
-            f"the plan is approved for {most} run(s) of an agent, and it has taken part in {taken}",
+            f"the plan is approved for {known.terms.runs} run(s) of an agent, and it has taken part in "
+            f"{len(known.taken)}",
             remedy="Approve it again for more: fedbnsl participant approve PLAN FOLDER --runs N.",
         )
     return known.terms

@@ -15,6 +15,7 @@ from command_line import Outcome
 from fedbnsl.events.security_log import NAME, lines
 from fedbnsl.plan.plan import Plan
 from fedbnsl.web.operators import Operators
+from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.observe.site_page import SitePage
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site.roles import ROLES
@@ -23,7 +24,7 @@ from forked import forked_network
 from free_port import free_port
 from http_asks import Reply, ask
 from network.test_pages import opened
-from private_site import NAMES, ROWS, edit, make_site, private_plan, rows, write_table
+from private_site import DATASET, NAMES, ROWS, make_site, private_plan, rows, write_table
 
 PLAN = private_plan(variables=NAMES, sites=["north", "south"], privacy={"epsilon": 1.0})
 
@@ -104,9 +105,11 @@ def test_nothing_is_approved_by_a_wrong_name_a_wrong_role_or_after_a_change(page
     assert page.post(role="view", **right).status == 403
     assert page.ask("/approve/7/state.json", "view").status == 403, "it tells of the table"
     assert page.ask("/approve/8/state.json").status == 404
-    edit(page.folder / "policy.toml", "max_epsilon_per_run = 5.0", "max_epsilon_per_run = 4.0")
-    page_now = page.state()
-    assert page_now["shown"] != told["shown"] or page_now["refused"] == ""
+    with site_folder.opened(page.folder) as (policy, ledger):  # another run is paid for meanwhile
+        ledger.payments.reserve(Request(DATASET, 9, 1, "north"), Payment(10**10, {}), policy.dataset(DATASET).cap)
+    assert "have changed: look at this page again" in page.post(**right).body.decode()
+    assert page.approvals() == {}
+    right["shown"] = page.state()["shown"]
     write_table(page.folder / "table.csv", rows(9))
     reply = page.post(**right)
     assert reply.status == 409

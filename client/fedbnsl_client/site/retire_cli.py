@@ -49,10 +49,11 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
         cost = f"epsilon {spent[dataset.id]['spent']['epsilon']:.4g} at delta {dataset.max_delta:g} over all runs"
         lost = spent[dataset.id]["unprotected"]
         click.echo(f"what {dataset.id} released stays: {'no guarantee, a run was without privacy' if lost else cost}")
-    click.echo(
-        "coordinators hold this site's name, its certificate, and of each run its rows, its scores and its weights; "
-        "ask their operators:"
-    )
-    for federation in known or ["FEDERATION"]:
-        click.echo(f"  fedbnsl coordinator forget {federation} {policy.site} RUNS")
+    if known:
+        click.echo(
+            "coordinators hold this site's name, its certificate, and of each run its rows, its scores and its weights; "
+            "ask their operators:"
+        )
+    for federation in known:
+        click.echo(f"  of federation {federation!r}: fedbnsl coordinator forget FEDERATION {policy.site} RUNS")
     click.echo(f"keep {folder}: its ledger and security log show what was released; its key is of no use any more")

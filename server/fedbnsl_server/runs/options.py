@@ -31,8 +31,22 @@ def _folder(_: click.Context, __: click.Parameter, given: str) -> Path | None:
     return Path(given) if given else None
 
 
-def at_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --at, --token-file and --ca; the class of the command is to be `AtCommand`."""
+def takes_at(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --at, --token-file and --ca; its function gets `RemoteRuns`, or None without them, as `at`."""
+
+    @functools.wraps(command)
+    def with_at(*args: object, at: str | None, token_file: Path | None, ca: Path | None, **others: Any) -> None:
+        if at is None:
+            if token_file is not None or ca is not None:
+                raise SetupError(f"--token-file and --ca go with {AT}; without it a command takes a folder")
+            command(*args, at=None, **others)
+            return
+        from fedbnsl_server.runs.remote import RemoteRuns
+
+        if token_file is None:
+            raise SetupError(f"{AT} needs --token-file", remedy="Ask whoever administers the coordinator for a token.")
+        command(*args, at=RemoteRuns(at, token_file=token_file, ca=ca), **others)
+
     options = (
         click.option(
             AT,
@@ -52,35 +66,27 @@ def at_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "[default: those that this machine trusts]",
         ),
     )
+    decorated: Callable[..., None] = with_at
     for option in reversed(options):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 def takes_runs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command FOLDER or --at; its function gets `RunsFolder` or `RemoteRuns` as `runs`."""
+    """Give an `AtCommand` FOLDER or --at; its function gets `RunsFolder` or `RemoteRuns` as `runs`."""
 
     @functools.wraps(command)
-    def with_runs(
-        *args: object, folder: Path | None, at: str | None, token_file: Path | None, ca: Path | None, **others: Any
-    ) -> None:
-        command(*args, runs=opened(folder, at, token_file, ca), **others)
+    def with_runs(*args: object, folder: Path | None, at: "RemoteRuns | None", **others: Any) -> None:
+        command(*args, runs=_in_folder(folder) if at is None else at, **others)
 
-    return click.argument("folder", metavar="[FOLDER]", callback=_folder)(at_options(with_runs))
+    return click.argument("folder", metavar="[FOLDER]", callback=_folder)(takes_at(with_runs))
 
 
-def opened(folder: Path | None, at: str | None, token_file: Path | None, ca: Path | None) -> "RunsFolder | RemoteRuns":
-    """The runs that the options name. Raises SetupError if the options do not go together."""
-    if at is not None:
-        from fedbnsl_server.runs.remote import RemoteRuns
-
-        if token_file is None:
-            raise SetupError(f"{AT} needs --token-file", remedy="Ask whoever administers the coordinator for a token.")
-        return RemoteRuns(at, token_file=token_file, ca=ca)
+def _in_folder(folder: Path | None) -> "RunsFolder":
     from fedbnsl_server.runs.folder import RunsFolder
 
-    if folder is None or token_file is not None or ca is not None:
-        raise SetupError(f"--token-file and --ca go with {AT}; without it a command takes a folder of runs")
+    if folder is None:
+        raise SetupError(f"name the folder of runs, or a coordinator with {AT}")
     if folder.is_file():
         raise SetupError(f"{folder} is a file; expected the folder of runs")
     return RunsFolder(folder, skip=say_unreadable)

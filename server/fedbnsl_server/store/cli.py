@@ -2,11 +2,15 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fedbnsl.errors import SetupError, UnreachableError
-from fedbnsl_server.runs.options import at_options
+from fedbnsl_server.runs.options import takes_at
+
+if TYPE_CHECKING:
+    from fedbnsl_server.runs.remote import RemoteRuns
 
 _LOOK_S = 0.1
 
@@ -29,16 +33,8 @@ _LOOK_S = 0.1
     show_default=True,
     help="Seconds to wait for the answer of the coordinator, if it runs.",
 )
-@at_options
-def eject(
-    run: Path,
-    site: str,
-    from_round: int | None,
-    wait_s: float,
-    at: str | None,
-    token_file: Path | None,
-    ca: Path | None,
-) -> None:
+@takes_at
+def eject(run: Path, site: str, from_round: int | None, wait_s: float, at: "RemoteRuns | None") -> None:
     """Take SITE out of the RUN in this folder: the run goes on with the others, and SITE is refused from now on.
 
     With --at, RUN is the name of a run there.
@@ -52,8 +48,8 @@ def eject(
     from fedbnsl_server.store import operator_commands
     from fedbnsl_server.store.run_folder import is_worked_on, load_plan
 
-    if at is not None or token_file is not None or ca is not None:
-        _eject_elsewhere(str(run), site, from_round, wait_s, at, token_file, ca)
+    if at is not None:
+        _eject_elsewhere(at, str(run), site, from_round, wait_s)
         return
     plan = load_plan(run)
     if not is_worked_on(run):
@@ -75,18 +71,8 @@ def eject(
     click.echo(answer.text)
 
 
-def _eject_elsewhere(
-    run: str,
-    site: str,
-    from_round: int | None,
-    wait_s: float,
-    at: str | None,
-    token_file: Path | None,
-    ca: Path | None,
-) -> None:
-    from fedbnsl_server.runs.options import opened
-
-    runs, until = opened(None, at, token_file, ca), time.monotonic() + wait_s
+def _eject_elsewhere(runs: "RemoteRuns", run: str, site: str, from_round: int | None, wait_s: float) -> None:
+    until = time.monotonic() + wait_s
     while (answer := runs.eject(run, site, from_round)) is None:
         if time.monotonic() > until:
             raise UnreachableError(

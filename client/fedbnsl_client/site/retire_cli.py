@@ -51,7 +51,7 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
         click.echo(f"what {dataset.id} released stays: {'no guarantee, a run was without privacy' if lost else cost}")
     if known:
         click.echo(
-            "coordinators hold this site's name, its certificate, and of each run its rows, its scores and its weights; "
+            "coordinators hold this site's name, its certificate, and of each run its rows, scores and weights; "
             "ask their operators:"
         )
     for federation in known:

@@ -8,7 +8,7 @@ by cutting them off from their parents one after the other (Nandy, Maathuis and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 import numpy as np
@@ -42,6 +42,31 @@ class Precision:
     # those of these; 0 and empty: rows are independent
     others: float = 0.0
     residual_icc: Matrix = field(default_factory=lambda: np.empty(0))
+    # (d, d) by how much larger the errors of coefficients between two columns are than those that follow from the
+    # rest; None: they are those
+    factors: Matrix | None = None
+
+    def with_errors_of(self, errors: Matrix, covariance: Matrix, dag: Mask, columns: Columns) -> "Precision":
+        """With coefficients that err as was found of those of a (V, V) DAG, also where the arrow is turned.
+
+        So a coefficient has one error, wherever it is told. Those that were found know more: the noise of each
+        residual, and how sites are weighed.
+
+        Parameters
+        ----------
+        errors
+            (d, d) standard errors of the coefficients; NaN where none was found.
+        covariance
+            (d, d) between columns.
+        """
+        W, V, families = _fitted(covariance, dag, columns)
+        plain = replace(self, factors=None)
+        typical, T = np.full(W.shape, np.nan), _total(W)
+        for J, Z in families:
+            variance = _of_family((J, Z), np.eye(Z.size), np.eye(J.size), covariance, V, T, plain)
+            typical[np.ix_(Z, J)] = np.sqrt(np.maximum(variance, _TINY))
+        found = errors / typical
+        return replace(self, factors=np.where(np.isnan(found), np.where(np.isnan(found.T), 1.0, found.T), found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,38 +307,71 @@ def _variances(
 
     Where rows depend on others of their group, the variance has the factor of `dependent_rows` for u x_Z and the
     residual, with residuals of different variables unrelated between rows.
+
+    Entries of T_aZ count as many times as the errors of their coefficients are larger than that: `Precision.factors`.
     """
     if precision is None:
         return None
-    members, d = columns.members(), len(covariance)
-    W, V, parents_of = np.zeros((d, d)), np.where(columns.within(), covariance, 0.0), list[tuple[Index, Index]]()
-    for variable, J in enumerate(members):
-        parents = np.flatnonzero(dag[:, variable]).tolist()
-        if not parents:
-            continue
-        Z = np.concatenate([members[k] for k in parents])
-        W[np.ix_(Z, J)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, J)])
-        V[np.ix_(J, J)] -= covariance[np.ix_(J, Z)] @ W[np.ix_(Z, J)]
-        parents_of.append((J, Z))
-    T, v = np.linalg.inv(np.eye(d) - W), V.diagonal()
-    apart = T.T @ (v[:, None] * T)
-    found = np.zeros((members[source].size, d))
-    for J, Z in parents_of:
-        moved = T[np.ix_(members[source], Z)]
+    W, V, families = _fitted(covariance, dag, columns)
+    T, own = _total(W), columns.members()[source]
+    found = np.zeros((own.size, len(W)))
+    for J, Z in families:
+        moved = T[np.ix_(own, Z)]
         if moved.any():
-            u: Matrix = np.asarray(np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), dtype=np.float64)
-            T_J = T[J]
-            of_parents = (u * moved.T).sum(axis=0)
-            if precision.widening is not None:
-                of_parents *= widened(u.T, covariance[np.ix_(Z, Z)], precision.widening[Z, J[0]])
-            sampling = np.outer(of_parents, (T_J * (V[np.ix_(J, J)] @ T_J)).sum(axis=0))
-            if precision.others:
-                r = np.zeros((d, d))
-                r[:, J] = T_J.T
-                sampling = sampling * _dependence(u.T @ T.T[Z], r, V, precision)
-            noise = np.outer((u * (apart[np.ix_(Z, Z)] @ u)).sum(axis=0), v[J] @ T_J**2)
-            found += sampling / precision.n_samples + precision.noise_std**2 * noise
+            found += _of_family((J, Z), moved, T[J], covariance, V, T, precision)
     return found
+
+
+def _fitted(covariance: Matrix, dag: Mask, columns: Columns) -> tuple[Matrix, Matrix, list[tuple[Index, Index]]]:
+    """(d, d) coefficients, (d, d) covariance of residuals within variables, and J and Z of each with parents."""
+    members = columns.members()
+    W, V, families = np.zeros_like(covariance), np.where(columns.within(), covariance, 0.0), list[tuple[Index, Index]]()
+    for J, parents in zip(members, dag.T, strict=True):
+        if parents.any():
+            Z = np.concatenate([members[k] for k in np.flatnonzero(parents)])
+            W[np.ix_(Z, J)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, J)])
+            V[np.ix_(J, J)] -= covariance[np.ix_(J, Z)] @ W[np.ix_(Z, J)]
+            families.append((J, Z))
+    return W, V, families
+
+
+def _total(W: Matrix) -> Matrix:
+    return np.asarray(np.linalg.inv(np.eye(len(W)) - W), dtype=np.float64)
+
+
+def _of_family(
+    family: tuple[Index, Index],
+    moved: Matrix,
+    moves: Matrix,
+    covariance: Matrix,
+    V: Matrix,
+    T: Matrix,
+    precision: Precision,
+) -> Matrix:
+    """(a, b) what errors of the coefficients of one variable's columns J on parents Z add to variances of effects.
+
+    Parameters
+    ----------
+    moved, moves
+        (a, |Z|) and (|J|, b): to first order an effect moves by moved dW_ZJ moves.
+    V, T
+        As in `_variances`.
+    """
+    (J, Z), v = family, V.diagonal()
+    if precision.factors is not None:
+        moved = moved * precision.factors[np.ix_(Z, J)].max(axis=1)
+    u: Matrix = np.asarray(np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), dtype=np.float64)
+    of_parents = (u * moved.T).sum(axis=0)
+    if precision.widening is not None:
+        of_parents *= widened(u.T, covariance[np.ix_(Z, Z)], precision.widening[Z, J[0]])
+    sampling = np.outer(of_parents, (moves * (V[np.ix_(J, J)] @ moves)).sum(axis=0))
+    if precision.others:
+        r = np.zeros((moves.shape[1], len(V)))
+        r[:, J] = moves.T
+        sampling = sampling * _dependence(u.T @ T.T[Z], r, V, precision)
+    apart = T[:, Z].T @ (v[:, None] * T[:, Z])
+    noise = np.outer((u * (apart @ u)).sum(axis=0), v[J] @ moves**2)
+    return np.asarray(sampling / precision.n_samples + precision.noise_std**2 * noise)
 
 
 def _dependence(u: Matrix, r: Matrix, V: Matrix, precision: Precision) -> Matrix:

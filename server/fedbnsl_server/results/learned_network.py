@@ -190,12 +190,16 @@ def learned_from(result: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
     for source, target in withheld:
         told[columns.names.index(source), columns.names.index(target)] = 0.0
     estimation, verdict = result["estimation"], result["verdict"]
+    covariance, precision = implied_covariance(W, variance, correlation), None
+    if estimation is not None:
+        errors, dag = _errors_of_weights(result["edges"], columns), columns.joined(W != 0.0)
+        precision = _precision(estimation, columns).with_errors_of(errors, covariance, dag, columns)
     return LearnedNetwork(
         columns,
         learned_class(result),
         undecided_edges(result),
-        implied_covariance(W, variance, correlation),
-        None if estimation is None else _precision(estimation, columns),
+        covariance,
+        precision,
         sum(edge["directed_by"] in ("assumption", "") for edge in result["edges"]),
         result["units"],
         doubts=(*verdict["incomplete"], *verdict["contradicted"]),
@@ -298,6 +302,16 @@ def _precision(estimation: Mapping[str, Any], columns: Columns) -> Precision:
         return found
     of_residuals = np.array([rows["residual_icc"][name] for name in columns.names])
     return replace(found, others=rows["other_rows"], residual_icc=of_residuals)
+
+
+def _errors_of_weights(edges: Sequence[Mapping[str, Any]], columns: Columns) -> Matrix:
+    """(d, d) standard errors of the weights between columns, in units of the tables; NaN where none is told."""
+    found, place = np.full((len(columns.names),) * 2, np.nan), {name: k for k, name in enumerate(columns.names)}
+    for edge in edges:
+        for one in edge.get("coefficients") or [edge]:
+            if one.get("standard_error") is not None:
+                found[place[one["source"]], place[one["target"]]] = one["standard_error"]
+    return found
 
 
 def _remedy(result: Mapping[str, Any]) -> str:

@@ -395,7 +395,7 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     if _has_levels(run):
         lost = 1.0 - release.weight
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
-    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed)
+    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed, _of_squares(run))
     learned = search.found(releases, n_samples, progress=run.progress)
     found, of_residuals, u = learned.graph, learned.seen, d - run.n_squares
     pooled = PooledMoments(of_residuals.of_columns[:u, :u], of_residuals.noise_std, np.zeros((u, u), dtype=bool))
@@ -428,6 +428,12 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     bends = _bends(learned, run)
     confidence = bends.of_lines(confidence).without_edges_at(apart[:u])
     return _Searched(bends.lines, pooled, asked, state.scales, confidence, bends=bends)
+
+
+def _of_squares(run: Run) -> Index:
+    """(m,) the columns that the last ones are squares of."""
+    of = run.mask.columns.variable_of
+    return np.unique(of, return_index=True)[1][of[len(of) - run.n_squares :]]
 
 
 def _bends(learned: Learned, run: Run) -> Bends:

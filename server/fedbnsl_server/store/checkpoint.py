@@ -35,8 +35,8 @@ _OF_ANOTHER_VERSION = (
 )
 _CONFIDENCE, _RELEASE, _COMPLETION, _COUNTED = "confidence_", "release_", "completion_", "counted_"
 _REGRESSION = "regression_"
-# `stretch` and `apart` are of what a search makes of them.
-_OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart")]
+# `stretch`, `apart` and `asked` are of what a search makes of them.
+_OF_RELEASE = [one.name for one in fields(Release) if one.name not in ("stretch", "apart", "asked")]
 _NUMBERS_OF_COMPLETION = ("log_likelihood", "change", "iterations", "done", "complete_rows", "unfit")
 _NO_STEPS = np.empty((0, 4))
 _ARRAYS = ("sizes", "index", "value", "scalars", "residual_variance", "scales")

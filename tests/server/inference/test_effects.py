@@ -301,3 +301,38 @@ def test_where_rows_lack_the_target_the_standard_error_is_the_spread_of_what_row
         to_b, to_c = X[:, 0] @ X[:, 1] / (X[:, 0] @ X[:, 0]), X[:few, 1] @ X[:few, 2] / (X[:few, 1] @ X[:few, 1])
         found.append(to_b * to_c)
     assert told.standard_error.item() == pytest.approx(np.std(found), rel=0.05)
+
+
+def test_a_coefficient_has_the_error_that_the_run_found_wherever_it_is_told():
+    """a -> b -> c and a -> c: a direct effect, a sum of paths, and the coefficient of a turned edge."""
+    W, v, n = np.zeros((3, 3)), np.array([1.0, 0.5, 2.0]), 400.0
+    W[0, 1], W[1, 2], W[0, 2] = 0.8, 1.5, 0.4
+    covariance, columns, plain = implied_covariance(W, v), Columns.of("abc"), Precision(n, 0.01)
+    errors = np.where(W != 0, np.array([[0.0, 0.2, 0.3], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]), np.nan)
+    found = plain.with_errors_of(errors, covariance, W != 0, columns)
+    (told,) = total_effects(covariance, W != 0, [1], 2, columns, found)
+    assert told.standard_error.item() == pytest.approx(0.5)
+    (told,) = total_effects(covariance, W != 0, [0], 1, columns, found)
+    assert told.standard_error.item() == pytest.approx(0.2)
+
+    (before,) = total_effects(covariance, W != 0, [0], 2, columns, plain)
+    (after,) = total_effects(covariance, W != 0, [0], 2, columns, found)
+    ones = plain.with_errors_of(np.where(W != 0, 1.0, np.nan), covariance, W != 0, columns)
+    twice = plain.with_errors_of(np.where(W != 0, 2.0 / ones.factors, np.nan), covariance, W != 0, columns)
+    (double,) = total_effects(covariance, W != 0, [0], 2, columns, twice)
+    assert double.standard_error == pytest.approx(2.0 * before.standard_error)
+    assert after.standard_error > before.standard_error
+
+    turned = np.zeros((3, 3), dtype=bool)
+    turned[1, 0] = turned[1, 2] = turned[0, 2] = True
+    (one,), (other,) = (total_effects(covariance, turned, [1], 0, columns, p) for p in (plain, found))
+    assert other.standard_error == pytest.approx(0.2 * ones.factors[0, 1] * one.standard_error)
+
+
+def test_where_a_run_tells_no_error_of_a_coefficient_its_precision_does():
+    W = np.zeros((2, 2))
+    W[0, 1] = 1.0
+    covariance, columns, plain = implied_covariance(W, np.ones(2)), Columns.of("ab"), Precision(100.0, 0.0)
+    found = plain.with_errors_of(np.full((2, 2), np.nan), covariance, W != 0, columns)
+    (told,) = total_effects(covariance, W != 0, [0], 1, columns, found)
+    assert told.standard_error.item() == pytest.approx(0.1)

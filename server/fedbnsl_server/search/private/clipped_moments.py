@@ -20,8 +20,9 @@ and counts as such (`records_worth`).
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from fedbnsl.protocol.sparse import Matrix
 # Points of a Sobol sequence, as a power of 2, and halvings of the interval that the factor lies in.
 _POINTS, _HALVINGS = 13, 50
 _WIDEST = 1e6
+# Records whose shape hangs on their variance are drawn so many times, each with the last factor.
+_TIMES = 3
 
 # The noise of all rounds may be so much of the sampling error where that lets records be longer.
 _OF_SAMPLING = 0.5
@@ -47,6 +50,16 @@ class Clipping(NamedTuple):
 
     bias: Matrix  # (d, d) what to add to the mean of w z z' over all records, to make it proportional to P
     stretch: float  # how much more P errs, where it is told by these sums, than the noise in them says; at least 1
+
+
+class Told(TypedDict):
+    """What was released of clipped records."""
+
+    size: float  # trace of the mean of w z z'
+    weight: float  # mean of w, over all records. Without a constant it is not told, and does not count.
+    # norm_bound, constant: R and c; 0: there is no constant
+    norm_bound: float
+    constant: float
 
 
 def room(noise_std: float, n_samples: float, *, d: int, norm_bound: float, constant: float, levels: bool) -> float:
@@ -67,7 +80,7 @@ def room(noise_std: float, n_samples: float, *, d: int, norm_bound: float, const
     """
     wide = math.sqrt(_OF_SAMPLING / (math.sqrt(n_samples) * noise_std))
     if levels:
-        lengths = _squares_of_normals(d).sum(axis=1)
+        lengths = np.square(normals(d)).sum(axis=1)
 
         def error(k: float) -> float:
             weight = float(np.minimum(1.0, norm_bound**2 / (lengths / k**2 + constant**2)).mean())
@@ -94,30 +107,61 @@ def _error_of_levels(lost: float) -> float:
     return _ERROR_OF_LEVELS * lost / (lost + _HALF_OF_IT)
 
 
-def clipping(P: Matrix, *, size: float, weight: float, norm_bound: float, constant: float) -> Clipping:
+def clipping(P: Matrix, **told: Unpack[Told]) -> Clipping:
     """What clipping does to the moments of Gaussian records.
 
     Parameters
     ----------
     P
         (d, d) covariance of z, up to a factor; positive semidefinite.
-    size
-        Trace of the mean of w z z', as released.
-    weight
-        Mean of w, as released, over all records. Without a constant it is not told, and does not count.
-    norm_bound, constant
-        R and c; 0: there is no constant.
     """
     values, vectors = np.linalg.eigh(P)
     values = np.maximum(values, 0.0)
-    plain = constant == 0.0
-    if not (size > 0.0 and (plain or weight > 0.0) and values.sum() > 0.0):  # noise: nothing is known of the records
+    of_normals = np.square(normals(len(P)))
+    found = _weights(of_normals @ values, **told)
+    if found is None:  # noise: nothing is known of the records
         return Clipping(np.zeros_like(P), 1.0)
-    squares = _squares_of_normals(len(P))
-    lengths = squares @ values
+    w, factor = found
+    # w differs little from its mean: the rest of the average converges faster.
+    lost = (float(w.mean()) - w) @ (of_normals - 1.0) / len(w)
+    factor *= _seen(w, told)
+    return Clipping(np.asarray((vectors * (factor * values * lost)) @ vectors.T), _stretch(w, of_normals))
+
+
+def clipping_of(records: Callable[[float], Matrix], **told: Unpack[Told]) -> Clipping:
+    """What clipping does to the moments of records that are not Gaussian, and have a constant.
+
+    Parameters
+    ----------
+    records
+        (N, d) z, of columns whose variances are as many times as large as they are known to be.
+    """
+    factor, larger, w, Z = 1.0, 1.0, np.empty(0), np.empty((0, 0))
+    for _ in range(_TIMES):
+        Z = records(factor)
+        found = _weights(np.square(Z).sum(axis=1), **told)
+        if found is None:
+            return Clipping(np.zeros((Z.shape[1],) * 2), 1.0)
+        w, larger = found
+        factor *= larger
+    lost = (float(w.mean()) - w)[:, None] * Z
+    factor = larger * _seen(w, told)
+    return Clipping(np.asarray(factor * lost.T @ Z / len(Z)), _stretch(w, np.square(normals(Z.shape[1]))))
+
+
+def _weights(
+    lengths: Matrix, *, size: float, weight: float, norm_bound: float, constant: float
+) -> tuple[Matrix, float] | None:
+    """(N,) weights w of records of squared lengths that are known up to a factor, and that factor.
+
+    None where noise leaves nothing known of the records.
+    """
+    plain, mean = constant == 0.0, float(lengths.mean())
+    if not (size > 0.0 and (plain or weight > 0.0) and mean > 0.0):
+        return None
     told = size if plain else size / weight
-    middle = told / float(values.sum())
-    low, high, factor, w = middle / _WIDEST, middle * _WIDEST, middle, np.ones(len(squares))
+    middle = told / mean
+    low, high, factor, w = middle / _WIDEST, middle * _WIDEST, middle, np.ones(len(lengths))
     for _ in range(_HALVINGS):
         factor = float(np.sqrt(low * high))
         w = np.minimum(1.0, norm_bound**2 / (factor * lengths + constant**2))
@@ -125,15 +169,18 @@ def clipping(P: Matrix, *, size: float, weight: float, norm_bound: float, consta
             low = factor
         else:
             high = factor
-    # w differs little from its mean: the rest of the average converges faster.
-    mean = float(w.mean())
-    along = mean + (w - mean) @ (squares - 1.0) / len(squares)
-    factor *= 1.0 if plain else weight / mean
-    clipped = (vectors * (factor * values * along)) @ vectors.T
-    bias = np.asarray(factor * mean * (vectors * values) @ vectors.T - clipped)
-    if not plain and mean < 1.0:  # other records than Gaussian ones lose less where few are long
-        bias *= min(max(1.0 - weight, 0.0) / (1.0 - mean), 1.0)
-    return Clipping(bias, _stretch(w, squares))
+    return w, factor
+
+
+def _seen(w: Matrix, told: Told) -> float:
+    """How much of what (N,) weights take away was taken away where the mean weight is another one.
+
+    Other records than these lose less where few are long.
+    """
+    mean, weight = float(w.mean()), told["weight"]
+    if told["constant"] == 0.0:
+        return 1.0
+    return weight / mean * (min(max(1.0 - weight, 0.0) / (1.0 - mean), 1.0) if mean < 1.0 else 1.0)
 
 
 def _stretch(w: Matrix, squares: Matrix) -> float:
@@ -146,10 +193,10 @@ def _stretch(w: Matrix, squares: Matrix) -> float:
 
 
 @lru_cache(maxsize=2)
-def _squares_of_normals(d: int) -> Matrix:
-    """(2^13, d) squares of standard normal numbers that fill the space evenly; always the same."""
+def normals(d: int) -> Matrix:
+    """(2^13, d) standard normal numbers that fill the space evenly; always the same."""
     from scipy.special import ndtri  # here: takes long to load
     from scipy.stats.qmc import Sobol
 
     points = Sobol(d, scramble=True, rng=0).random_base2(_POINTS)
-    return np.asarray(np.square(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12))))
+    return np.asarray(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12)))

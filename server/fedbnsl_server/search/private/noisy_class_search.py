@@ -12,19 +12,20 @@ s is the standard deviation of a correlation of residuals.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
-from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.graph_search import FoundGraph
 from fedbnsl_server.search.linear_network import Accuracy, fitted
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned
+from fedbnsl_server.search.private.records_of_graph import NO_SQUARES, RecordsOfGraph
 from fedbnsl_server.search.private.released_likelihood import Fit, Release, ReleasedLikelihood
 from fedbnsl_server.search.progress import UNWATCHED, Progress
 from fedbnsl_server.search.score import extended_penalty
@@ -69,6 +70,7 @@ class NoisyClassSearch:
     # threshold, seed: see `ClassProblem`
     threshold: float
     seed: int
+    of_squares: Index = field(default_factory=lambda: NO_SQUARES)  # (m,) the columns that the last m are squares of
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
@@ -79,8 +81,7 @@ class NoisyClassSearch:
         were asked for last, then from the best one.
         """
         releases, A = worth_it(releases, n_samples), releases[-1].A
-        back = np.linalg.inv(A)
-        known, best = back.T @ back, None
+        known, best = _asked(A)._replace(of_squares=self.of_squares), None
         for k in range(_MOST_TIMES):
             progress.begin("search")
             progress.at(k / _MOST_TIMES)
@@ -88,7 +89,7 @@ class NoisyClassSearch:
             given = combined(straight, n_samples, A)
             before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
             best = self._best_proposed(likelihood, given, before, progress)
-            known, A = best.moments, _residuals_of(best)
+            known, A = RecordsOfGraph(best.weights, best.covariance, self.of_squares), _residuals_of(best)
             if best is before or progress.is_enough:
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
@@ -107,9 +108,9 @@ class NoisyClassSearch:
         return Learned(graph, best.moments, accuracy, likelihood.weight_errors(best), seen)
 
     def _likelihood(
-        self, releases: Sequence[Release], n_samples: float, moments: Matrix
+        self, releases: Sequence[Release], n_samples: float, known: RecordsOfGraph
     ) -> tuple[ReleasedLikelihood, list[Release]]:
-        straight = [one.unclipped(moments) for one in releases]
+        straight = [one.unclipped_as(known) for one in releases]
         return ReleasedLikelihood(straight, n_samples, self.mask), straight
 
     def _best_proposed(
@@ -180,6 +181,14 @@ def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) 
     W = unit - (unit - network.weights) @ apart
     np.fill_diagonal(W, 0.0)  # but for rounding, it is
     return W, np.asarray(scales, dtype=np.float64)
+
+
+def _asked(A: Matrix) -> RecordsOfGraph:
+    """Records whose residuals A'x are what was asked for: uncorrelated, and all of one size."""
+    scales = 1.0 / A.diagonal()
+    W = -A * scales
+    np.fill_diagonal(W, 0.0)
+    return RecordsOfGraph(W, np.diag(scales**2))
 
 
 def _residuals_of(best: Fit) -> Matrix:

@@ -21,9 +21,11 @@ import numpy as np
 
 from fedbnsl.plan.columns import Columns
 from fedbnsl.plan.knowledge import EdgeMask
+from fedbnsl.privacy.calibration import constant_residual
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.private.clipped_moments import clipping
+from fedbnsl_server.search.private.clipped_moments import Clipping, Told, clipping, clipping_of
 from fedbnsl_server.search.private.levenberg_marquardt import Ends, descended, gain_left, inverse_of
+from fedbnsl_server.search.private.records_of_graph import RecordsOfGraph
 from fedbnsl_server.search.private.reversed_edges import ends_error, reversal_growth
 from fedbnsl_server.search.score import NoisyScore
 from fedbnsl_server.search.sparse_products import InnerProducts, Rows, TotalEffects
@@ -64,6 +66,7 @@ class Release:
     stretch: float = 1.0  # of the noise, in what these moments tell: see `clipped_moments`
     # columns that go with nothing and whose residuals are so small that they lengthen no record
     apart: tuple[int, ...] = ()
+    asked: int = 0  # residuals that a record had when it was clipped; 0: as many as there are columns
 
     def over(self, kept: Index, apart: Mask) -> "Release":
         """Of some of the columns, of which others are no part of any residual.
@@ -79,28 +82,47 @@ class Release:
         own = np.eye(len(kept), dtype=bool)
         moments = np.where(apart | apart[:, None], 1.0 * own, moments)
         A = np.where((apart | apart[:, None]) & ~own, 0.0, A)
-        return replace(self, moments=moments, A=A, apart=tuple(np.flatnonzero(apart).tolist()))
+        return replace(
+            self, moments=moments, A=A, apart=tuple(np.flatnonzero(apart).tolist()), asked=self.asked or len(self.A)
+        )
 
     def unclipped(self, S: Matrix) -> "Release":
-        """With moments as they would be, up to a factor, had no record been clipped.
+        """With moments as they would be, up to a factor, had no Gaussian record been clipped.
 
         Parameters
         ----------
         S
             (d, d) moments of x, up to a factor.
         """
-        rest = np.delete(np.arange(len(S)), self.apart)
-        both = np.ix_(rest, rest)
-        bias, stretch = clipping(
-            (self.A.T @ S @ self.A)[both],
-            size=float(self.moments.diagonal()[rest].sum()),
-            weight=self.weight,
-            norm_bound=self.norm_bound,
-            constant=self.constant,
-        )
+        both = np.ix_(self._rest, self._rest)
+        return self._with(clipping((self.A.T @ S @ self.A)[both], **self._told))
+
+    def unclipped_as(self, records: RecordsOfGraph) -> "Release":
+        """The same of records as a graph says that they are."""
+        if not records.of_squares.size:
+            return self.unclipped(records.moments)
+        typical = float(np.median(records.moments.diagonal()[records.of_squares]))
+        # in units of the columns, in which numbers are squared, a residual is larger than in the release's own
+        unit = constant_residual(self.asked or len(self.A)) / self.constant
+
+        def z(factor: float) -> Matrix:
+            return (records.drawn(factor / typical) @ self.A)[:, self._rest] / unit
+
+        return self._with(clipping_of(z, **self._told))
+
+    @property
+    def _rest(self) -> Index:
+        return np.delete(np.arange(len(self.A)), self.apart)
+
+    @property
+    def _told(self) -> Told:
+        size = float(self.moments.diagonal()[self._rest].sum())
+        return {"size": size, "weight": self.weight, "norm_bound": self.norm_bound, "constant": self.constant}
+
+    def _with(self, done: Clipping) -> "Release":
         moments = self.moments.copy()
-        moments[both] += bias
-        return replace(self, moments=moments, stretch=stretch)
+        moments[np.ix_(self._rest, self._rest)] += done.bias
+        return replace(self, moments=moments, stretch=done.stretch)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedbnsl_server.search.private.clipped_moments import clipping, records_worth, room
+from fedbnsl_server.search.private.clipped_moments import Told, clipping, clipping_of, records_worth, room
 from fedbnsl_server.search.private.released_likelihood import Release
 
 ROWS = 200_000
@@ -55,9 +55,11 @@ def test_records_without_a_constant_tell_their_lengths_by_themselves(share: floa
 
 @pytest.mark.parametrize(("size", "weight"), [(-1.0, 0.5), (1.0, -0.1), (math.nan, 0.5), (1.0, math.nan)])
 def test_where_noise_hides_the_records_nothing_is_added(size: float, weight: float) -> None:
-    bias, stretch = clipping(np.eye(3), size=size, weight=weight, norm_bound=1.0, constant=0.5)
-    assert not bias.any()
-    assert stretch == 1.0
+    told = Told(size=size, weight=weight, norm_bound=1.0, constant=0.5)
+    for bias, stretch in (clipping(np.eye(3), **told), clipping_of(lambda _: np.eye(3), **told)):
+        assert bias.shape == (3, 3)
+        assert not bias.any()
+        assert stretch == 1.0
 
 
 def test_a_release_is_taken_back_in_its_own_residuals() -> None:

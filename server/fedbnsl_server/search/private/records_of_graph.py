@@ -1,0 +1,53 @@
+"""Records as a graph with parabolas says that they are, to find out what clipping does to them.
+
+The square of a number is no Gaussian number: it is large where the number is, so that clipping shortens the records
+whose numbers are large. As Gaussian records know nothing of that, lines would come out too flat by some percent. So
+numbers are drawn in the order of the graph, each from those before and their squares, and squares are computed, about
+centres that are so wrong as the moments of numbers with their squares tell: sites take off noisy means.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbnsl.graphs.graph import topological_order
+from fedbnsl.privacy.squares import squares
+from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl_server.search.private.clipped_moments import normals
+
+NO_SQUARES: Index = np.empty(0, dtype=np.int64)
+
+
+class RecordsOfGraph(NamedTuple):
+    """x = W'x + e, up to a factor."""
+
+    weights: Matrix  # (d, d) W, of a DAG between variables
+    covariance: Matrix  # (d, d) V of e, up to a factor; zero between variables
+    of_squares: Index = NO_SQUARES  # (m,) the columns that the last m are squares of
+
+    @property
+    def moments(self) -> Matrix:
+        """(d, d) of x, up to a factor."""
+        back = np.linalg.inv(np.eye(len(self.weights)) - self.weights)
+        return np.asarray(back.T @ self.covariance @ back)
+
+    def drawn(self, factor: float) -> Matrix:
+        """(N, d) records that fill the space evenly, if the covariance is so many times as large."""
+        of, W, S = self.of_squares, self.weights, factor * self.moments
+        u = len(W) - len(of)
+        values, vectors = np.linalg.eigh(factor * self.covariance[:u, :u])
+        e = normals(u) @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        acts = W[:u, :u] != 0.0
+        acts[of] |= W[u:, :u] != 0.0
+        x, square_of = np.zeros((len(e), len(W))), dict(zip(of.tolist(), range(u, len(W)), strict=True))
+        for j in topological_order(acts):
+            x[:, j] = x @ W[:, j] + e[:, j]
+            if (k := square_of.get(j)) is not None:
+                centred = x[:, j] - x[:, j].mean()
+                variance = max(float(centred @ centred) / len(x), np.finfo(np.float64).tiny)
+                told = float(centred @ squares(x[:, j])) / len(x)
+                off = (told - float(S[j, k])) / (math.sqrt(2.0) * variance)
+                x[:, k] = squares(x[:, j] - off)
+                x[:, k] -= x[:, k].mean()
+        return x

@@ -73,7 +73,7 @@ def test_an_agent_takes_part_in_the_very_plan_that_was_approved_alone(federated:
     finished(federated, "approved")
     for site in SITES:
         assert federated.spent(site) == price_units(approved, ROWS)
-    assert [federated.state(name) for name in ("dearer", "fewer", "nameless")] == ["running"] * 3
+    assert [federated.state(name) for name in ("dearer", "fewer", "nameless")] == ["waiting"] * 3
     federated.queue(approved, "again")
     federated.await_text(agents["south"], "again: not joined: the plan is approved for 1 run(s)")
     said = federated.command("participant", "runs", federated.sites["south"])

@@ -201,7 +201,7 @@ def test_a_browser_offers_what_the_role_allows(federated: Federated, laptop: Lap
         rosa.locator("#pause").click()
         federated.await_state("run", "paused")
         rosa.locator("#resume").click()
-        federated.await_state("run", "running")
+        federated.await_state("run", "waiting")
         ada = logged_in("ada")
         ada.on("dialog", lambda dialog: dialog.accept())
         ada.locator("#stop").click()

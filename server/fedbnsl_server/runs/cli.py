@@ -12,6 +12,7 @@ import click
 
 from fedbnsl.console.shown import shown_lines
 from fedbnsl.console.tell import tell
+from fedbnsl.console.wording import first_few
 from fedbnsl.errors import ResultError, RunAbandonedError, SetupError, UnreachableError
 from fedbnsl.plan.plan_options import PlanChoice, takes_plan
 from fedbnsl_server.options import ServerOptions, json_option, takes_server
@@ -88,6 +89,7 @@ def serve(folder: Path, at_once: int, server: ServerOptions) -> None:
 @json_option
 def list_(runs: "Runs", site: str | None, study: str | None, as_json: bool) -> None:
     """All runs of FOLDER, those that are to be played first at the top; those of a study together."""
+    from fedbnsl_server.runs.queue import OPEN
     from fedbnsl_server.runs.studies import in_studies
 
     known = runs.all()
@@ -112,9 +114,11 @@ def list_(runs: "Runs", site: str | None, study: str | None, as_json: bool) -> N
         if one["study"] != heading:
             heading = one["study"]
             click.echo(shown_lines(f"study {heading}:" if heading else "no study:"))
-        wanted = f"  (wanted: {one['wanted']})" if one["state"] == "running" and one["wanted"] != "run" else ""
+        notes = [f"for {first_few(one['awaited'])}"] if one["awaited"] else []
+        notes += [f"wanted: {one['wanted']}"] if one["state"] in OPEN and one["wanted"] != "run" else []
+        note = f"  ({'; '.join(notes)})" if notes else ""
         since = one["since"][:16].replace("T", " ")
-        click.echo(shown_lines(f"{one['name']:{width}}  {one['state']:12} {since}  {one['plan']}{wanted}"))
+        click.echo(shown_lines(f"{one['name']:{width}}  {one['state']:12} {since}  {one['plan']}{note}"))
 
 
 @runs.command(cls=AtCommand)
@@ -128,8 +132,8 @@ def show(runs: "Runs", name: str, as_json: bool) -> None:
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     for key, value in told.items():
-        if value != "":
-            click.echo(shown_lines(f"{key:12} {', '.join(map(str, value)) if key == 'sites' else value}"))
+        if value not in ("", []):
+            click.echo(shown_lines(f"{key:12} {', '.join(map(str, value)) if isinstance(value, list) else value}"))
 
 
 @runs.command(cls=AtCommand)
@@ -176,8 +180,10 @@ def start(
 @json_option
 def resume(runs: "Runs", name: str, as_json: bool) -> None:
     """Let the run NAME of FOLDER go on, after its last complete round, that was paused or stopped or has failed."""
+    from fedbnsl_server.runs.queue import OPEN
+
     told = runs.want(name, "run")
-    stands = "running" if told["state"] == "running" else "queued"
+    stands = told["state"] if told["state"] in OPEN else "queued"
     tell(json.dumps(told, ensure_ascii=False) if as_json else f"{told['name']}: {stands}")
 
 
@@ -194,12 +200,14 @@ def _command(wanted: str, text: str) -> click.Command:
     )
     @json_option
     def command(runs: "Runs", name: str, wait_s: float, as_json: bool) -> None:
+        from fedbnsl_server.runs.queue import OPEN
+
         told = runs.want(name, wanted)
         until = time.monotonic() + wait_s
-        while told["state"] == "running" and time.monotonic() < until:
+        while told["state"] in OPEN and time.monotonic() < until:
             time.sleep(_LOOK_S)
             told = runs.one(name)
-        if told["state"] == "running":
+        if told["state"] in OPEN:
             raise UnreachableError(
                 f"run {name} still goes on after {wait_s:g} s", remedy="It is noted, and done when the service can."
             )
@@ -261,7 +269,7 @@ def _over(runs: "Runs", name: str, timeout_s: float) -> dict[str, Any]:
             told = runs.one(name)
             if told["state"] in ("finished", "failed", "stopped"):
                 return told
-            now = str(told["state"])
+            now = " for ".join([told["state"], *([first_few(told["awaited"])] if told["awaited"] else [])])
         except UnreachableError as error:
             now, silence = f"{error}; trying again", error
         if time.monotonic() >= until:

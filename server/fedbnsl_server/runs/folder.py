@@ -22,7 +22,7 @@ from fedbnsl_server.store import operator_commands
 from fedbnsl_server.store.run_folder import is_worked_on, load_plan, result_of
 
 Told = dict[str, Any]
-"""Of a run: name, number, state, what is wanted of it, since when, plan, digest, sites and study."""
+"""Of a run: name, number, state, sites awaited, what is wanted of it, since when, plan, digest, sites and study."""
 
 RESULT_FILES = frozenset(
     (
@@ -169,13 +169,14 @@ class RunsFolder:
 
 
 def _told(run: QueuedRun) -> Told:
-    plan = run.plan()
+    plan, state = run.plan(), run.shown()
     sites = plan.sites or (result_of(run.folder) or {"sites": ()})["sites"]
     return {
         "name": run.name,
         "study": run.study,
         "run": f"{run.run:016x}",
-        "state": run.shown(),
+        "state": state,
+        "awaited": list((run.awaited() or ()) if state == queue.WAITING else ()),
         "wanted": run.wanted,
         "since": run.since.isoformat(timespec="seconds"),
         "plan": plan.name,

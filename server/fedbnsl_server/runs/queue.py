@@ -21,10 +21,21 @@ from fedbnsl.files import durable
 from fedbnsl.plan.plan import Plan
 from fedbnsl.protocol.messages import RUN_STATES, run_tag
 from fedbnsl.protocol.offer_codec import QUEUED
-from fedbnsl_server.store.run_folder import can_be_continued, default_folder, is_worked_on, result_of
+from fedbnsl_server.store.history import membership_of
+from fedbnsl_server.store.run_folder import (
+    EVENTS,
+    can_be_continued,
+    default_folder,
+    holds_a_round,
+    is_worked_on,
+    result_of,
+)
 
 WANTS = ("run", "pause", "stop")
 OVER = ("finished", "failed")
+WAITING = "waiting"
+OPEN = ("running", WAITING)
+"""How it is told that a coordinator works on a run: it waits for sites until all have joined."""
 _DONE = {"pause": "paused", "stop": "stopped"}
 
 _QUEUE = "queue.json"
@@ -64,9 +75,25 @@ class QueuedRun:
         return str(result["state"])
 
     def shown(self) -> str:
-        """Where it stands, for people: as `state`, but "paused" or "stopped" once that is done as wanted."""
+        """Where it stands, for people: as `state`, but "waiting" while sites are awaited, and "paused" or "stopped"
+        once that is done as wanted."""
         state = self.state()
-        return state if state in ("running", *OVER) or self.wanted == "run" else _DONE[self.wanted]
+        if state == "running":
+            return state if self.awaited() is None else WAITING
+        return state if state in OVER or self.wanted == "run" else _DONE[self.wanted]
+
+    def awaited(self) -> tuple[str, ...] | None:
+        """The sites of its plan that have not joined yet; None once all have, as its events tell.
+
+        Of a plan that names no sites, nobody knows which: then it is empty.
+        """
+        if holds_a_round(self.folder):  # before the first round, events.jsonl is short
+            return None
+        plan, now = self.plan(), membership_of(self.folder / EVENTS)
+        out = {one.site for one in now.ejected}
+        if len(now.members) >= plan.n_participants - len(out):
+            return None
+        return tuple(site for site in plan.sites if site not in now.members and site not in out)
 
     def is_over(self) -> bool:
         """Whether it ended, or was stopped for good as far as its operator said."""

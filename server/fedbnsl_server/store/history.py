@@ -63,9 +63,9 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
     """
     try:
         known = state_file.exists()
-        lines = list(_objects(events.read_bytes().split(b"\n"))) if events.exists() else []
     except OSError as error:
         raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from error
+    lines = list(_lines(events))
     state = checkpoint.load(state_file, plan_digest=plan.digest()) if known else None
     resumed_at = tuple(line["time"] for line in lines if line.get("event") == "resumed")
     turned_out = {line["site"]: line["after_round"] for line in lines if line.get("event") == TURNED_OUT}
@@ -114,6 +114,18 @@ def read_past(state_file: Path, events: Path, plan: Plan, kept: KeptCheckpoints)
         membership=memberships,
         turned_out={site: min(t, state.round) for site, t in turned_out.items()},
     )
+
+
+def membership_of(events: Path) -> Membership:
+    """The memberships of a run as its events.jsonl tells them now. Raises ResultError if it cannot be read."""
+    return replay(_lines(events))
+
+
+def _lines(events: Path) -> Iterator[dict[str, Any]]:
+    try:
+        return _objects(events.read_bytes().split(b"\n")) if events.exists() else iter(())
+    except OSError as error:
+        raise ResultError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def _lost(state_file: Path, t: int, kept: KeptCheckpoints) -> ResultError:

@@ -36,10 +36,10 @@ LOCK = "run.lock"
 SITE_FORGOTTEN = "site_forgotten"
 """The code of the warning in the result of a run that a site was taken out of after its end."""
 CHECKPOINT = "checkpoint.npz"
+EVENTS = "events.jsonl"
 
 _PLAN = "plan.toml"
 _RUN_ID = "run.json"
-_EVENTS = "events.jsonl"
 _DIGEST_SHOWN = 12
 
 
@@ -82,7 +82,7 @@ class RunFolder:
                 refuse_existing_run(path)  # again: another coordinator may have made one just before
                 run_id.write(path / _RUN_ID, identity)
             if _ended_before_its_first_round(path):
-                for name in (_EVENTS, "result.json"):
+                for name in (EVENTS, "result.json"):
                     (path / name).unlink(missing_ok=True)
             durable.write_text(path / _PLAN, plan.to_toml())
             folder = cls(path, plan, identity, lock=lock)
@@ -120,7 +120,7 @@ class RunFolder:
         try:
             identity = run_id.read(path / _RUN_ID)
             kept = KeptCheckpoints(path / KEPT, n_rounds(plan))
-            past = read_past(path / CHECKPOINT, path / _EVENTS, plan, kept)
+            past = read_past(path / CHECKPOINT, path / EVENTS, plan, kept)
             return cls(path, plan, identity, past=past, lock=lock)
         except BaseException:
             lock.close()
@@ -141,7 +141,7 @@ class RunFolder:
     @cached_property
     def events(self) -> EventLog:
         """The log that events are appended to."""
-        return EventLog(self.path / _EVENTS)
+        return EventLog(self.path / EVENTS)
 
     @property
     def checkpoint(self) -> Path:

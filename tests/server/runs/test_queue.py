@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from command_line import Outcome
 from fedbnsl.errors import ResultError, SetupError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.protocol.messages import JoinRequest
 from fedbnsl_server.runs import queue
+from fedbnsl_server.sites import membership_log
+from fedbnsl_server.sites.roster import Roster
 from fedbnsl_server.store.run_folder import RunFolder
 from fedbnsl_server.store.run_id import RunIdentity
 
@@ -30,6 +34,34 @@ def test_a_run_is_queued_with_its_plan_and_keeps_its_number_when_it_begins(tmp_p
         folder.close()
     assert queue.read(run.folder).state() == queue.read(run.folder).shown() == "interrupted"
     assert [queue.want(run, wanted).shown() for wanted in ("pause", "stop")] == ["paused", "stopped"]
+
+
+def test_a_run_waits_until_the_last_of_its_sites_has_joined(tmp_path: Path, fedbnsl: Callable[..., Outcome]) -> None:
+    run = queue.add(tmp_path, PLAN, "first")
+    folder = RunFolder.open(run.folder, PLAN, RunIdentity(run.run, run.since))
+    roster = Roster(PLAN, on_change=partial(membership_log.note, folder.events))
+
+    def told() -> tuple[str, list[str]]:
+        one = json.loads(fedbnsl("coordinator", "runs", "show", tmp_path, "first", "--json").out)
+        return one["state"], one["awaited"]
+
+    try:
+        assert told() == ("waiting", ["north", "south"])
+        roster.join(JoinRequest("south", PLAN.variables, 30))
+        assert told() == ("waiting", ["north"])
+        assert "first  waiting" in (listed := fedbnsl("coordinator", "runs", "list", tmp_path).out)
+        assert listed.endswith("cohort  (for north)\n")
+        stopped = fedbnsl("coordinator", "runs", "stop", tmp_path, "first", "--wait=0")
+        assert (stopped.code, "still goes on" in stopped.err) == (6, True)
+        assert "(for north; wanted: stop)" in fedbnsl("coordinator", "runs", "list", tmp_path).out
+        assert fedbnsl("coordinator", "runs", "resume", tmp_path, "first").out == "first: waiting\n"
+        waited = fedbnsl("coordinator", "runs", "wait", tmp_path, "first", "--timeout=0")
+        assert "not over after 0 s: waiting for north" in waited.err
+        roster.join(JoinRequest("north", PLAN.variables, 30))
+        assert told() == ("running", [])
+    finally:
+        folder.close()
+    assert told() == ("interrupted", [])
 
 
 def test_runs_are_begun_in_the_order_in_which_they_were_asked_for(tmp_path: Path) -> None:

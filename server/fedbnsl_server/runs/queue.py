@@ -75,8 +75,7 @@ class QueuedRun:
         return str(result["state"])
 
     def shown(self) -> str:
-        """Where it stands, for people: as `state`, but "waiting" while sites are awaited, and "paused" or "stopped"
-        once that is done as wanted."""
+        """Where it stands, for people: as `state`, but "waiting" for sites, or "paused" or "stopped" as wanted."""
         state = self.state()
         if state == "running":
             return state if self.awaited() is None else WAITING

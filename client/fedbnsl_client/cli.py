@@ -285,6 +285,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
         raise SetupError("a ledger is the newest or a backup: give one of --accept-backup and --accept-newest")
     from fedbnsl_client.budget.report import ledger_as_json, ledger_lines
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site.identity import federation_names
 
     with site_folder.opened(folder, accept_backup=accept_backup, accept_newest=accept_newest) as (policy, ledger):
         if verify:
@@ -292,7 +293,7 @@ def ledger_command(folder: Path, verify: bool, as_json: bool, accept_backup: boo
         if as_json:
             click.echo(json.dumps(ledger_as_json(policy, ledger), ensure_ascii=False))
             return
-        for line in ledger_lines(policy, ledger):
+        for line in ledger_lines(policy, ledger, federation_names(folder)):
             click.echo(line)
     if verify:
         click.echo("the chain is whole")

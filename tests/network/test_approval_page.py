@@ -84,7 +84,7 @@ def test_what_is_shown_is_what_the_command_shows_and_what_is_approved(
     assert told["lines"] == said.splitlines()[: len(told["lines"])]
     assert "This run costs epsilon 1 at delta" in told["lines"][0]
     assert json.loads(page.post(site=" north ", shown=told["shown"], runs=3).body)["approved"] is True
-    (approval,) = page.approvals().values()
+    ((approval,),) = page.approvals().values()
     assert (approval.digest, approval.terms.runs) == (PLAN.digest().hex(), 3)
     entries = [line.entry for line in lines(page.folder / NAME)]
     (approved,) = [one for one in entries if one["event"] == "approved"]

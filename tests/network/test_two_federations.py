@@ -1,9 +1,9 @@
 """A site in two federations, over TLS: two identities and two lists of confirmed peers, one policy and one ledger."""
 
+import json
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal, Setup
 from fedbnsl.identity.certificates import Name, key_fingerprint
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import RunOffer
-from fedbnsl_client.agent.cli import _is_approved_for
-from fedbnsl_client.budget.approvals import Approval, Terms
+from fedbnsl_client.agent.part import is_allowed
+from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
@@ -24,7 +24,7 @@ from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.secure_aggregation.keys import public_key_of
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site import identity, moved_cli
-from fedbnsl_client.site.admission import approved_terms
+from fedbnsl_client.site.admission import GuardedTable, approval_for, approved_terms
 from fedbnsl_server.identity.enrolment import Federation
 from fedbnsl_server.run.serve import serve
 from fedbnsl_server.run.settings import ServerSettings
@@ -128,9 +128,9 @@ def test_an_agent_takes_an_approval_for_the_federation_that_it_names_alone(
     with site_folder.opened(north) as (_, ledger):
         for approved_for, taken, not_taken in (("lung", "lung", "heart"), ("", "heart", "lung")):
             terms = Terms.of(PLAN, DATASET, n_samples=120, n_variables=3, runs=1)
-            terms = replace(terms, authority=authority.get(approved_for, ""))
-            ledger.approvals.approve(PLAN.digest(), PLAN.name, terms)
-            assert approved_terms(north, ledger, PLAN, 1, authority[taken]).runs == 1
+            ledger.approvals.withdraw(PLAN.digest())
+            ledger.approvals.approve(PLAN.digest(), PLAN.name, terms, authority=authority.get(approved_for, ""))
+            assert approved_terms(north, ledger, PLAN, 1, authority[taken])[1].runs == 1
             with pytest.raises(NotApprovedError, match="another federation"):
                 approved_terms(north, ledger, PLAN, 1, authority[not_taken])
 
@@ -209,15 +209,70 @@ def test_a_site_whose_folder_lies_in_one_called_federations_is_a_site_by_itself(
 def test_a_plan_is_shown_as_approved_in_the_federation_that_it_is_approved_for(
     federations: dict[str, Federation], north: Path
 ) -> None:
-    offer = RunOffer(1, "first", "open", PLAN.digest(), PLAN.name, ("north", "south"), 0, 3, 2, 0)
-    approved = Approval(PLAN.digest().hex(), PLAN.name, None)
     terms = Terms.of(PLAN, DATASET, n_samples=120, n_variables=3, runs=1)
-    for_lung = replace(approved, terms=replace(terms, authority=federations["lung"].fingerprint))
-    for known, shown in ((approved, [True, True]), (for_lung, [False, True])):
-        told = {known.digest: known}
-        found = [_is_approved_for(north, told, offer, federations[one].fingerprint) for one in ("heart", "lung")]
-        assert found == shown
-    assert not _is_approved_for(north, {}, offer, federations["lung"].fingerprint)
+    authority = {name: one.fingerprint for name, one in federations.items()}
+    with site_folder.opened(north) as (_, ledger):
+        for its, approved_for, shown in (
+            (None, "", [True, True]),
+            (terms, "", [True, False]),
+            (None, "lung", [False, True]),
+            (terms, "lung", [False, True]),
+        ):
+            ledger.approvals.withdraw(PLAN.digest())
+            ledger.approvals.approve(PLAN.digest(), PLAN.name, its, authority=authority.get(approved_for, ""))
+            known = ledger.approvals.current()[PLAN.digest().hex()]
+            assert [approval_for(north, known, one) is not None for one in authority.values()] == shown
+    assert approval_for(north, (), authority["lung"]) is None
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+def test_a_person_joins_by_an_approval_of_that_federation_alone(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path, runs: int
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.to_toml(), encoding="utf-8")
+
+    def admitted(number: int, federation: str) -> None:
+        with site_folder.opened(north) as (policy, ledger):
+            table = GuardedTable(north, policy, ledger, DATASET, authority=federations[federation].fingerprint)
+            table.admit(PLAN, number, NAMES)
+
+    assert fedbnsl("participant", "approve", plan, north, "--yes", f"--runs={runs}", "--federation=lung").code == 0
+    with pytest.raises(PolicyRefusal, match="not approved"):
+        admitted(1, "heart")
+    admitted(2, "lung")
+    with site_folder.opened(north) as (_, ledger):
+        ledger.approvals.approve(PLAN.digest(), PLAN.name)  # one that names none
+    for number, name in enumerate(federations, 3):
+        admitted(number, name)
+
+
+def test_each_of_two_approvals_is_listed_and_taken_back_by_itself(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    plan, digest = tmp_path / "plan.toml", PLAN.digest().hex()
+    plan.write_text(PLAN.to_toml(), encoding="utf-8")
+    for name, runs in (("heart", 2), ("lung", 3)):
+        done = fedbnsl("participant", "approve", plan, north, "--yes", f"--runs={runs}", f"--federation={name}")
+        assert done.code == 0, done.err
+
+    def listed() -> list[str]:
+        return [line for line in fedbnsl("participant", "ledger", north).out.splitlines() if "approved: " in line]
+
+    of_plan = f"approved: plan {PLAN.name!r}, digest {digest[:16]}..., federation"
+    of_lung = f"{of_plan} lung, for 3 more run(s) of an agent"
+    assert listed() == [f"{of_plan} heart, for 2 more run(s) of an agent", of_lung]
+    told = json.loads(fedbnsl("participant", "ledger", north, "--json").out)["approvals"]
+    assert [one["authority"] for one in told] == [one.fingerprint for one in federations.values()]
+    assert fedbnsl("participant", "withdraw", north, digest, "--federation=heart").code == 0
+    assert listed() == [of_lung]
+    with site_folder.opened(north) as (_, ledger):
+        for name, allowed in (("heart", False), ("lung", True)):
+            offer = RunOffer(1, "first", "open", PLAN.digest(), PLAN.name, ("north", "south"), 0, 3, 2, 0)
+            assert is_allowed(north, ledger, offer, federations[name].fingerprint) == allowed
+    refused(fedbnsl("participant", "withdraw", north, digest, "--federation=heart"), 2, "not approved for federation")
+    assert fedbnsl("participant", "withdraw", north, digest).code == 0
+    assert listed() == []
 
 
 def test_the_first_name_may_be_mistyped(

@@ -8,7 +8,7 @@ joined again, results that were missed are fetched.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.secure_aggregation import peers
 from fedbnsl_client.session import Session
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.admission import approved_terms
+from fedbnsl_client.site.admission import approval_for, approved_terms
 from fedbnsl_client.site.identity import place_with
 from fedbnsl_client.solvers.local_solver import warm_up
 
@@ -59,14 +59,14 @@ class _Decided:
 class _Rules:
     """What the site's folder says, read again when it has changed; for one thread."""
 
-    def __init__(self, folder: Path, place: Path) -> None:
-        self._folder, self._place = folder, place
+    def __init__(self, folder: Path, authority: str) -> None:
+        self._folder, self._place, self._authority = folder, place_with(folder, authority), authority
         self._seen: object = None
         self._open: ExitStack = ExitStack()
         self.policy: Policy
         self.ledger: Ledger
 
-    def read(self) -> dict[str, Approval]:
+    def read(self) -> dict[str, tuple[Approval, ...]]:
         """Bring policy and ledger up to date; return what is approved."""
         ledger = (self._folder / site_folder.LEDGER).stat()
         # By its inode: a file that was put in its place is another ledger.
@@ -80,9 +80,9 @@ class _Rules:
         self.ledger.require_open()
         return self.ledger.approvals.current()
 
-    def for_run(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> tuple[object, int]:
+    def for_run(self, offer: RunOffer, approvals: Mapping[str, Sequence[Approval]]) -> tuple[object, int]:
         """What decides about a run, to compare: state of the folder, and number of the approval's entry, 0 without."""
-        known = approvals.get(offer.plan_digest.hex())
+        known = approval_for(self._folder, approvals.get(offer.plan_digest.hex(), ()), self._authority)
         return self._seen, 0 if known is None else known.number
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Agent:
     def __init__(self, site: Site, *, at_once: int) -> None:
         self._site = site
         self._at_once = at_once
-        self._rules = _Rules(site.folder, place_with(site.folder, site.authority))
+        self._rules = _Rules(site.folder, site.authority)
         self._parts: dict[int, Part] = {}
         self._decided: dict[int, _Decided] = {}
         self._plans: dict[int, str] = {}
@@ -209,7 +209,7 @@ class Agent:
                     break
         return True
 
-    def _is_due(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> bool:
+    def _is_due(self, offer: RunOffer, approvals: Mapping[str, Sequence[Approval]]) -> bool:
         if offer.run in self._parts or not (offer.is_open or offer.state == "finished"):
             return False
         if results.is_kept(results.folder_of(self._site.out, offer)):
@@ -219,9 +219,10 @@ class Agent:
             return True
         return known.rules != self._rules.for_run(offer, approvals) or time.monotonic() >= known.again_at
 
-    def _consider(self, offer: RunOffer, approvals: Mapping[str, Approval]) -> None:
+    def _consider(self, offer: RunOffer, approvals: Mapping[str, Sequence[Approval]]) -> None:
         _, number = rules = self._rules.for_run(offer, approvals)
-        if offer.state == "finished" and not self._rules.ledger.approvals.agent_was_in(offer.run, offer.plan_digest):
+        authority, of_ledger = self._site.authority, self._rules.ledger.approvals
+        if offer.state == "finished" and not of_ledger.agent_was_in(offer.run, offer.plan_digest, authority=authority):
             self._decided[offer.run] = _Decided("it was over before this agent could take part", rules)
             return
         if results.left_under(results.folder_of(self._site.out, offer)) == number:
@@ -231,8 +232,7 @@ class Agent:
             plan = self._plan_of(offer)
             dataset, blocks = self._site.dataset, tuple[int, ...]()
             if not self._rules.policy.lists_exactly(offer.plan_digest):
-                authority = self._site.authority
-                terms = approved_terms(self._site.folder, self._rules.ledger, plan, offer.run, authority)
+                _, terms = approved_terms(self._site.folder, self._rules.ledger, plan, offer.run, authority)
                 dataset, blocks = terms.dataset, terms.blocks
         except (PolicyRefusal, PlanError, PlanMismatchError) as error:
             if offer.run not in self._decided or self._decided[offer.run].why != str(error):

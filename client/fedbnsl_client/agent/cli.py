@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -232,6 +232,7 @@ def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bo
     from fedbnsl_client.agent.results import plain_name
     from fedbnsl_client.session import Session
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site.admission import approval_for
 
     link = link_options.link(folder)
     with site_folder.opened(folder) as (policy, ledger):
@@ -239,7 +240,9 @@ def runs(folder: Path, link_options: LinkOptions, save: Path | None, as_json: bo
         approvals = ledger.approvals.current()
     with Session(link.address, link.credentials) as session:
         _, offers = session.offers()
-        told = [_told(one, approvals, _is_approved_for(folder, approvals, one, link.authority)) for one in offers]
+        told = [
+            _told(one, approval_for(folder, approvals.get(one.plan_digest.hex(), ()), link.authority)) for one in offers
+        ]
         if save is not None:
             durable.make_folder(save)
             for one, content in zip(offers, told, strict=True):
@@ -272,15 +275,7 @@ def _saved(file: Path, offer: RunOffer, plan_toml: str) -> Path:
     return file
 
 
-def _is_approved_for(folder: Path, approvals: Mapping[str, Approval], offer: RunOffer, authority: str) -> bool:
-    """Whether a plan is approved, and if for an agent, in the federation of an authority."""
-    from fedbnsl_client.site.identity import is_of
-
-    known = approvals.get(offer.plan_digest.hex())
-    return known is not None and (known.terms is None or is_of(folder, known.terms.authority, authority))
-
-
-def _told(offer: RunOffer, approvals: Mapping[str, Approval], approved: bool) -> dict[str, Any]:
+def _told(offer: RunOffer, known: Approval | None) -> dict[str, Any]:
     return {
         "name": offer.name,
         "run": f"{offer.run:016x}",
@@ -288,8 +283,8 @@ def _told(offer: RunOffer, approvals: Mapping[str, Approval], approved: bool) ->
         "plan": offer.plan_name,
         "plan_digest": offer.plan_digest.hex(),
         "sites": list(offer.sites),
-        "approved": approved,
-        "agent_runs_left": _runs_left(approvals.get(offer.plan_digest.hex()), offer) if approved else None,
+        "approved": known is not None,
+        "agent_runs_left": _runs_left(known, offer),
     }
 
 

@@ -17,8 +17,8 @@ from fedbnsl_client.cancellation import Leaving
 from fedbnsl_client.join_run import Told, take_part
 from fedbnsl_client.observe.site_view import SiteView
 from fedbnsl_client.site import folder as site_folder
-from fedbnsl_client.site.admission import UnattendedTable
-from fedbnsl_client.site.identity import Link, is_of
+from fedbnsl_client.site.admission import UnattendedTable, approval_for
+from fedbnsl_client.site.identity import Link
 
 _log = logging.getLogger(__name__)
 
@@ -163,5 +163,5 @@ def is_allowed(folder: Path, ledger: Ledger, offer: RunOffer, authority: str) ->
     """Whether a run's very plan is listed in the policy, or approved for an agent in the federation of an authority."""
     if Policy.load(folder / site_folder.POLICY).lists_exactly(offer.plan_digest):
         return True
-    known = ledger.approvals.current().get(offer.plan_digest.hex())
-    return known is not None and known.terms is not None and is_of(folder, known.terms.authority, authority)
+    known = approval_for(folder, ledger.approvals.current().get(offer.plan_digest.hex(), ()), authority)
+    return known is not None and known.terms is not None

@@ -1,7 +1,8 @@
 """What a site's owner has approved: plans, and on which terms an agent may take part in their runs unattended.
 
 The ledger holds `approve`, `withdraw` and `agent` entries, in their order. The last `approve` or `withdraw` of a plan
-counts. An agent enters each run that it takes part in, before it does, and these runs are counted from the approval on.
+counts, for each federation by itself; one that names no federation is about all of them. An agent enters each run that
+it takes part in, before it does, and these runs are counted from the approval on.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,6 @@ class Terms:
     units_against_all: int
     runs: int  # how many runs
     blocks: tuple[int, ...] = ()  # of the table, which a run reads; empty: it is not known by blocks
-    authority: str = ""  # fingerprint of that of the federation; empty: the first one of the site's folder
 
     @classmethod
     def of(
@@ -50,6 +50,7 @@ class Terms:
     def from_plain(cls, told: Mapping[str, Any]) -> Self:
         """From an entry of the ledger."""
         terms: dict[str, Any] = {**told, "sites": tuple(told["sites"]), "blocks": tuple(told.get("blocks", ()))}
+        terms.pop("authority", None)  # of the approval
         return cls(**terms)
 
     def why_other(self, other: Self) -> str:
@@ -63,11 +64,13 @@ class Terms:
 
 @dataclass(frozen=True)
 class Approval:
-    """A plan that is approved."""
+    """A plan that is approved, for one federation."""
 
     digest: str  # of the plan, in hexadecimal digits
     name: str
     terms: Terms | None  # None: agents take no part
+    # authority: fingerprint of that of the federation; empty: any one for a person, the folder's first one for an agent
+    authority: str = ""
     number: int = 0  # of its entry: another one after it was approved again
     taken: tuple[str, ...] = ()  # the runs that an agent has taken part in since, by their numbers
 
@@ -83,58 +86,96 @@ class Approvals:
     def __init__(self, file: LedgerFile) -> None:
         self._file = file
 
-    def current(self) -> dict[str, Approval]:
-        """What is approved, by the plans' digests in hexadecimal digits."""
-        found: dict[str, Approval] = {}
+    def current(self) -> dict[str, tuple[Approval, ...]]:
+        """What is approved, by the plans' digests in hexadecimal digits: at most once for each federation."""
+        found: dict[str, tuple[Approval, ...]] = {}
         with self._file.transaction():
             entries = [Entry.read(number, text) for number, text in self._file.texts(APPROVE, WITHDRAW, AGENT)]
         for entry in entries:
-            content = entry.content
-            if entry.kind == APPROVE:
-                told: dict[str, Any] | None = content.get("terms")
-                terms = None if told is None else Terms.from_plain(told)
-                found[content["digest"]] = Approval(content["digest"], content["name"], terms, entry.number)
-            elif entry.kind == WITHDRAW:
-                found.pop(content["digest"], None)
-            elif content["digest"] in found:
-                known = found[content["digest"]]
-                found[known.digest] = replace(known, taken=(*known.taken, content["run"]))
+            content, digest = entry.content, entry.content["digest"]
+            known = found.pop(digest, ())
+            if entry.kind == AGENT:
+                # An older fedbnsl did not say in which federation: for all, as it had one approval of a plan.
+                authority = content.get("authority", "")
+                now = tuple(
+                    replace(one, taken=(*one.taken, content["run"]))
+                    if not authority or one.authority in ("", authority)
+                    else one
+                    for one in known
+                )
+            else:
+                now = _without(known, content.get("authority", ""))
+                if entry.kind == APPROVE:
+                    now = (*now, _approved(entry))
+            if now:
+                found[digest] = now
         return found
 
-    def approve(self, digest: bytes, name: str, terms: Terms | None = None) -> None:
+    def approve(self, digest: bytes, name: str, terms: Terms | None = None, *, authority: str = "") -> None:
         """Record that the site's owner approved the plan with this digest, for agents on these terms; None: for none.
 
+        It is for the federation of an authority, and those for others stay; empty: in place of all, see `Approval`.
         Repeating this changes nothing, but with terms: the runs of an agent are then counted from zero.
         """
+        told = _of(authority)
+        if terms is not None:  # the authority again, where an older fedbnsl looks for it
+            told["terms"] = terms.to_plain() | {"authority": authority}
         with self._file.transaction():
-            if terms is not None:
-                self._file.append(APPROVE, digest=digest.hex(), name=name, terms=terms.to_plain())
-            elif (known := self.current().get(digest.hex())) is None or known.terms is not None:
-                self._file.append(APPROVE, digest=digest.hex(), name=name)
+            known = self.current().get(digest.hex(), ())
+            if terms is not None or not any(one.terms is None and one.authority == authority for one in known):
+                self._file.append(APPROVE, digest=digest.hex(), name=name, **told)
 
-    def withdraw(self, digest: bytes) -> None:
-        """Take the approval of a plan back, if there is one."""
+    def withdraw(self, digest: bytes, *, authority: str = "") -> None:
+        """Take the approval of a plan back, if there is one: that for the federation of an authority; empty: all."""
         with self._file.transaction():
-            if digest.hex() in self.current():
-                self._file.append(WITHDRAW, digest=digest.hex())
+            known = self.current().get(digest.hex(), ())
+            if len(_without(known, authority)) < len(known):
+                self._file.append(WITHDRAW, digest=digest.hex(), **_of(authority))
                 self._file.refuse_older()
 
-    def note_agent(self, run: int, digest: bytes, *, most: int | None) -> None:
-        """Record that an agent is about to take part in a run; once for each run.
+    def note_agent(self, run: int, digest: bytes, *, authority: str, approval: Approval | None) -> None:
+        """Record that an agent is about to take part in a run of the federation of an authority; once for each run.
 
-        Raises PolicyRefusal if it has taken part in `most` runs of the plan since the approval (None: in any number),
-        or the approval was taken back since it was looked at.
+        Raises PolicyRefusal if it has taken part in as many runs as the approval allows (None: the policy allows any
+        number), or the approval was taken back since it was looked at.
         """
         with self._file.transaction():
-            if self.agent_was_in(run, digest):
+            if self.agent_was_in(run, digest, authority=authority):
                 return
-            known = self.current().get(digest.hex())
-            if most is not None and (known is None or len(known.taken) >= most):
-                raise PolicyRefusal("the plan was approved for fewer runs of an agent, or is approved no more")
-            self._file.append(AGENT, run=run_text(run), digest=digest.hex())
+            if approval is not None:
+                now = [one for one in self.current().get(digest.hex(), ()) if one.number == approval.number]
+                if not now or not now[0].runs_left:
+                    raise PolicyRefusal("the plan was approved for fewer runs of an agent, or is approved no more")
+            self._file.append(AGENT, run=run_text(run), digest=digest.hex(), authority=authority)
 
-    def agent_was_in(self, run: int, digest: bytes) -> bool:
-        """Whether an agent has ever taken part in a run of the plan with this digest."""
-        noted = run_text(run), digest.hex()
+    def agent_was_in(self, run: int, digest: bytes, *, authority: str) -> bool:
+        """Whether an agent has ever taken part in a run of the plan with this digest, in an authority's federation."""
+        noted = run_text(run), digest.hex(), authority
         with self._file.transaction():
-            return any((entry["run"], entry["digest"]) == noted for entry in self._file.contents(AGENT))
+            return any(
+                (one["run"], one["digest"], one.get("authority", authority)) == noted
+                for one in self._file.contents(AGENT)
+            )
+
+
+def _of(authority: str) -> dict[str, Any]:
+    return {"authority": authority} if authority else {}
+
+
+def authority_in(approve: Mapping[str, Any]) -> str:
+    """For which federation an `approve` entry is, by its authority; an older fedbnsl said so in the terms."""
+    terms: Mapping[str, str] = approve.get("terms") or {}
+    authority: str = approve.get("authority") or terms.get("authority", "")
+    return authority
+
+
+def _approved(entry: Entry) -> Approval:
+    content = entry.content
+    told: dict[str, Any] | None = content.get("terms")
+    terms = None if told is None else Terms.from_plain(told)
+    return Approval(content["digest"], content["name"], terms, authority_in(content), entry.number)
+
+
+def _without(known: tuple[Approval, ...], authority: str) -> tuple[Approval, ...]:
+    """Those that stay once there is another word about the plan in the federation of an authority; empty: in all."""
+    return tuple(one for one in known if authority and one.authority not in ("", authority))

@@ -108,7 +108,7 @@ class Ledger:
             for digest in known:
                 self.approvals.withdraw(bytes.fromhex(digest))
             self._file.seal()
-        return len(known)
+        return sum(map(len, known.values()))
 
     def require_open(self) -> None:
         """Raise LedgerError if the ledger is sealed."""

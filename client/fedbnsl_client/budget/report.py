@@ -20,6 +20,7 @@ from fedbnsl.privacy.report import adversary, epsilon_at, price_lines, price_sum
 from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.rounds.noise import MOST_PAIRS
+from fedbnsl_client.budget.approvals import Approval, authority_in
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import (
@@ -32,6 +33,8 @@ from fedbnsl_client.budget.policy import (
 )
 from fedbnsl_client.budget.registrations import Block, Registration
 from fedbnsl_client.budget.spending import Cap, Spending
+
+_NO_NAMES: Mapping[str, str] = {}
 
 
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
@@ -432,7 +435,7 @@ def _refuse_what_cannot_run(
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
-    """Spending by dataset and all entries."""
+    """Spending by dataset, approvals that hold, and all entries."""
     return {
         "ledger": ledger.ledger_id.hex(),
         "head": ledger.mark.link,
@@ -440,12 +443,22 @@ def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
             {"number": entry.number, "time": entry.time.isoformat(), "kind": entry.kind, **entry.content}
             for entry in ledger.entries()
         ],
+        "approvals": [
+            {"digest": one.digest, "name": one.name, "authority": one.authority}
+            | ({} if one.terms is None else {"agent_runs_left": one.runs_left})
+            for one in _approvals(ledger)
+        ],
         "datasets": [spending(dataset, ledger) for dataset in policy.datasets],
     }
 
 
-def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
-    """Spending by dataset and all entries, as text."""
+def _approvals(ledger: Ledger) -> list[Approval]:
+    """Those that hold, the oldest first."""
+    return sorted((one for of in ledger.approvals.current().values() for one in of), key=lambda one: one.number)
+
+
+def ledger_lines(policy: Policy, ledger: Ledger, federations: Mapping[str, str] = _NO_NAMES) -> list[str]:
+    """Spending by dataset, approvals that hold, and all entries, as text; names of federations by authority."""
     lines: list[str] = []
     for dataset in policy.datasets:
         of = spending(dataset, ledger)
@@ -493,15 +506,26 @@ def ledger_lines(policy: Policy, ledger: Ledger) -> list[str]:
             "a run fits in if it keeps to every rule; `participant approve` says of a plan how large. It is charged by "
             "round: rounds that were included for a lost site, and not asked again, are not spent"
         )
+    for one in _approvals(ledger):
+        agents = "no run of an agent" if one.terms is None else f"{one.runs_left} more run(s) of an agent"
+        lines.append(
+            f"approved: plan {one.name!r}, digest {one.digest[:16]}...{_federation(one.authority, federations)}, for "
+            f"{agents}"
+        )
     lines.append(f"{len(entries)} entries:")
     by_blocks = any(entry.content.get("made", 1) > 1 for entry in entries)
     lines += [
-        f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e, by_blocks=by_blocks)}" for e in entries
+        f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e, federations, by_blocks=by_blocks)}"
+        for e in entries
     ]
     return lines
 
 
-def _details(entry: Entry, *, by_blocks: bool) -> str:
+def _federation(authority: str, names: Mapping[str, str]) -> str:
+    return f", federation {names.get(authority, authority)}" if authority else ""
+
+
+def _details(entry: Entry, federations: Mapping[str, str], *, by_blocks: bool) -> str:
     what = entry.content
     if entry.kind == "register":
         sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ()) if rows]
@@ -513,9 +537,11 @@ def _details(entry: Entry, *, by_blocks: bool) -> str:
     if entry.kind == "approve":
         terms = what.get("terms")
         runs = "" if terms is None else f", for {terms['runs']} run(s) of an agent"
-        return f"plan {what['name']!r}, digest {what['digest'][:16]}...{runs}"
+        of = _federation(authority_in(what), federations)
+        return f"plan {what['name']!r}, digest {what['digest'][:16]}...{of}{runs}"
     if entry.kind == "withdraw":
-        return f"the approval of digest {what['digest'][:16]}... was taken back"
+        of = _federation(what.get("authority", ""), federations)
+        return f"the approval of digest {what['digest'][:16]}...{of} was taken back"
     if entry.kind == "agent":
         return f"the agent takes part in run {what['run']}, digest {what['digest'][:16]}..."
     if entry.kind == "unprotected":

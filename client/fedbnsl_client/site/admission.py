@@ -15,7 +15,7 @@ from fedbnsl.privacy.calibration import price_of
 from fedbnsl.privacy.report import adversary, epsilon_at
 from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl.protocol.messages import LedgerHead
-from fedbnsl_client.budget.approvals import Terms
+from fedbnsl_client.budget.approvals import Approval, Terms
 from fedbnsl_client.budget.journal import RunHere, RunJournal
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.policy import Policy, not_registered
@@ -295,8 +295,15 @@ class GuardedTable(Admission):
         return table, journal
 
     def _is_approved(self, plan: Plan) -> bool:
-        """Whether a plan is approved, perhaps without the names of sites and variables."""
-        return not self._ledger.approvals.current().keys().isdisjoint(map(bytes.hex, plan.approvable_digests()))
+        """Whether a plan is approved for the run's federation, perhaps without the names of sites and variables."""
+        from fedbnsl_client.site.identity import is_of
+
+        known = self._ledger.approvals.current()
+        return any(
+            not one.authority or is_of(self._folder, one.authority, self._authority)
+            for digest in plan.approvable_digests()
+            for one in known.get(digest.hex(), ())
+        )
 
     def _note_part(self, plan: Plan, run: int) -> None:
         """A person who joins takes part in as many runs as the budget holds."""
@@ -313,14 +320,13 @@ class UnattendedTable(GuardedTable):
 
         Raises NotApprovedError, saying what differs.
         """
-        most: int | None = None
+        approval: Approval | None = None
         if not self._policy.lists_exactly(plan.digest()):
-            terms = approved_terms(self._folder, self._ledger, plan, run, self._authority)
+            approval, terms = approved_terms(self._folder, self._ledger, plan, run, self._authority)
             ours = Terms.of(plan, self._dataset.id, **self._sizes, runs=terms.runs, blocks=terms.blocks)
             if why := terms.why_other(ours):
                 raise NotApprovedError(f"the run is not the one that was approved: {why}")
-            most = terms.runs
-        self._ledger.approvals.note_agent(run, plan.digest(), most=most)
+        self._ledger.approvals.note_agent(run, plan.digest(), authority=self._authority, approval=approval)
 
 
 def refuse_some_blocks(whole: Registration, used: Registration) -> None:
@@ -337,33 +343,45 @@ def refuse_some_blocks(whole: Registration, used: Registration) -> None:
         )
 
 
-def approved_terms(folder: Path, ledger: Ledger, plan: Plan, run: int, authority: str) -> Terms:
-    """On which an agent may take part in a run of a plan, in the federation of an authority.
+def approval_for(folder: Path, known: Sequence[Approval], authority: str) -> Approval | None:
+    """That approval of a plan by which an agent goes in the federation of an authority (empty: plaintext, any one).
+
+    One that names no federation is for the folder's first one, if it is for agents.
+    """
+    from fedbnsl_client.site.identity import is_of  # here: plaintext needs no cryptography
+
+    for one in reversed(known):
+        if (one.terms is None and not one.authority) or is_of(folder, one.authority, authority):
+            return one
+    return None
+
+
+def approved_terms(folder: Path, ledger: Ledger, plan: Plan, run: int, authority: str) -> tuple[Approval, Terms]:
+    """By which approval, and on which terms, an agent may take part in a run of a plan, in an authority's federation.
 
     Raises NotApprovedError if none may, or only in another federation, or in fewer runs than it has taken part in.
     """
-    known = ledger.approvals.current().get(plan.digest().hex())
+    of_plan = ledger.approvals.current().get(plan.digest().hex(), ())
     remedy = "Look at it and approve it: fedbnsl participant runs FOLDER --save PLANS, then participant approve."
-    if known is None:
+    if not of_plan:
         raise NotApprovedError(f"the plan with digest {plan.digest().hex()} is not approved here", remedy=remedy)
     if not plan.sites:
         raise NotApprovedError(
             "the plan names no sites, so that nobody has approved with whom an agent takes part",
             remedy="Ask the coordinator's operator to name them (runs start --sites), or let a person join.",
         )
-    if known.terms is None:
-        raise NotApprovedError("the plan is approved, but for no run of an agent", remedy=remedy)
-    from fedbnsl_client.site.identity import is_of  # here: plaintext needs no cryptography
-
-    if not is_of(folder, known.terms.authority, authority):
+    known = approval_for(folder, of_plan, authority)
+    if known is None:
         raise NotApprovedError(
             "the plan is approved for runs in another federation",
-            remedy="Approve it for this one instead: fedbnsl participant approve PLAN FOLDER --federation NAME.",
+            remedy="Approve it for this one, too: fedbnsl participant approve PLAN FOLDER --federation NAME.",
         )
-    if not known.runs_left and not ledger.approvals.agent_was_in(run, plan.digest()):
+    if known.terms is None:
+        raise NotApprovedError("the plan is approved, but for no run of an agent", remedy=remedy)
+    if not known.runs_left and not ledger.approvals.agent_was_in(run, plan.digest(), authority=authority):
         raise NotApprovedError(
             f"the plan is approved for {known.terms.runs} run(s) of an agent, and it has taken part in "
             f"{len(known.taken)}",
             remedy="Approve it again for more: fedbnsl participant approve PLAN FOLDER --runs N.",
         )
-    return known.terms
+    return known, known.terms

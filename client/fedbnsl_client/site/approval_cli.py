@@ -69,6 +69,9 @@ def approve(
     serves: plan.toml in its run folder, or the same PLAN with the same options; names of variables and sites that the
     coordinator adds change nothing of it. Runs are still held to the policy.
 
+    Of a site in several federations, an approval is for the one that --federation names; those of the same PLAN for
+    others stay as they are.
+
     An agent (`fedbnsl participant agent`) takes part in no other run than one of the very PLAN, names included, at the
     privacy cost that is shown here, and in no more runs than are allowed below; `fedbnsl participant withdraw` ends
     that.
@@ -113,20 +116,29 @@ def approve(
 @click.command()
 @FOLDER
 @click.argument("digest", metavar="DIGEST")
-def withdraw(folder: Path, digest: str) -> None:
+@click.option("--federation", metavar="NAME", help="Only the approval for this federation.  [default: for all]")
+def withdraw(folder: Path, digest: str, federation: str | None) -> None:
     """Take back the approval of the plan with this DIGEST, or the beginning of it; `participant ledger` shows it.
 
     No run of that plan is joined from then on. The site's agent leaves one that goes on after its present round; what
     was released until then stays released, and paid for.
     """
     from fedbnsl_client.site import folder as site_folder
+    from fedbnsl_client.site.identity import authority_of, place_of
 
+    authority = "" if federation is None else authority_of(place_of(folder, federation))
     with site_folder.opened(folder) as (_, ledger):
-        known = [one for one in ledger.approvals.current() if one.startswith(digest.lower())]
+        approvals = ledger.approvals.current()
+        known = [one for one in approvals if one.startswith(digest.lower())]
         if len(digest) < _SHORTEST_DIGEST:
             raise SetupError(f"{digest!r} is too short; give at least {_SHORTEST_DIGEST} characters of the digest")
         if len(known) != 1:
             raise SetupError(f"{digest!r} is the beginning of {len(known)} approved digests; expected that of one")
-        ledger.approvals.withdraw(bytes.fromhex(known[0]))
+        if authority and all(one.authority != authority for one in approvals[known[0]]):
+            raise SetupError(
+                f"{known[0]} is not approved for federation {federation!r}",
+                remedy="participant ledger shows for which it is; without --federation it is taken back for all.",
+            )
+        ledger.approvals.withdraw(bytes.fromhex(known[0]), authority=authority)
         site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0])
     tell(f"withdrawn: {known[0]}")

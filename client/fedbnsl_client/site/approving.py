@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,11 @@ class Proposal:
         None may in those of a plan without the names of its sites: nobody would know with whom. `who` goes into the
         security log, too.
         """
-        terms = None
+        terms, authority = None, identity.authority_of(self._place)
         if n_runs and self.plan.sites:
             sizes, blocks = self._registered.sizes, self._registered.numbers
             terms = Terms.of(self.plan, self.dataset, **sizes, runs=n_runs, blocks=blocks)
-            terms = replace(terms, authority=identity.authority_of(self._place))
-        self._ledger.approvals.approve(self.plan.digest(), self.plan.name, terms)
+        self._ledger.approvals.approve(self.plan.digest(), self.plan.name, terms, authority=authority)
         digest = self.plan.digest().hex()
         log = site_folder.security_log(self._folder)
         log.enter("approved", plan_digest=digest, plan=self.plan.name, dataset=self.dataset, **who)

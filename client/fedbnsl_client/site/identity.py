@@ -215,6 +215,11 @@ def authority_of(place: Path) -> str:
     return fingerprint(Identity.open(place).ca) if (place / FOLDER / _BUNDLE).exists() else ""
 
 
+def federation_names(site_folder: Path) -> dict[str, str]:
+    """Names of the federations that a site is enrolled in, by the fingerprints of their authorities."""
+    return {authority_of(place): name for name, place in federations(site_folder).items()}
+
+
 def is_of(site_folder: Path, approved_for: str, authority: str) -> bool:
     """Whether an approval for an authority, by its fingerprint (empty: the first one), holds for this one.
 

@@ -147,7 +147,7 @@ def test_why_a_run_must_be_left_is_asked_before_each_answer() -> None:
 def test_a_run_that_was_left_for_good_is_not_joined_after_a_restart(started: Started) -> None:
     approve(started.folder)
     with site_folder.opened(started.folder) as (_, ledger):
-        number = ledger.approvals.current()[PLAN.digest().hex()].number
+        number = ledger.approvals.current()[PLAN.digest().hex()][0].number
     place = results.folder_of(started.folder / "results", offer())
     results.keep_outcome(place, offer(), "LeftError", "left", left_under=number)
     assert (place / "outcome.json").stat().st_mode & 0o777 == 0o600

@@ -52,7 +52,8 @@ def test_a_run_is_counted_once_however_often_its_agent_is_started(ledger: Ledger
     ledger.approvals.approve(DIGEST, "plan", terms(runs=2))
     for run in (1, 1, 2, 1, 2):
         admit(tmp_path, PLAN, run)
-    assert ledger.approvals.current()[DIGEST.hex()].taken == (f"{1:016x}", f"{2:016x}")
+    (known,) = ledger.approvals.current()[DIGEST.hex()]
+    assert known.taken == (f"{1:016x}", f"{2:016x}")
     with pytest.raises(PolicyRefusal, match=r"approved for 2 run\(s\) of an agent, and it has taken part in 2"):
         admit(tmp_path, PLAN, 3)
     ledger.approvals.approve(DIGEST, "plan", terms(runs=1))
@@ -119,6 +120,60 @@ def test_a_policy_can_list_plans_for_any_number_of_runs(tmp_path: Path) -> None:
 
 def test_an_approval_that_is_taken_back_between_two_looks_counts(ledger: Ledger) -> None:
     ledger.approvals.approve(DIGEST, "plan", terms())
+    (looked_at,) = ledger.approvals.current()[DIGEST.hex()]
     ledger.approvals.withdraw(DIGEST)
     with pytest.raises(PolicyRefusal, match="approved no more"):
-        ledger.approvals.note_agent(5, DIGEST, most=1)
+        ledger.approvals.note_agent(5, DIGEST, authority="", approval=looked_at)
+
+
+def runs_left(ledger: Ledger) -> dict[str, int]:
+    return {one.authority: one.runs_left for one in ledger.approvals.current().get(DIGEST.hex(), ())}
+
+
+def test_approvals_of_one_plan_for_two_federations_stand_side_by_side(ledger: Ledger) -> None:
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=2), authority="AA")
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=5), authority="BB")
+    of_a, _ = ledger.approvals.current()[DIGEST.hex()]
+    ledger.approvals.note_agent(1, DIGEST, authority="AA", approval=of_a)
+    assert runs_left(ledger) == {"AA": 1, "BB": 5}
+    assert ledger.approvals.agent_was_in(1, DIGEST, authority="AA")
+    assert not ledger.approvals.agent_was_in(1, DIGEST, authority="BB"), "runs of two coordinators may share a number"
+    ledger.approvals.note_agent(2, DIGEST, authority="AA", approval=of_a)
+    with pytest.raises(PolicyRefusal, match="approved for fewer runs"):
+        ledger.approvals.note_agent(3, DIGEST, authority="AA", approval=of_a)
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=3), authority="AA")
+    assert runs_left(ledger) == {"BB": 5, "AA": 3}
+    ledger.approvals.withdraw(DIGEST, authority="BB")
+    ledger.approvals.withdraw(DIGEST, authority="CC")
+    assert runs_left(ledger) == {"AA": 3}
+    ledger.approvals.approve(DIGEST, "plan", authority="BB")
+    ledger.approvals.withdraw(DIGEST)
+    assert runs_left(ledger) == {}
+
+
+def test_one_that_names_no_federation_ends_with_the_next_word_about_its_plan(ledger: Ledger) -> None:
+    ledger.approvals.approve(DIGEST, "plan", terms(), authority="AA")
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=4))
+    assert runs_left(ledger) == {"": 4}
+    ledger.approvals.approve(DIGEST, "plan", terms(runs=2), authority="BB")
+    assert runs_left(ledger) == {"BB": 2}
+    ledger.approvals.approve(DIGEST, "plan")
+    ledger.approvals.withdraw(DIGEST, authority="BB")
+    assert runs_left(ledger) == {}
+
+
+def test_a_ledger_of_an_older_fedbnsl_says_what_it_said_there(ledger: Ledger) -> None:
+    """It had one approval of a plan, whose federation stood in its terms, and counted all runs of an agent for that."""
+    file, of_plan = ledger._file, {"digest": DIGEST.hex(), "name": "plan"}
+    with file.transaction():
+        for authority in ("AA", "BB"):
+            file.append("approve", **of_plan, terms=terms(runs=2).to_plain() | {"authority": authority})
+        file.append("agent", digest=DIGEST.hex(), run=f"{7:016x}")
+    assert runs_left(ledger) == {"BB": 1}
+    assert ledger.approvals.agent_was_in(7, DIGEST, authority="BB")
+    with file.transaction():
+        file.append("approve", **of_plan)
+    assert runs_left(ledger) == {"": 0}
+    ledger.approvals.approve(DIGEST, "plan", terms(), authority="AA")
+    told = [content["terms"]["authority"] for content in file.contents("approve") if "terms" in content]
+    assert told[-1] == "AA", "where an older fedbnsl looks for it"

@@ -94,7 +94,7 @@ def test_check_says_that_the_ledger_is_sealed(fedbnsl: Callable[..., Outcome], s
 
 
 def test_an_agent_that_is_up_while_its_site_retires_decides_about_no_run(site: Path) -> None:
-    rules = _Rules(site, site)
+    rules = _Rules(site, "")
     assert len(rules.read()) == 1
     with Ledger.open(site / site_folder.LEDGER) as ledger:
         ledger.seal()

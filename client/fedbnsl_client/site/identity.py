@@ -385,7 +385,8 @@ def enrol(
     """Import the bundle that the coordinator's operator made.
 
     Raises IdentityError if the authority's fingerprint differs from that which this site's operator got in another way
-    than the bundle, the certificate is not for a key of this folder, or cannot be used.
+    than the bundle, the site is enrolled there by another authority, the certificate is not for a key of this folder,
+    or cannot be used.
     """
     if not same_fingerprint(fingerprint(bundle.ca_certificate), expected_fingerprint):
         raise IdentityError(
@@ -397,6 +398,7 @@ def enrol(
     place = site_folder / _OTHERS / bundle.federation
     if not (place / FOLDER).exists():
         place = site_folder
+    _refuse_other_authority(place, bundle)
     found = Identity(place / FOLDER, bundle, passphrases)
     if name_in(found.certificate) != found.name:
         raise IdentityError(f"the certificate names {name_in(found.certificate).uri}, the bundle {found.name.uri}")
@@ -416,6 +418,21 @@ def enrol(
         certificate=fingerprint(found.certificate),
     )
     return found
+
+
+def _refuse_other_authority(place: Path, bundle: Bundle) -> None:
+    """Two federations may have one name, and approvals are by authority: none takes the place of another unasked."""
+    known, new = authority_of(place), fingerprint(bundle.ca_certificate)
+    if known and not same_fingerprint(known, new):
+        present = place / FOLDER / _BUNDLE
+        raise IdentityError(
+            f"{present} is of federation {Identity.open(place).name.federation!r} under the authority {known}; this "
+            f"bundle is of {bundle.federation!r} under {new}",
+            remedy="Nothing was imported. If it is another federation, its operator gives it another name, under which "
+            f"you ask: {_command('request', _site_folder(place))} --federation NAME. If it is the same one under a new "
+            f"authority, move {present} elsewhere and enrol again: what was approved for the former authority does not "
+            "hold for the new one.",
+        )
 
 
 def _public(document: x509.Certificate | x509.CertificateSigningRequest) -> PublicKey:

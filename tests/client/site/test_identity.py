@@ -287,6 +287,24 @@ def test_a_failed_renewal_leaves_the_present_certificate_in_use(tmp_path: Path, 
     assert Identity.open(site).credentials() == present
 
 
+def test_a_namesake_under_another_authority_replaces_no_federation(tmp_path: Path, federation: Federation) -> None:
+    site = tmp_path / "site"
+    enrol(make_federation(tmp_path / "first", name="first"), site)
+    present = enrol(federation, site)
+    namesake, before = make_federation(tmp_path / "namesake"), contents(site)
+    bundle = namesake.approve(identity.request(site, NORTH, renew=True), days=DAYS)
+    before |= {present.place / "identity" / "request.pem": (present.place / "identity" / "request.pem").read_bytes()}
+    with pytest.raises(IdentityError, match=f"under the authority {federation.fingerprint}; this bundle") as caught:
+        identity.enrol(site, bundle, expected_fingerprint=namesake.fingerprint)
+    assert contents(site) == before
+    file = present.place / "identity" / "bundle.toml"
+    assert "--federation NAME" in caught.value.remedy
+    assert f"move {file} elsewhere" in caught.value.remedy
+    file.rename(tmp_path / "former.toml")  # the way on, if it is the same one
+    identity.enrol(site, bundle, expected_fingerprint=namesake.fingerprint)
+    assert [identity.authority_of(place) for place in identity.federations(site).values()][1] == namesake.fingerprint
+
+
 # ---- use ---------------------------------------------------------------------------------------------------------
 
 

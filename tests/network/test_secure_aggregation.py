@@ -202,8 +202,10 @@ def test_after_a_renewal_nobody_has_to_confirm_anything_and_a_new_key_that_follo
         assert f"in place of {old}, which had signed" in said
         entries = [line.entry for line in lines(folders[site] / NAME)]
         assert [
-            (one["site"], one["former"], one["fingerprint"]) for one in entries if one["event"] == "peer key followed"
-        ] == [("north", old, new)]
+            (one["federation"], one["site"], one["former"], one["fingerprint"])
+            for one in entries
+            if one["event"] == "peer key followed"
+        ] == [("lab", "north", old, new)]
 
 
 @ended_once_all_have_left

@@ -12,6 +12,7 @@ from command_line import Outcome, refused
 from fedbnsl import join
 from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal, SetupError, UnreachableError
 from fedbnsl.identity.certificates import Name, key_fingerprint
+from fedbnsl.identity.roster_sheet import RosterSheet
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import RunOffer
 from fedbnsl_client.agent.part import is_allowed
@@ -152,6 +153,44 @@ def test_an_agent_that_names_no_federation_is_that_of_the_first_one(
     finally:
         agent.send_signal(signal.SIGTERM)
         agent.wait(60)
+
+
+def test_the_security_log_names_the_federation_of_approvals_and_peers(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    plan, key = tmp_path / "plan.toml", ":".join(["AB"] * 32)
+    plan.write_text(PLAN.to_toml(), encoding="utf-8")
+    for name in federations:
+        for command in (("approve", plan, north, "--yes"), ("peers", north, "--confirm", "south", key)):
+            assert fedbnsl("participant", *command, "--federation", name).code == 0
+    sheet = RosterSheet(
+        federation="lung",
+        authority=federations["lung"].fingerprint,
+        day="2026-11-30",
+        sites={"west": ":".join(["CD"] * 32), "north": own_key(north, "lung")},
+    )
+    (tmp_path / "sheet.txt").write_text(sheet.to_text(), encoding="utf-8")
+    of_lung = ("peers", north, "--federation=lung")
+    done = fedbnsl("participant", *of_lung, "--import", tmp_path / "sheet.txt", "--digest", sheet.digest)
+    assert done.code == 0, done.err
+    assert fedbnsl("participant", *of_lung, "--forget", "south").code == 0
+    assert fedbnsl("participant", "withdraw", north, PLAN.digest().hex()).code == 0
+    told = [line.entry for line in site_folder.lines(north / site_folder.NAME)]
+    assert [(one["event"], one["federation"]) for one in told if one["event"].startswith(("appro", "peer"))] == [
+        ("approved", "heart"),
+        ("peer confirmed", "heart"),
+        ("approved", "lung"),
+        ("peer confirmed", "lung"),
+        ("peer confirmed", "lung"),
+        ("peer forgotten", "lung"),
+        ("approval withdrawn", "heart"),
+        ("approval withdrawn", "lung"),
+    ]
+
+
+def own_key(site: Path, federation: str) -> str:
+    own = identity.Identity.open(identity.place_of(site, federation))
+    return key_fingerprint(public_key_of(own.certificate))
 
 
 def test_a_policy_names_several_authorities(federations: dict[str, Federation], north: Path) -> None:

@@ -64,18 +64,19 @@ def peers(
 
     place = place_of(folder, federation)
     identity = Identity.open(place)
+    log, of = site_folder.security_log(folder), identity.name.federation
     for site, fingerprint in to_confirm:
         if site == identity.name.site:
             raise SetupError(f"--confirm {site}: that is this site itself")
         known.confirm(place, site, fingerprint)
-        site_folder.security_log(folder).enter("peer confirmed", site=site, fingerprint=fingerprint)
+        log.enter("peer confirmed", federation=of, site=site, fingerprint=fingerprint)
     if sheet is not None:
         _import(folder, place, identity, sheet, digest)
     elif digest is not None:
         raise SetupError("--digest goes with --import")
     for site in to_forget:
         known.forget(place, site)
-        site_folder.security_log(folder).enter("peer forgotten", site=site)
+        log.enter("peer forgotten", federation=of, site=site)
     own, trusted = key_fingerprint(public_key_of(identity.certificate)), known.read(place)
     others = trusted.confirmed
     if as_json:
@@ -124,7 +125,6 @@ def _import(folder: Path, place: Path, identity: Identity, file: Path, told: str
             raise SetupError("nobody was confirmed", remedy="Confirm single sites with --confirm SITE FINGERPRINT.")
     elif not same_digest(told, sheet.digest):
         raise SetupError(f"the sheet has another digest, {sheet.digest}; nobody was confirmed")
+    log, of = site_folder.security_log(folder), name.federation
     for site in known.confirm_all(place, others):
-        site_folder.security_log(folder).enter(
-            "peer confirmed", site=site, fingerprint=others[site], sheet=sheet.digest
-        )
+        log.enter("peer confirmed", federation=of, site=site, fingerprint=others[site], sheet=sheet.digest)

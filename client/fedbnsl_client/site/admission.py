@@ -221,13 +221,14 @@ class GuardedTable(Admission):
         if credentials is None:
             return Attestation()
         from fedbnsl_client.secure_aggregation.keys import Enrolled
-        from fedbnsl_client.site.identity import place_with, unprotected_key
+        from fedbnsl_client.site.identity import federation_names, place_with, unprotected_key
 
         place = place_with(self._folder, self._authority)
+        federation = federation_names(self._folder).get(self._authority, "")
 
         def followed(site: str, old: str, new: str) -> None:
             peers.note_followed(place, site, old, new)
-            self._record("peer key followed", site=site, former=old, fingerprint=new)
+            self._record("peer key followed", federation=federation, site=site, former=old, fingerprint=new)
 
         known = peers.read(place)
         return Enrolled(

@@ -124,7 +124,7 @@ def withdraw(folder: Path, digest: str, federation: str | None) -> None:
     was released until then stays released, and paid for.
     """
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import authority_of, place_of
+    from fedbnsl_client.site.identity import authority_of, federation_names, place_of
 
     authority = "" if federation is None else authority_of(place_of(folder, federation))
     with site_folder.opened(folder) as (_, ledger):
@@ -140,5 +140,9 @@ def withdraw(folder: Path, digest: str, federation: str | None) -> None:
                 remedy="participant ledger shows for which it is; without --federation it is taken back for all.",
             )
         ledger.approvals.withdraw(bytes.fromhex(known[0]), authority=authority)
-        site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0])
+        names = federation_names(folder)
+        for one in approvals[known[0]]:
+            if authority in ("", one.authority):
+                of = names.get(one.authority, one.authority)
+                site_folder.security_log(folder).enter("approval withdrawn", plan_digest=known[0], federation=of)
     tell(f"withdrawn: {known[0]}")

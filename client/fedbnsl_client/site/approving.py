@@ -58,7 +58,8 @@ class Proposal:
         self._ledger.approvals.approve(self.plan.digest(), self.plan.name, terms, authority=authority)
         digest = self.plan.digest().hex()
         log = site_folder.security_log(self._folder)
-        log.enter("approved", plan_digest=digest, plan=self.plan.name, dataset=self.dataset, **who)
+        of = identity.federation_names(self._folder).get(authority, "")
+        log.enter("approved", plan_digest=digest, plan=self.plan.name, dataset=self.dataset, federation=of, **who)
         return terms is not None
 
 

@@ -1,10 +1,14 @@
 """The units of deploy/systemd, as files: confined, and with the ledger apart from the note of how far it has come."""
 
+import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
+
+from fedbnsl_client.agent.cli import agent as command
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
@@ -54,6 +58,29 @@ def test_the_ledger_and_the_note_of_how_far_it_has_come_are_in_different_trees()
     site = found["WorkingDirectory"][0]
     assert PurePosixPath(site).parts[:4] != PurePosixPath(state).parts[:4]
     assert found["BindPaths"] == [f"{site} {state}"]
+
+
+def test_the_agent_of_another_federation_is_the_same_unit_with_options_of_its_own(tmp_path: Path) -> None:
+    """By the commands of the page, which write below another root here."""
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    found = re.search(r"A site in several federations.*?```sh\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    for folder in ("etc/systemd/system", "etc/fedbnsl"):
+        (tmp_path / folder).mkdir(parents=True)
+    commands = [line for line in found[1].splitlines() if not line.startswith("systemctl")]
+    there = "\n".join(commands).replace("/etc/", f"{tmp_path}/etc/")
+    subprocess.run(["sh", "-euc", there], cwd=ROOT, check=True)
+    unit = tmp_path / "etc/systemd/system/fedbnsl-agent-lung@.service"
+    [agent] = [unit for unit in UNITS if "agent" in unit.name]
+    assert unit.read_bytes() == agent.read_bytes()
+    [dropin] = Path(f"{unit}.d").iterdir()
+    # Emptied first: the options of the first one's agent, such as the port of its metrics, are not for this one.
+    named = ["", f"{tmp_path}/etc/fedbnsl/site-%i-lung.env"]
+    assert settings(dropin) == {"EnvironmentFile": named}, "required: without it this would be the first one's agent"
+    [options] = settings(Path(named[1].replace("%i", "north")))["FEDBNSL_OPTIONS"]
+    start = shlex.split(settings(unit)["ExecStart"][0].replace("$FEDBNSL_OPTIONS", options.strip('"')))
+    words = [str(tmp_path) if word.endswith("/%i") else word for word in start[start.index("agent") + 1 :]]
+    assert command.make_context("agent", words, resilient_parsing=True).params["federation"] == "lung"
 
 
 @each_unit

@@ -31,8 +31,8 @@ from fedbnsl.protocol.sparse import Matrix
 # Points of a Sobol sequence, as a power of 2, and halvings of the interval that the factor lies in.
 _POINTS, _HALVINGS = 13, 50
 _WIDEST = 1e6
-# Records whose shape hangs on their variance are drawn so many times, each with the last factor.
-_TIMES = 3
+# Records whose shape hangs on their variance are drawn so many times: the factor is near 1 at first.
+_TIMES = 2
 
 # The noise of all rounds may be so much of the sampling error where that lets records be longer.
 _OF_SAMPLING = 0.5

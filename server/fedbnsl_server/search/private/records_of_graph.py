@@ -37,17 +37,17 @@ class RecordsOfGraph(NamedTuple):
         of, W, S = self.of_squares, self.weights, factor * self.moments
         u = len(W) - len(of)
         values, vectors = np.linalg.eigh(factor * self.covariance[:u, :u])
-        e = normals(u) @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        e = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ normals(u).T
         acts = W[:u, :u] != 0.0
         acts[of] |= W[u:, :u] != 0.0
-        x, square_of = np.zeros((len(e), len(W))), dict(zip(of.tolist(), range(u, len(W)), strict=True))
+        x, square_of = np.zeros((len(W), e.shape[1])), dict(zip(of.tolist(), range(u, len(W)), strict=True))
         for j in topological_order(acts):
-            x[:, j] = x @ W[:, j] + e[:, j]
+            given = np.flatnonzero(W[:, j])
+            x[j] = e[j] + W[given, j] @ x[given]
             if (k := square_of.get(j)) is not None:
-                centred = x[:, j] - x[:, j].mean()
-                variance = max(float(centred @ centred) / len(x), np.finfo(np.float64).tiny)
-                told = float(centred @ squares(x[:, j])) / len(x)
-                off = (told - float(S[j, k])) / (math.sqrt(2.0) * variance)
-                x[:, k] = squares(x[:, j] - off)
-                x[:, k] -= x[:, k].mean()
-        return x
+                centred = x[j] - x[j].mean()
+                variance = max(float(centred @ centred) / len(centred), np.finfo(np.float64).tiny)
+                told = float(centred @ squares(x[j])) / len(centred)
+                x[k] = squares(x[j] - (told - float(S[j, k])) / (math.sqrt(2.0) * variance))
+                x[k] -= x[k].mean()
+        return x.T

@@ -133,7 +133,7 @@ def show(runs: "Runs", name: str, as_json: bool) -> None:
         return
     for key, value in told.items():
         if value not in ("", []):
-            click.echo(shown_lines(f"{key:12} {', '.join(map(str, value)) if isinstance(value, list) else value}"))
+            click.echo(shown_lines(f"{key:12} {', '.join(value) if key in ('sites', 'awaited') else value}"))
 
 
 @runs.command(cls=AtCommand)

@@ -181,18 +181,23 @@ def remove(run: QueuedRun) -> None:
 
 def stamp(folder: Path) -> dict[str, tuple[int, ...]]:
     """Changes whenever a run of the folder does, and is cheap to read."""
-    stamps: dict[str, tuple[int, ...]] = {}
-    for place in _places(folder):
-        found: list[int] = []
-        for name in (_QUEUE, "result.json", "plan.toml"):
-            try:
-                stat = (place / name).stat()
-            except OSError:
-                found += [0, 0]
-            else:
-                found += [stat.st_mtime_ns, stat.st_size]
-        stamps[place.name] = tuple(found)
-    return stamps
+    return {
+        place.name: tuple(part for name in (_QUEUE, "result.json", "plan.toml") for part in _stamp(place / name))
+        for place in _places(folder)
+    }
+
+
+def result_stamp(place: Path) -> tuple[int, int]:
+    """Changes whenever the result of a run does."""
+    return _stamp(place / "result.json")
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _places(folder: Path) -> Iterator[Path]:

@@ -167,6 +167,7 @@ class Service:
         self._offers: tuple[RunOffer, ...] = ()
         self._unreadable: dict[str, str] = {}
         self._again: dict[str, tuple[float, float]] = {}  # how long a run waits to be begun again, and until when
+        self._ended: dict[str, tuple[int, int]] = {}  # what the result of a run that is over was then, by its stamp
         listener.others = lambda: self._offers
         listener.reopen = self._reopen
 
@@ -203,19 +204,34 @@ class Service:
             return
         states: dict[str, str] = {}
         offers: dict[str, RunOffer] = {}
+        listed: list[ListedRun] = []
         for run in runs:
             try:
                 states[run.name] = run.state()
-                offers[run.name] = _offer(run, states[run.name])
+                offer = _offer(run, states[run.name])
+                listed.append(ListedRun(run.name, offer.plan_name, run.shown(), run.study, run.folder))
+                offers[run.name] = offer
             except Exception as error:  # whatever is wrong with its files
                 unreadable[run.name] = str(error)
         self._say_unreadable(unreadable)
-        self._listener.forget(lambda name: name not in offers and name not in self._tasks)
         self._runs = [run for run in runs if run.name in offers]
         self._states, self._offers, self._stamp = states, tuple(offers.values()), stamp
+        self._let_go()
         if self._page is not None:
-            plans = {one.name: one.plan_name for one in self._offers}
-            self._page.list_runs([ListedRun(run.name, plans[run.name], run.shown(), run.study) for run in self._runs])
+            self._page.list_runs(listed)
+
+    def _let_go(self) -> None:
+        """Show and answer no more of runs that were removed, or whose results say something else since their end."""
+        ended = {run.name: self._ended.get(run.name) for run in self._runs}
+        stays = {run.name for run in self._runs if ended[run.name] in (None, queue.result_stamp(run.folder))}
+
+        def is_gone(name: str) -> bool:
+            return name not in stays and name not in self._tasks
+
+        self._ended = {name: stamp for name, stamp in self._ended.items() if not is_gone(name)}
+        self._listener.forget(is_gone)
+        if self._page is not None:
+            self._page.forget(is_gone)
 
     def _say_unreadable(self, unreadable: dict[str, str]) -> None:
         for name, why in unreadable.items():
@@ -263,6 +279,7 @@ class Service:
             self._follower_of(name).notice("over: an unexpected error; see the log")
             self._want_no_more(run)
         finally:
+            self._ended[name] = queue.result_stamp(run.folder)
             if self._page is not None:
                 self._page.over(name)
             self._played.pop(name, None)
@@ -316,6 +333,7 @@ class Service:
                     notice = self._follower_of(run.name).notice
                     servicer, end, _ = finished_run(folder, self._ledgers, notice, self._record)
                     await servicer.mailbox.finish(end, set(), 0.0)
+                    self._ended[run.name] = queue.result_stamp(run.folder)
                     return servicer
                 finally:
                     folder.close()

@@ -1,6 +1,7 @@
 """Runs by the study that they belong to."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -11,6 +12,7 @@ class ListedRun(NamedTuple):
     plan: str
     state: str
     study: str
+    folder: Path
 
 
 def in_studies(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -69,10 +69,7 @@ def forget(federation: Path, site: str, runs: tuple[Path, ...], dry_run: bool, y
         told = {"site": site, "forgotten": not dry_run, "certificates": n_certificates, "folders": report}
         click.echo(json.dumps(told, ensure_ascii=False))
     elif not dry_run:
-        click.echo(
-            f"{site} is forgotten; a coordinator that runs shows what it has read until it is started again, and "
-            "back-ups of these folders are yours to delete"
-        )
+        click.echo(f"{site} is forgotten; back-ups of these folders are yours to delete")
 
 
 def _show(found: "Sequence[Held]", site: str, n_certificates: int) -> None:

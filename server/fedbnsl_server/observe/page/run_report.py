@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import tempfile
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -23,6 +24,7 @@ _WITHOUT_SCRIPT = "default-src 'none'; img-src data:; style-src 'unsafe-inline';
 _FRAMED = "frame-ancestors 'self'; sandbox allow-scripts allow-popups"
 
 
+@cache
 def can_be_made() -> bool:
     """Whether this installation has the command."""
     return any(one.name == "report" for one in entry_points(group="fedbnsl.commands"))

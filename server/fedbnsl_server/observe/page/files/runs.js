@@ -4,7 +4,7 @@ import { byId, make, rows } from "./dom.js";
 import { follow } from "./stream.js";
 
 const cells = (run) => [
-  [run.progress ? make("a", { href: `/runs/${encodeURIComponent(run.name)}` }, run.name) : run.name, "name"],
+  [run.page ? make("a", { href: `/runs/${encodeURIComponent(run.name)}` }, run.name) : run.name, "name"],
   [run.plan, "name"],
   [run.state],
   [run.progress ? `${run.progress[0]} of ${run.progress[1]}` : "", "n rounds"],

@@ -46,7 +46,7 @@ class Page:
             agent=dict,
             certificate=certificate,
             folder=self.folder,
-            plans=lambda: {"7": plan.to_toml()},
+            proposals=lambda: {"7": ("heart-7", plan.to_toml())},
         )
 
     def ask(self, path: str, role: str = "approve", **more: Any) -> Reply:
@@ -83,6 +83,9 @@ def test_what_is_shown_is_what_the_command_shows_and_what_is_approved(
     said = fedbnsl("participant", "approve", tmp_path / "plan.toml", other, "--yes", "--all").out
     assert told["lines"] == said.splitlines()[: len(told["lines"])]
     assert "This run costs epsilon 1 at delta" in told["lines"][0]
+    assert [told[one] for one in ("run", "plan", "digest", "federation", "site", "dataset")] == [
+        *("heart-7", PLAN.name, PLAN.digest().hex(), "", "north", DATASET)
+    ]
     assert json.loads(page.post(site=" north ", shown=told["shown"], runs=3).body)["approved"] is True
     ((approval,),) = page.approvals().values()
     assert (approval.digest, approval.terms.runs) == (PLAN.digest().hex(), 3)
@@ -120,8 +123,8 @@ def test_nothing_is_approved_by_a_wrong_name_a_wrong_role_or_after_a_change(page
 def test_who_shows_no_token_approves_nothing_and_sees_nothing_of_the_table(tmp_path: Path) -> None:
     """Others may use the machine of a site, and its folder is none of theirs."""
     make_site(tmp_path / "north")
-    plans = {"7": PLAN.to_toml()}
-    page = SitePage("127.0.0.1:0", dict, agent=dict, folder=tmp_path / "north", plans=lambda: plans)
+    runs = {"7": ("heart-7", PLAN.to_toml())}
+    page = SitePage("127.0.0.1:0", dict, agent=dict, folder=tmp_path / "north", proposals=lambda: runs)
     with page:
         port, origin = page.port.port, page.port.url[:-1]
         assert ask(port, "/approve/7/state.json").status == 403
@@ -143,19 +146,21 @@ def test_a_person_approves_in_a_browser_and_the_agent_joins(tmp_path: Path, fedb
             web = [f"--web=127.0.0.1:{port}", f"--web-certificate={certificate}"] if site == SITES[0] else []
             federated.start_agent(site, *web)
         federated.start_service()
-        _approved_by_hand(browser, f"https://127.0.0.1:{port}/", token)
+        _approved_by_hand(browser, f"https://127.0.0.1:{port}/", token, plan)
         federated.await_state("heart", "finished")
         federated.await_results(SITES[0], "heart")
         assert federated.spent(SITES[0]) == price_units(plan, ROWS)
 
 
-def _approved_by_hand(browser: Browser, url: str, token: str) -> None:
+def _approved_by_hand(browser: Browser, url: str, token: str, plan: Plan) -> None:
     shown = {"ignore_https_errors": True, "extra_http_headers": {"Authorization": f"Bearer {token}"}}
     with opened(browser, url, width=390, scheme="dark", **shown) as watched:
         page = watched.page
         expect(page.locator("#waiting")).to_contain_text("is not approved here")
         page.locator("#waiting a").click()
         expect(page.locator("#cost")).to_contain_text("This run costs epsilon")
+        about = f"Plan {plan.name}, digest {plan.digest().hex()[:12]}…, for run heart of federation lab; for dataset "
+        expect(page.locator("#about")).to_have_text(f"{about}{DATASET} of site {SITES[0]}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
         expect(page.locator("#approve")).to_be_disabled()
         page.locator("#typed").fill("north")

@@ -149,7 +149,7 @@ def agent(
             token_file=served.web_token,
             certificate=served.web_certificate if served.web_token or Operators.are_named_in(folder) else None,
             folder=folder,
-            plans=lambda: {key: plan for key, (_, plan) in running.proposals.items()},
+            proposals=lambda: running.proposals,
             federation=link_options.federation,
         )
         context.with_resource(page)

@@ -16,11 +16,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from fedbnsl.console.shown import shown
 from fedbnsl.errors import FedbnslError
 from fedbnsl.plan.plan import Plan
 from fedbnsl.web.access import body_of
 from fedbnsl.web.port import WebPort
 from fedbnsl_client.site.approving import proposed
+from fedbnsl_client.site.identity import federations
 from fedbnsl_client.site.roles import APPROVE
 
 _MOST_BYTES = 4096
@@ -32,22 +34,26 @@ class ApprovalPage:
 
     Parameters
     ----------
-    plans
-        The plans of the runs that may be approved, as TOML, by what stands for the runs in an address.
+    proposals
+        The runs whose plans may be approved, by what stands for them in an address: name, and plan as TOML.
     federation
         Whose runs they are; None: the folder is of one federation.
     """
 
     def __init__(
-        self, port: WebPort, folder: Path, plans: Callable[[], Mapping[str, str]], federation: str | None
+        self,
+        port: WebPort,
+        folder: Path,
+        proposals: Callable[[], Mapping[str, tuple[str, str]]],
+        federation: str | None,
     ) -> None:
-        self._port, self._folder, self._plans, self._federation = port, folder, plans, federation
+        self._port, self._folder, self._proposals, self._federation = port, folder, proposals, federation
         self._one_at_a_time = asyncio.Lock()  # each reads the whole table
         port.add_routes([Route("/approve/{run}", self._page), Route("/approve/{run}/state.json", self._state)])
         port.add_action(APPROVE, "/approve/{run}", self._approve)
 
     async def _page(self, request: Request) -> Response:
-        self._plan(request)
+        self._proposal(request)
         return HTMLResponse(self._port.access.filled(self._port.assets.text("approve.html"), request))
 
     async def _state(self, request: Request) -> Response:
@@ -55,37 +61,45 @@ class ApprovalPage:
             raise HTTPException(
                 403, "shown to those alone who may approve, by their token: fedbnsl participant operators add"
             )
-        plan = self._plan(request)
+        proposal = self._proposal(request)
         async with self._one_at_a_time:
-            return JSONResponse(await asyncio.to_thread(self._looked_at, plan))
+            return JSONResponse(await asyncio.to_thread(self._looked_at, *proposal))
 
     async def _approve(self, request: Request) -> Response:
-        plan = self._plan(request)
+        proposal = self._proposal(request)
         try:
             asked = json.loads(await body_of(request, _MOST_BYTES))
-            site, shown, n_runs = str(asked["site"]), str(asked["shown"]), int(asked["runs"])
+            site, seen, n_runs = str(asked["site"]), str(asked["shown"]), int(asked["runs"])
         except (ValueError, KeyError, TypeError):
             return _refused("expected site, shown and runs", 400)
         if not 1 <= n_runs <= _MOST_RUNS:
             return _refused(f"runs: from 1 to {_MOST_RUNS}", 400)
         who = self._port.access.operator(request).name
         async with self._one_at_a_time:
-            told = await asyncio.to_thread(self._looked_at, plan, site, shown, n_runs, who)
+            told = await asyncio.to_thread(self._looked_at, *proposal, site, seen, n_runs, who)
         return JSONResponse(told) if told.get("approved") else _refused(told["refused"], 409)
 
-    def _plan(self, request: Request) -> Plan:
+    def _proposal(self, request: Request) -> tuple[str, Plan]:
+        """Name of the run, as its coordinator calls it, and its plan."""
         try:
-            text = self._plans()[request.path_params["run"]]
+            name, text = self._proposals()[request.path_params["run"]]
         except KeyError:
             raise HTTPException(404, "no such run waits for an approval") from None
-        return Plan.from_toml(text, origin="the plan of the run")
+        return name, Plan.from_toml(text, origin="the plan of the run")
 
     def _looked_at(
-        self, plan: Plan, site: str | None = None, shown: str = "", n_runs: int = 0, who: str = ""
+        self, run: str, plan: Plan, site: str | None = None, seen: str = "", n_runs: int = 0, who: str = ""
     ) -> dict[str, Any]:
         """What a person is to see; with the site's name, as it was typed, approved if that is what was shown."""
         lines: list[str] = []
-        told: dict[str, Any] = {"plan": plan.name, "digest": plan.digest().hex(), "lines": lines, "refused": ""}
+        told: dict[str, Any] = {
+            "run": shown(run),
+            "plan": shown(plan.name),
+            "digest": plan.digest().hex(),
+            "federation": self._federation or next(iter(federations(self._folder)), ""),
+            "lines": lines,
+            "refused": "",
+        }
         try:
             with proposed(plan, self._folder, lines.append, every=True, federation=self._federation) as proposal:
                 now = hashlib.sha256("\n".join([told["digest"], *lines]).encode()).hexdigest()
@@ -94,7 +108,7 @@ class ApprovalPage:
                     return told
                 if site.strip() != proposal.site:
                     return told | {"refused": f"type the name of this site, {proposal.site}: nothing was approved"}
-                if shown != now:
+                if seen != now:
                     return told | {"refused": "budget, table or plan have changed: look at this page again"}
                 proposal.approve(n_runs, by=who or "(no name)")
                 return told | {"approved": True}

@@ -52,7 +52,7 @@ class SitePage:
         enrolment would not do: it is one for calling, not for being called.
     folder
         Of the site, with its operators and its security log; None: it has none.
-    plans, federation
+    proposals, federation
         See `ApprovalPage`; None: nothing is approved here.
     """
 
@@ -65,7 +65,7 @@ class SitePage:
         token_file: Path | None = None,
         certificate: Path | None = None,
         folder: Path | None = None,
-        plans: Callable[[], Mapping[str, str]] | None = None,
+        proposals: Callable[[], Mapping[str, tuple[str, str]]] | None = None,
         federation: str | None = None,
     ) -> None:
         secure: Callable[[], ssl.SSLContext] | None = None
@@ -106,10 +106,10 @@ class SitePage:
             ]
         )
         self.port.add_action(LEAVE, f"{at}/leave", self._leave)
-        if folder is not None and plans is not None:
+        if folder is not None and proposals is not None:
             from fedbnsl_client.observe.approval_page import ApprovalPage  # here: it reads tables
 
-            ApprovalPage(self.port, folder, plans, federation)
+            ApprovalPage(self.port, folder, proposals, federation)
 
     def __enter__(self) -> Self:
         self.port.__enter__()

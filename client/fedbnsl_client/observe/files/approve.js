@@ -19,7 +19,9 @@ async function look() {
   }
   told = await answer.json();
   setText("name", told.plan);
-  document.title = `approve ${told.plan} \u00b7 fedbnsl`;
+  document.title = `approve ${told.plan}, for run ${told.run} \u00b7 fedbnsl`;
+  const where = [told.federation && ` of federation ${told.federation}`, told.site && `; for dataset ${told.dataset} of site ${told.site}`];
+  setText("about", `Plan ${told.plan}, digest ${told.digest.slice(0, 12)}\u2026, for run ${told.run}${where.filter(Boolean).join("")}`);
   setText("digest", told.digest);
   setText("cost", told.lines[0] ?? "");
   const [here, more] = [told.lines.slice(1).filter(isOfThisSite), told.lines.slice(1).filter((line) => !isOfThisSite(line))];

@@ -63,7 +63,7 @@ def test_every_route_that_changes_something_is_in_the_table_of_its_side(served: 
     assert actions_of(served.page.port) == sorted(ROLES.needs)
     view = SiteView("north", "127.0.0.1:50051")
     runs = {"": ShownRun(view, Leaving())}
-    with SitePage("127.0.0.1:0", lambda: runs, folder=served.folder, plans=dict) as page:
+    with SitePage("127.0.0.1:0", lambda: runs, folder=served.folder, proposals=dict) as page:
         assert actions_of(page.port) == sorted(roles_of_a_site.ROLES.needs)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import ssl
 import urllib.error
@@ -99,6 +100,8 @@ def test_a_run_is_queued_waited_for_stopped_and_fetched_by_those_who_may(federat
     over = laptop.asks("vera", "wait", "first")
     assert (over.code, over.out.startswith("run first is over: finished; fetch its result")) == (0, True), over
     kept = laptop.folder / "first"
+    _, _, command = over.out.strip().partition("fetch its result: fedbnsl ")
+    federated.command(*shlex.split(command.replace("DIR", shlex.quote(str(kept)))))
     for _ in range(2):
         assert laptop.json("vera", "fetch", "first", "--out", kept)["run"] == first["run"]
     there = federated.runs / "first"
@@ -118,6 +121,9 @@ def test_a_run_is_queued_waited_for_stopped_and_fetched_by_those_who_may(federat
         assert laptop.json("ada", "stop", "second")["state"] == "stopped"
     over = laptop.asks("vera", "wait", "second")
     assert (over.code, "run second is over: stopped" in over.err) == (10, True)
+    command = re.search(r"Its reason: fedbnsl (.*)\. Go on", over.err)
+    assert command, over.err
+    assert "second" in federated.command(*shlex.split(command[1]))
 
     (laptop.folder / "wrong").write_text(laptop.tokens["ada"][:-1] + "-", encoding="utf-8")
     refused = laptop.asks("wrong", "stop", "second")

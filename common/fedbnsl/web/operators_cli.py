@@ -1,12 +1,16 @@
 """`fedbnsl coordinator operators` and `fedbnsl participant operators`: who may use the pages, and for what."""
 
 import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fedbnsl.errors import SetupError
+from fedbnsl.errors import ResultError, SetupError
+from fedbnsl.files.durable import OWNER_ONLY
 from fedbnsl.web.roles import Roles
 
 if TYPE_CHECKING:
@@ -52,16 +56,27 @@ def operators_group(roles: Roles, *, sign: str, side: str) -> click.Group:
         help="What the operator may do; proxy: say which of the others asks, for an authenticating proxy.",
     )
     @click.option("--no-token", is_flag=True, help="For an operator whom a proxy names: there is no token to show.")
-    def add(folder: Path, name: str, role: str, no_token: bool) -> None:
-        """Add the operator NAME to FOLDER, and print a token for them: once, as only its digest is kept.
+    @click.option(
+        "--out",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write the token to a new file that only its owner may read, in place of printing it.",
+    )
+    def add(folder: Path, name: str, role: str, no_token: bool, out: Path | None) -> None:
+        """Add the operator NAME to FOLDER, and make a token for them: shown once, as only its digest is kept.
 
-        The token is all of standard output. Whoever has it acts under this name: hand it over by a way that nobody else
-        reads. A page that is served already with operators knows the new one from its next request on.
+        Without --out the token is all of standard output. Whoever has it acts under this name: hand it over by a way
+        that nobody else reads. A page that is served already with operators knows the new one from its next request on.
         """
         known, log = opened(folder)
-        token = known.add(name, role, with_token=not no_token)
+        if no_token and out is not None:
+            raise SetupError("--no-token makes no token for --out")
+        add_operator = partial(known.add, name, role, with_token=not no_token)
+        token = add_operator() if out is None else _written(out, add_operator)
         log.enter("operator added", operator=name, role=role)
-        if token:
+        if out is not None:
+            click.echo(f"added {name} ({role}); the token is in {out}", err=True)
+        elif token:
             click.echo(f"added {name} ({role}); the token, which is shown this once:", err=True)
             click.echo(token)
         else:
@@ -94,3 +109,30 @@ def operators_group(roles: Roles, *, sign: str, side: str) -> click.Group:
         click.echo(f"removed {name}")
 
     return operators
+
+
+def _written(out: Path, make: Callable[[], str]) -> str:
+    """Make a token and write it to a new file of its owner alone.
+
+    Raises SetupError if there is such a file, ResultError if it cannot be written; no token is made where it cannot be
+    opened.
+    """
+    try:
+        file = os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w")
+    except FileExistsError:
+        raise SetupError(
+            f"{out} exists already: a token is never written over a file", remedy="Name another."
+        ) from None
+    except OSError as error:
+        raise ResultError(f"{out} cannot be written: {error.strerror}") from None
+    try:
+        with file:
+            token = make()
+            file.write(f"{token}\n")
+    except BaseException as error:
+        out.unlink()
+        if isinstance(error, OSError):
+            remedy = "Nobody has the token: remove the operator, and add it again."
+            raise ResultError(f"{out} cannot be written: {error.strerror}", remedy=remedy) from None
+        raise
+    return token

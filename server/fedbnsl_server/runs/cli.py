@@ -102,10 +102,10 @@ def list_(runs: "Runs", site: str | None, study: str | None, as_json: bool) -> N
         click.echo(json.dumps(found, ensure_ascii=False))
         return
     if not known:
-        click.echo(f"{runs.place} has no runs; queue one: fedbnsl coordinator runs start {runs.place} PLAN")
+        click.echo(f"no runs there yet; queue one: fedbnsl coordinator runs start {runs.place} PLAN")
     elif not found:
         of = [*([] if site is None else [site]), *([] if study is None else [f"study {study}"])]
-        click.echo(f"{runs.place} has no runs of {' in '.join(of)}")
+        click.echo(f"no runs of {' in '.join(of)}")
     if not found:
         return
     width = max(len(str(one["name"])) for one in found)
@@ -253,9 +253,8 @@ def wait(runs: "Runs", name: str, timeout_s: float | None, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
     if told["state"] != "finished":
-        raise RunAbandonedError(
-            text, remedy=f"Its reason: fedbnsl coordinator runs show {runs.place} {name}; or resume it."
-        )
+        reason, go_on = (f"fedbnsl coordinator runs {command} {runs.place} {name}" for command in ("show", "resume"))
+        raise RunAbandonedError(text, remedy=f"Its reason: {reason}. Go on with it: {go_on}")
     if not as_json:
         click.echo(f"{text}; fetch its result: fedbnsl coordinator runs fetch {runs.place} {name} --out DIR")
 

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ class Runs(Protocol):
 
     @property
     def place(self) -> str:
-        """What a command is told to find them, as typed."""
+        """What a command is told to find them, as typed in a shell."""
         ...
 
     def all(self) -> list[Told]:
@@ -83,7 +84,7 @@ class RunsFolder:
     @property
     def place(self) -> str:
         """See `Runs`."""
-        return str(self.folder)
+        return shlex.quote(str(self.folder))
 
     def all(self) -> list[Told]:
         """See `Runs`."""

@@ -57,7 +57,7 @@ def takes_at(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--token-file",
             type=click.Path(path_type=Path),
-            help="With --at: file with your token, as `coordinator operators add` printed it.",
+            help="With --at: file with your token, as `coordinator operators add --out` wrote it.",
         ),
         click.option(
             "--ca",

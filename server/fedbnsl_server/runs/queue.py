@@ -9,6 +9,7 @@ The rest of FOLDER/NAME is a run folder: see `fedbnsl_server.store.run_folder`. 
 import json
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -171,7 +172,11 @@ def named(folder: Path, name: str) -> QueuedRun:
 def remove(run: QueuedRun) -> None:
     """Delete a run's folder with all its results. Raises ResultError if a coordinator works on it."""
     if can_be_continued(run.folder) and is_worked_on(run.folder):
-        raise ResultError(f"a coordinator works on {run.folder}: stop the run first")
+        raise ResultError(
+            f"a coordinator works on {run.folder}",
+            remedy="End it first: fedbnsl coordinator runs stop "
+            f"{shlex.quote(str(run.folder.parent))} {run.name}; a run that is over is let go a moment later.",
+        )
     try:
         (run.folder / _QUEUE).unlink()  # first: half a folder is no run
         shutil.rmtree(run.folder)

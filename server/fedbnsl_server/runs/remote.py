@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import ssl
 import urllib.error
 import urllib.request
@@ -63,6 +64,8 @@ class RemoteRuns:
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
             raise SetupError(f"--at {url}: expected https://HOST:PORT", remedy="As `coordinator runs serve` prints it.")
         self._url = f"https://{parts.netloc}"
+        found_by = ["--at", self._url, "--token-file", str(token_file), *(["--ca", str(ca)] if ca is not None else [])]
+        self._place = shlex.join(found_by)
         self._token = read_token(token_file, option="--token-file").decode()
         try:
             context = ssl.create_default_context(cafile=ca)
@@ -73,7 +76,7 @@ class RemoteRuns:
     @property
     def place(self) -> str:
         """See `Runs`."""
-        return f"--at {self._url}"
+        return self._place
 
     def all(self) -> list[Told]:
         """See `Runs`."""

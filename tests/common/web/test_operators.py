@@ -284,10 +284,18 @@ def test_the_commands_add_list_and_remove(
     assert [(one["name"], one["role"]) for one in told] == [("anna", role)]
     without = fedbnsl(side, "operators", "add", tmp_path, "carla", "--role=view", "--no-token")
     assert (without.code, without.out) == (0, "")
-    for name in ("anna", "carla"):
+    file = tmp_path / "dora.token"
+    kept = fedbnsl(side, "operators", "add", tmp_path, "dora", f"--role={role}", f"--out={file}")
+    assert (kept.code, kept.out, file.stat().st_mode & 0o777) == (0, "", 0o600)
+    written = file.read_text(encoding="utf-8")
+    assert len(written.strip()) >= 43
+    for name, to in (("eva", file), ("dora", tmp_path / "again.token"), ("eva", tmp_path / "none" / "eva.token")):
+        assert fedbnsl(side, "operators", "add", tmp_path, name, f"--role={role}", f"--out={to}").code != 0
+    assert file.read_text(encoding="utf-8") == written, "never written over"
+    assert not [*tmp_path.glob("again*")], "no file without a token"
+    assert '"eva"' not in fedbnsl(side, "operators", "list", tmp_path, "--json").out
+    for name in ("anna", "carla", "dora"):
         assert fedbnsl(side, "operators", "remove", tmp_path, name).out == f"removed {name}\n"
     log = (tmp_path / NAME).read_text(encoding="utf-8")
-    assert [one.entry["event"] for one in lines(tmp_path / NAME)] == ["operator added", "operator added"] + [
-        "operator removed"
-    ] * 2
+    assert [one.entry["event"] for one in lines(tmp_path / NAME)] == ["operator added"] * 3 + ["operator removed"] * 3
     assert token not in log

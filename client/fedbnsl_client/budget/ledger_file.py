@@ -350,28 +350,38 @@ class LedgerFile:
             raise LedgerError(f"ledger {self.path}: the payload of entry {number} is not what was stored")
         return payload
 
-    def spending(self, run: str | None = None, *, measure: Measure = "units") -> dict[str, int]:
+    def spending(self, run: str | None = None, *, measure: Measure = "units", with_lost: bool = True) -> dict[str, int]:
         """Units reserved for each dataset in one run or in all.
 
-        Lost units may be of any run, and always count.
+        Lost units may be of any run: they count, unless it is asked what is known of a run.
         """
+        lost = "kind = 'lost' OR " * with_lost
         sql = (
-            f"SELECT dataset, SUM({_MEASURES[measure]}) FROM entries "  # noqa: S608  # three constants
-            "WHERE kind = 'lost' OR kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
+            f"SELECT dataset, SUM({_MEASURES[measure]}) FROM entries "  # noqa: S608  # constants
+            f"WHERE {lost}kind = 'reserve' AND (? IS NULL OR run = ?) GROUP BY dataset"
         )
         return dict(self._database.execute(sql, (run, run)))
 
     def spending_of_block(
-        self, dataset: str, block: int, *, made: int, inherits: int, run: str | None = None, measure: Measure = "units"
+        self,
+        dataset: str,
+        block: int,
+        *,
+        made: int,
+        inherits: int,
+        run: str | None = None,
+        measure: Measure = "units",
+        with_lost: bool = True,
     ) -> int:
         """Units reserved for one block of a dataset, which the entry `made` has made.
 
         A payment counts for the blocks that it names; one that names none, for those that there were; and all that was
         paid for the dataset before the entry `inherits`.
         """
+        lost = "kind = 'lost' OR " * with_lost
         sql = (
             f"SELECT COALESCE(SUM({_MEASURES[measure]}), 0) FROM entries "  # noqa: S608  # as above
-            "WHERE dataset = :dataset AND (kind = 'lost' OR kind = 'reserve' AND (:run IS NULL OR run = :run)) "
+            f"WHERE dataset = :dataset AND ({lost}kind = 'reserve' AND (:run IS NULL OR run = :run)) "
             "AND CASE WHEN number < :made THEN number < :inherits "
             "WHEN json_extract(content, '$.blocks') IS NULL THEN TRUE "
             "ELSE :block IN (SELECT value FROM json_each(content, '$.blocks')) END"

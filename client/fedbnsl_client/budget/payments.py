@@ -210,12 +210,14 @@ class Payments:
         against_all: bool = False,
         at_sites: int = 1,
         blocks: Sequence[int] = (),
+        with_lost: bool = True,
     ) -> Spending:
         """What was reserved for a dataset and those of the same budget, over all their contents, in one run or all.
 
         With `against_all` as it is if the coordinator and all other sites of secure aggregation collude; otherwise as
         it is for somebody with a record at so many sites, which have all spent the same. It is that of the block, of
-        those named or of all, that has spent most: no record has lost more.
+        those named or of all, that has spent most: no record has lost more. What a restored ledger was charged for its
+        lost entries counts in every run, unless `with_lost` is false.
         """
         name = None if run is None else run_text(run)
         measures: tuple[Measure, ...] = ("against_all",) if against_all else ("units", "in_sums")
@@ -224,14 +226,20 @@ class Payments:
             return units_at_sites(at_sites, units, in_sums)
 
         with self._file.transaction():
-            of_all = [self._file.spending(name, measure=measure) for measure in measures]
+            of_all = [self._file.spending(name, measure=measure, with_lost=with_lost) for measure in measures]
             units = {one: weighed(*(of.get(one, 0) for of in of_all)) for one in of_all[0]}
             if chosen := self._blocks(dataset, blocks):
                 units[dataset] = max(
                     weighed(
                         *(
                             self._file.spending_of_block(
-                                dataset, one.number, made=one.entry, inherits=one.inherits, run=name, measure=measure
+                                dataset,
+                                one.number,
+                                made=one.entry,
+                                inherits=one.inherits,
+                                run=name,
+                                measure=measure,
+                                with_lost=with_lost,
                             )
                             for measure in measures
                         )

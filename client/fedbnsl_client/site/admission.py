@@ -50,6 +50,7 @@ class Budget:
     max_epsilon: float
     left_epsilon: float  # what one more run may cost; epsilons do not add up
     delta: float
+    lost_zcdp: float  # of what is spent: charged for entries that a restored ledger has lost, of whichever runs
 
 
 class Admission(ABC):
@@ -198,14 +199,16 @@ class GuardedTable(Admission):
 
     def paid_units(self, run: int) -> int:
         """See `Admission.paid_units`."""
-        return self._ledger.payments.spending(self._dataset.id, run).units
+        return self._ledger.payments.spending(self._dataset.id, run, with_lost=False).units
 
     def budget(self) -> Budget:
         """See `Admission.budget`."""
         spent = self._ledger.payments.spending(self._dataset.id, blocks=self._used.numbers)
         delta = self._dataset.max_delta
         left = self._dataset.cap.left(spent, gaussian=True).epsilon(delta)
-        return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta)
+        known = self._ledger.payments.spending(self._dataset.id, blocks=self._used.numbers, with_lost=False)
+        lost = zcdp_of(spent.units - known.units)
+        return Budget(self._dataset.id, spent.epsilon(delta), self._dataset.max_epsilon, left, delta, lost)
 
     def price(self, plan: Plan) -> Mapping[str, float | str] | None:
         """See `Admission.price`."""

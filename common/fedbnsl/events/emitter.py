@@ -36,8 +36,8 @@ released          round, stage, n_bytes, zcdp (None: not counted), again (whethe
 not taken part    why (class of the error, or a rule of the site)
 coordinator away  it does not answer; the site tries again
 coordinator back
-budget            dataset, spent_epsilon, max_epsilon, left_epsilon (of one more run), delta; on joining, and after each
-                  release
+budget            dataset, spent_epsilon, max_epsilon, left_epsilon (of one more run), delta, lost_zcdp (of what is
+                  spent: charged for entries that a restored ledger has lost); on joining, and after each release
 budget low        dataset, spent_epsilon, max_epsilon
 run over          outcome, reason
 ================  ======================================================================================================

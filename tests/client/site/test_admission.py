@@ -8,6 +8,7 @@ import pytest
 
 from fedbnsl.errors import BudgetExhaustedError, DataError, LedgerError, PolicyRefusal, SchemaMismatchError
 from fedbnsl.plan.plan import Plan
+from fedbnsl.privacy.zcdp import zcdp_of
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.report import approval_lines, ledger_as_json, ledger_lines, refuse_what_cannot_run
 from fedbnsl_client.budget.spending import Cap
@@ -302,6 +303,26 @@ def test_a_block_that_cannot_pay_is_not_read(blocks: tuple[int, ...], grown: Pat
             refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=blocks)
         assert caught.value.remedy == "To approve it, and to join: --blocks 2."
         assert refuse_what_cannot_run(private_plan(), policy, dataset, ledger, grown, blocks=[2]).n_samples == 60
+
+
+def test_what_a_restored_ledger_was_charged_for_lost_entries_is_of_no_run(tmp_path: Path) -> None:
+    cap = make_site(tmp_path).dataset(DATASET).cap
+    file = tmp_path / site_folder.LEDGER
+
+    def pay(run: int, t: int, units: int) -> None:
+        with site_folder.opened(tmp_path) as (_, ledger):
+            ledger.payments.reserve(Request(DATASET, run, t, "north"), Payment(units, {}), cap)
+
+    pay(1, 1, 10)
+    older = file.read_bytes()
+    pay(1, 2, 200)
+    pay(2, 1, 3000)
+    file.write_bytes(older)
+    with site_folder.opened(tmp_path, accept_backup=True) as (policy, ledger):
+        table = GuardedTable(tmp_path, policy, ledger, None)
+        assert [table.paid_units(run) for run in (1, 2)] == [10, 0]
+        assert table.budget().lost_zcdp == zcdp_of(3200)
+        assert ledger.payments.spending(DATASET, 2).units == 3200, "what a run may cost is held to the worst"
 
 
 def test_a_run_reads_and_charges_the_blocks_that_it_names(grown: Path) -> None:

@@ -31,7 +31,7 @@ function showNow(content) {
   setText("zcdp", now.budget ? number(now.zcdp, 4) : dash);
   setText("spent", now.budget ? `${number(now.budget.spent_epsilon)} of ${number(now.budget.max_epsilon)} at delta ${number(now.budget.delta)}` : dash);
   setText("left", now.budget ? `epsilon ${number(now.budget.left_epsilon)}` : dash);
-  setText("budget-note", now.budget ? `Dataset ${now.budget.dataset}, at delta ${number(now.budget.delta)}, over all runs. Epsilons do not add up; zCDP does.` : "");
+  setText("budget-note", now.budget ? `Dataset ${now.budget.dataset}, at delta ${number(now.budget.delta)}, over all runs. Epsilons do not add up; zCDP does.${now.budget.lost_zcdp ? ` ${number(now.budget.lost_zcdp, 4)} zCDP of what is spent in all were charged when the ledger was restored, for entries that it has lost; they are of no run that it knows.` : ""}` : "");
   byId("leave").disabled = now.leaving || now.over || !mayDo("leave a run");
   setText("leave-note", now.over ? "" : now.leaving ? "Leaving after the present round." : byId("leave-note").textContent);
   showSince();

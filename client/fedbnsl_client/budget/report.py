@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedbnsl.rounds.hinges import KNOTS
 from fedbnsl.rounds.kinds import n_rounds
 from fedbnsl.rounds.noise import MOST_PAIRS
 from fedbnsl_client.budget.approvals import Approval, authority_in
+from fedbnsl_client.budget.known_runs import known_runs
 from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.ledger_chain import Entry
 from fedbnsl_client.budget.policy import (
@@ -435,14 +437,16 @@ def _refuse_what_cannot_run(
 
 
 def ledger_as_json(policy: Policy, ledger: Ledger) -> dict[str, Any]:
-    """Spending by dataset, approvals that hold, and all entries."""
+    """Spending by dataset, approvals that hold, runs, and all entries."""
+    entries = ledger.entries()
     return {
         "ledger": ledger.ledger_id.hex(),
         "head": ledger.mark.link,
         "entries": [
             {"number": entry.number, "time": entry.time.isoformat(), "kind": entry.kind, **entry.content}
-            for entry in ledger.entries()
+            for entry in entries
         ],
+        "runs": [asdict(run) for run in known_runs(entries).values()],
         "approvals": [
             {"digest": one.digest, "name": one.name, "authority": one.authority}
             | ({} if one.terms is None else {"agent_runs_left": one.runs_left})
@@ -513,9 +517,10 @@ def ledger_lines(policy: Policy, ledger: Ledger, federations: Mapping[str, str] 
             f"{agents}"
         )
     lines.append(f"{len(entries)} entries:")
+    runs = {number: str(run) for number, run in known_runs(entries).items()}
     by_blocks = any(entry.content.get("made", 1) > 1 for entry in entries)
     lines += [
-        f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e, federations, by_blocks=by_blocks)}"
+        f"  {e.number:5} {e.time:%Y-%m-%d %H:%M:%S} {e.kind:8} {_details(e, federations, runs, by_blocks=by_blocks)}"
         for e in entries
     ]
     return lines
@@ -525,7 +530,7 @@ def _federation(authority: str, names: Mapping[str, str]) -> str:
     return f", federation {names.get(authority, authority)}" if authority else ""
 
 
-def _details(entry: Entry, federations: Mapping[str, str], *, by_blocks: bool) -> str:
+def _details(entry: Entry, federations: Mapping[str, str], runs: Mapping[str, str], *, by_blocks: bool) -> str:
     what = entry.content
     if entry.kind == "register":
         sizes = [f"block {number} {rows:,}" for number, rows in what.get("blocks", ()) if rows]
@@ -536,16 +541,16 @@ def _details(entry: Entry, federations: Mapping[str, str], *, by_blocks: bool) -
         return f"{what['dataset']}, {what['n_samples']} rows{parts}, {len(what['variables'])} variables{how}"
     if entry.kind == "approve":
         terms = what.get("terms")
-        runs = "" if terms is None else f", for {terms['runs']} run(s) of an agent"
+        agents = "" if terms is None else f", for {terms['runs']} run(s) of an agent"
         of = _federation(authority_in(what), federations)
-        return f"plan {what['name']!r}, digest {what['digest'][:16]}...{of}{runs}"
+        return f"plan {what['name']!r}, digest {what['digest'][:16]}...{of}{agents}"
     if entry.kind == "withdraw":
         of = _federation(what.get("authority", ""), federations)
         return f"the approval of digest {what['digest'][:16]}...{of} was taken back"
     if entry.kind == "agent":
-        return f"the agent takes part in run {what['run']}, digest {what['digest'][:16]}..."
+        return f"the agent takes part in {runs[what['run']]}{_federation(what.get('authority', ''), federations)}"
     if entry.kind == "unprotected":
-        return f"{what['dataset']}, run {what['run'] or 'unknown'}: used without privacy"
+        return f"{what['dataset']}, {runs.get(what['run'], 'run unknown')}: used without privacy"
     if entry.kind == "restored":
         if what["entries"] is None:
             return (
@@ -556,7 +561,7 @@ def _details(entry: Entry, federations: Mapping[str, str], *, by_blocks: bool) -
         return "the site left for good: nothing is entered any more"
     if entry.kind == "lost":
         return f"{what['dataset']}: {zcdp.zcdp_of(what['units']):.6g} zCDP, spent by entries that are lost"
-    answer = f"{what['dataset']}, run {what['run']}, round {what['round']}"
+    answer = f"{what['dataset']}, {runs[what['run']]}, round {what['round']}"
     if by_blocks and (blocks := ", ".join(map(str, what.get("blocks", ())))):
         answer += f", block {blocks}"
     return f"{answer}: {zcdp.zcdp_of(what['units']):.6g} zCDP" if entry.kind == "reserve" else f"{answer}: answer kept"

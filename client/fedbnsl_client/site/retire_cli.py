@@ -1,6 +1,7 @@
 """`fedbnsl participant retire`: a site leaves for good."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -20,9 +21,10 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
     released, under the guarantee that it was paid for. The command says in which runs the site took part: their
     coordinators still hold its name and numbers, which their operators remove (`fedbnsl coordinator forget`).
     """
+    from fedbnsl_client.budget.known_runs import known_runs
     from fedbnsl_client.budget.report import spending
     from fedbnsl_client.site import folder as site_folder
-    from fedbnsl_client.site.identity import federations
+    from fedbnsl_client.site.identity import federation_names
 
     if as_json and not yes:
         raise SetupError("--json asks nobody: say --yes with it")
@@ -32,19 +34,18 @@ def retire(folder: Path, yes: bool, as_json: bool) -> None:
             raise SetupError("nothing was changed")
         n_approvals = ledger.seal()
         site_folder.security_log(folder).enter("retired")
-        runs: dict[str, str] = {}  # since when it took part
-        for entry in ledger.entries():
-            if entry.kind in ("reserve", "unprotected", "agent") and entry.content["run"]:
-                runs.setdefault(entry.content["run"], entry.time.date().isoformat())
+        runs, names = known_runs(ledger.entries()), federation_names(folder)
         spent = {dataset.id: spending(dataset, ledger) for dataset in policy.datasets}
-    known = [*federations(folder)]
+    known = [*names.values()]
     if as_json:
-        told = {"site": policy.site, "federations": known, "runs": runs, "spent": spent}
+        of_runs = {number: asdict(run) for number, run in runs.items()}
+        told = {"site": policy.site, "federations": known, "runs": of_runs, "spent": spent}
         click.echo(json.dumps(told | {"approvals_taken_back": n_approvals}, ensure_ascii=False))
         return
     click.echo(f"the ledger of {policy.site} is sealed; approvals taken back: {n_approvals}")
-    for run, day in runs.items():
-        click.echo(f"  took part in run {run}, from {day} on")
+    for run in runs.values():
+        of = f", federation {names.get(run.authority, run.authority)}" if run.authority else ""
+        click.echo(f"  took part in {run}{of}, from {run.since} on")
     for dataset in policy.datasets:
         cost = f"epsilon {spent[dataset.id]['spent']['epsilon']:.4g} at delta {dataset.max_delta:g} over all runs"
         lost = spent[dataset.id]["unprotected"]

@@ -53,6 +53,32 @@ def test_nothing_is_approved_or_paid_from_then_on(fedbnsl: Callable[..., Outcome
     assert last.entry["event"] == "retired"
 
 
+def test_runs_are_told_by_plan_day_and_federation_as_far_as_the_ledger_knows(
+    fedbnsl: Callable[..., Outcome], site: Path
+) -> None:
+    digest, other = private_plan().digest(), "ef" * 32
+    cap = site_folder.Policy.load(site / site_folder.POLICY).dataset(DATASET).cap
+    with Ledger.open(site / site_folder.LEDGER) as ledger:
+        ledger.approvals.note_agent(8, digest, authority="AA", approval=None)
+        for run, plan, authority in ((8, digest.hex(), "AA"), (9, other, "BB")):
+            paid = Payment(10, {"plan": plan}, authority=authority)
+            ledger.payments.reserve(Request(DATASET, run, 1, "north"), paid, cap)
+        day = f"{ledger.entries()[-1].time:%Y-%m-%d}"
+    told = fedbnsl("participant", "ledger", site).out
+    assert f"the agent takes part in run {8:016x} of plan 'heart', federation AA" in told
+    assert f"{DATASET}, run {8:016x} of plan 'heart', round 1" in told
+    assert f"{DATASET}, run {9:016x} of digest {other[:16]}..., round 1" in told
+    assert f"{DATASET}, run {7:016x}, round 1" in told
+    runs = json.loads(fedbnsl("participant", "ledger", site, "--json").out)["runs"]
+    assert [(one["number"][-1], one["plan"]) for one in runs] == [("7", ""), ("8", "heart"), ("9", "")]
+    said = [line for line in fedbnsl("participant", "retire", site, "--yes").out.splitlines() if "took part" in line]
+    assert said == [
+        f"  took part in run {7:016x}, from {day} on",
+        f"  took part in run {8:016x} of plan 'heart', federation AA, from {day} on",
+        f"  took part in run {9:016x} of digest {other[:16]}..., federation BB, from {day} on",
+    ]
+
+
 def test_an_older_copy_that_is_accepted_is_sealed_too(site: Path, tmp_path: Path) -> None:
     shutil.copy(site / site_folder.LEDGER, tmp_path / "older.db")
     with Ledger.open(site / site_folder.LEDGER) as ledger:

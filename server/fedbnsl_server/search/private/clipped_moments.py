@@ -31,8 +31,8 @@ from fedbnsl.protocol.sparse import Matrix
 # Points of a Sobol sequence, as a power of 2, and halvings of the interval that the factor lies in.
 _POINTS, _HALVINGS = 13, 50
 _WIDEST = 1e6
-# Records whose shape hangs on their variance are drawn so many times: the factor is near 1 at first.
-_TIMES = 2
+# Records whose shape hangs on their variance are drawn at most so many times, until that is known to this share.
+_TIMES, _KNOWN = 6, 0.02
 
 # The noise of all rounds may be so much of the sampling error where that lets records be longer.
 _OF_SAMPLING = 0.5
@@ -143,6 +143,8 @@ def clipping_of(records: Callable[[float], Matrix], **told: Unpack[Told]) -> Cli
         if found is None:
             return Clipping(np.zeros((Z.shape[1],) * 2), 1.0)
         w, larger = found
+        if abs(larger - 1.0) < _KNOWN:
+            break
         factor *= larger
     lost = (float(w.mean()) - w)[:, None] * Z
     factor = larger * _seen(w, told)

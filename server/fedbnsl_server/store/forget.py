@@ -20,7 +20,7 @@ from fedbnsl.events.security_log import NAME as SECURITY_LOG
 from fedbnsl.files import durable
 from fedbnsl_server.results.result_schema import Result
 from fedbnsl_server.store.kept_checkpoints import FOLDER as KEPT
-from fedbnsl_server.store.run_folder import SITE_FORGOTTEN, is_worked_on, result_of
+from fedbnsl_server.store.run_folder import OTHER_NAME, SITE_FORGOTTEN, is_worked_on, result_of
 from fedbnsl_server.store.site_ledgers import FILE as SITE_LEDGERS
 
 _RESULT, _EVENTS = "result.json", "events.jsonl"
@@ -233,7 +233,7 @@ def _other_name(run: Path) -> str:
     events.jsonl is changed before it, and may have the name from a call that was broken off.
     """
     told = (run / _RESULT).read_text(encoding="utf-8")
-    taken = {int(k) for k in re.findall(r"forgotten-(\d+)", told)}
+    taken = {int(k) for k in OTHER_NAME.findall(told)}
     return f"forgotten-{next(k for k in range(1, len(taken) + 2) if k not in taken)}"
 
 

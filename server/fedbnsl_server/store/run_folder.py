@@ -35,6 +35,8 @@ from fedbnsl_server.store.run_id import RunIdentity
 LOCK = "run.lock"
 SITE_FORGOTTEN = "site_forgotten"
 """The code of the warning in the result of a run that a site was taken out of after its end."""
+OTHER_NAME = re.compile(r"forgotten-(\d+)")
+"""What such a site is called there."""
 CHECKPOINT = "checkpoint.npz"
 EVENTS = "events.jsonl"
 

@@ -1,6 +1,7 @@
 """The page tells which site has which variables, in how many rows, and which pairs of variables no row has."""
 
 import json
+import shutil
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from fedbnsl.plan.plan import Plan
 from fedbnsl_client.data.dataset import Dataset
+from fedbnsl_server.store import forget as forgetting
 from fedbnsl_server.store.result_file import read_result
 from fedbnsl_workbench.report.page import write_report
 from fedbnsl_workbench.report.summary import print_summary
@@ -58,6 +60,18 @@ def test_rows_with_a_value_are_counted_by_variable_and_site(three: tuple[Path, d
     assert told == {name: [*map(str, n), f"{sum(n)} ({100 * sum(n) / 360:.0f} %)"] for name, n in lacking.items()}
     assert "3 other variables have a value in every row" in page.text
     assert "No row has both of X5 and X6" in page.text
+
+
+def test_a_forgotten_site_is_not_said_to_have_everything(
+    three: tuple[Path, dict[str, Dataset]], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(three[0], tmp_path / "run"))
+    forgetting.forget(forgetting.held([run], "site-01"), "site-01")
+    page = Page(write_report(run).read_text(encoding="utf-8"))
+    head, *rows = page.tables["who"]
+    assert head == ["variable", "site-02", "site-03", "these sites"]
+    assert {row[0]: row[1:] for row in rows}["X6"] == ["0", "0", "0 (0 %)"]
+    assert "What 1 forgotten site had is not told" in page.text
 
 
 def test_head_and_summary_say_how_many_rows_have_no_gap(tmp_path: Path) -> None:

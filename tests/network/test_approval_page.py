@@ -130,6 +130,8 @@ def test_who_shows_no_token_approves_nothing_and_sees_nothing_of_the_table(tmp_p
         assert ask(port, "/approve/7/state.json").status == 403
         form = {"Origin": origin, "Host": origin.removeprefix("http://"), "X_Form_Token": page.port.access.form_token}
         body = json.dumps({"site": "north", "shown": "", "runs": 1})
+        foreign = ask(port, "/approve/7", method="POST", body=body, **{**form, "X_Form_Token": ""})
+        assert (foreign.status, b"posted from another page" in foreign.body) == (403, True)
         refused = ask(port, "/approve/7", method="POST", body=body, **form)
         assert (refused.status, b"may not approve a plan: it takes a token" in refused.body) == (403, True)
 

@@ -13,8 +13,10 @@ from fedbnsl import join
 from fedbnsl.errors import IdentityError, NotApprovedError, PolicyRefusal, SetupError, UnreachableError
 from fedbnsl.identity.certificates import Name, key_fingerprint
 from fedbnsl.identity.roster_sheet import RosterSheet
+from fedbnsl.plan.plan import Plan
 from fedbnsl.privacy.calibration import price_of
 from fedbnsl.protocol.messages import RunOffer
+from fedbnsl_client.agent.agent import _Rules
 from fedbnsl_client.agent.part import is_allowed
 from fedbnsl_client.budget.approvals import Terms
 from fedbnsl_client.budget.journal import RunHere, RunJournal
@@ -22,7 +24,7 @@ from fedbnsl_client.budget.ledger import Ledger
 from fedbnsl_client.budget.payments import Payment, Request
 from fedbnsl_client.budget.policy import Policy
 from fedbnsl_client.secure_aggregation import peers
-from fedbnsl_client.secure_aggregation.keys import public_key_of
+from fedbnsl_client.secure_aggregation.keys import Enrolled, public_key_of
 from fedbnsl_client.site import folder as site_folder
 from fedbnsl_client.site import identity, moved_cli
 from fedbnsl_client.site.admission import GuardedTable, approval_for, approved_terms
@@ -191,6 +193,50 @@ def test_the_security_log_names_the_federation_of_approvals_and_peers(
 def own_key(site: Path, federation: str) -> str:
     own = identity.Identity.open(identity.place_of(site, federation))
     return key_fingerprint(public_key_of(own.certificate))
+
+
+def test_peers_of_one_federation_count_in_that_one_alone(
+    fedbnsl: Callable[..., Outcome], federations: dict[str, Federation], north: Path, tmp_path: Path
+) -> None:
+    first, second = (":".join([pair] * 32) for pair in ("AB", "CD"))
+    peers.confirm(identity.place_of(north, "lung"), "south", first)
+    found: dict[str, Enrolled] = {}
+    with site_folder.opened(north) as (policy, ledger):
+        for name, one in federations.items():
+            table = GuardedTable(north, policy, ledger, DATASET, authority=one.fingerprint)
+            told = table.attestation(identity.link(north, None, insecure=False, federation=name).credentials)
+            assert isinstance(told, Enrolled)
+            found[name] = told
+    assert [found[name]._confirmed for name in ("heart", "lung")] == [{}, {"south": first}]
+    found["lung"]._followed("south", first, second)
+    confirmed = [dict(peers.confirmed(identity.place_of(north, name))) for name in federations]
+    assert confirmed == [{}, {"south": second}]
+    edit(north / "policy.toml", "# max_epsilon_against_all =", "max_epsilon_against_all =")
+    settings = [
+        "n_participants=3",
+        'sites=["north", "south", "west"]',
+        "privacy.secure_aggregation=true",
+        "privacy.delta=1e-6",
+    ]
+    plan = Plan.load("private-moments", [*settings, f"variables={json.dumps(NAMES)}"], epsilon=1.0)
+    (tmp_path / "plan.toml").write_text(plan.to_toml(), encoding="utf-8")
+    for name, n_there in (("heart", 0), ("lung", 1)):
+        done = fedbnsl("participant", "approve", tmp_path / "plan.toml", north, "--yes", "--federation", name)
+        assert f"confirmed peers at this site; {n_there} are confirmed" in done.out, done.out + done.err
+
+
+def test_an_agent_decides_again_once_peers_of_its_own_federation_are_confirmed(
+    federations: dict[str, Federation], north: Path
+) -> None:
+    rules = _Rules(north, federations["lung"].fingerprint)
+    offer = RunOffer(1, "first", "open", PLAN.digest(), PLAN.name, ("north", "south"), 0, 3, 2, 0)
+    seen: list[object] = []
+    for name in ("", "heart", "lung"):
+        if name:
+            peers.confirm(identity.place_of(north, name), "south", ":".join(["AB"] * 32))
+        seen.append(rules.for_run(offer, rules.read()))
+    rules.close()
+    assert seen[0] == seen[1] != seen[2]
 
 
 def test_a_policy_names_several_authorities(federations: dict[str, Federation], north: Path) -> None:

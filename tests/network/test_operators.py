@@ -108,7 +108,9 @@ def test_a_run_is_queued_waited_for_stopped_and_fetched_by_those_who_may(federat
     assert {path.name for path in kept.iterdir()} == {path.name for path in there.iterdir()} - _STAYS
     assert {path.name for path in kept.iterdir()} <= RESULT_FILES
     assert all(path.read_bytes() == (there / path.name).read_bytes() for path in kept.iterdir())
+    assert json.loads((kept / "result.json").read_text(encoding="utf-8"))["manifest"]["study"] == "heart"
     federated.command("report", kept, "--out", laptop.folder / "report.html")
+    assert "· study heart</p>" in (laptop.folder / "report.html").read_text(encoding="utf-8")
     mixed = laptop.asks("vera", "fetch", "second", "--out", kept)
     assert mixed.code == 2, mixed.err
 

@@ -644,6 +644,7 @@ class Manifest(_Part):
     """Where a result comes from."""
 
     run: str
+    study: str | None = ""  # null where it had the name of a site that was forgotten
     plan_digest: str
     private: bool
     seeds: dict[str, int]

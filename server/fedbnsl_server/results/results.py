@@ -108,6 +108,7 @@ class RunRecorder:
     """Writes a run's folder: event and state after each round, results at the end.
 
     Rounds that are complete in the folder already are part of the results. The run began at `created_at`; None: now.
+    `study` is what it belongs to.
     Every method that writes raises ResultError if it cannot.
     """
 
@@ -118,12 +119,14 @@ class RunRecorder:
         run: int,
         seeds: Mapping[str, int] | None = None,
         created_at: datetime | None = None,
+        study: str = "",
     ) -> None:
         self._folder = folder
         self._plan = folder.plan
         self._past = folder.past
         self._run = run
         self._seeds = dict(seeds or {})
+        self._study = study
         self._variables: tuple[str, ...] = ()
         self._n_samples: dict[str, int] = {}
         self._site_versions = {site: member.versions for site, member in self._past.membership.members.items()}
@@ -483,6 +486,7 @@ class RunRecorder:
             seeds=self._seeds,
             site_versions=self._site_versions,
             created_at=self._created_at,
+            study=self._study,
         )
 
     def _told(self, graph: ConsensusGraph | None) -> "_Told":

@@ -111,7 +111,9 @@ class Coordinator:
             folder.take_up()
             where = f"after round {past.round}" if past.round else "before round 1"
             follower.notice(f"continuing run {identity.run:016x} {where}")
-        self._recorder = RunRecorder(folder, run=identity.run, seeds=identity.seeds, created_at=identity.created_at)
+        self._recorder = RunRecorder(
+            folder, run=identity.run, seeds=identity.seeds, created_at=identity.created_at, study=identity.study
+        )
         self._roster = Roster(
             plan,
             members=past.membership.members,

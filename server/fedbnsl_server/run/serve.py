@@ -77,7 +77,7 @@ def serve(
         run = f"{folder.identity.run:016x}"
         outcome = "failed"
         log.enter("run continued" if folder.is_continued else "run started", run=run, plan_digest=plan.digest().hex())
-        live = None if page is None else page.open(plan, folder.path, folder.identity.run, past=folder.past)
+        live = None if page is None else page.open(plan, folder.path, folder.identity, past=folder.past)
         try:
             stored = folder.finished_result()
             if stored is not None:

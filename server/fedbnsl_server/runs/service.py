@@ -307,13 +307,13 @@ class Service:
         if self._federation is not None:
             begins = not can_be_continued(run.folder)
             look_for_certificates(plan.sites, self._federation, follower.notice, begins=begins)
-        folder = RunFolder.open(run.folder, plan, RunIdentity(run.run, datetime.now(UTC)))
+        folder = RunFolder.open(run.folder, plan, RunIdentity(run.run, datetime.now(UTC), study=run.study))
         try:
             number = f"{folder.identity.run:016x}"
             self._record("run continued" if folder.is_continued else "run started", run=number, name=name)
             coordinator = Coordinator(folder, self._ledgers, follower, record=self._record)
             if self._page is not None:
-                live = self._page.open(plan, folder.path, folder.identity.run, past=folder.past)
+                live = self._page.open(plan, folder.path, folder.identity, past=folder.past)
                 live.follow(coordinator.servicer.status, asyncio.get_running_loop())
             self._played[name] = _Played(coordinator)
             if self._stopping.is_set():

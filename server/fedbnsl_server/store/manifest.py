@@ -25,10 +25,12 @@ def manifest(
     seeds: Mapping[str, int],
     site_versions: Mapping[str, Mapping[str, str]],
     created_at: datetime,
+    study: str,
 ) -> dict[str, Any]:
     """The manifest of a run's folder, once its other files are written; `private` if the run's guarantee holds."""
     return {
         "run": f"{run:016x}",
+        "study": study,
         "plan_digest": folder.plan.digest().hex(),
         "private": private,
         "seeds": dict(seeds),

@@ -20,6 +20,7 @@ class RunIdentity:
     run: int  # 64-bit number of the run
     created_at: datetime
     seeds: Mapping[str, int] = field(default_factory=dict[str, int])  # seeds of generated data, for the manifest
+    study: str = ""  # what it belongs to, for the manifest; no part of the plan
 
 
 def write(file: Path, identity: RunIdentity) -> None:
@@ -29,6 +30,7 @@ def write(file: Path, identity: RunIdentity) -> None:
         "run": f"{identity.run:016x}",
         "created_at": identity.created_at.isoformat(timespec="seconds"),
         "seeds": dict(identity.seeds),
+        "study": identity.study,
     }
     durable.write_text(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -43,6 +45,7 @@ def read(file: Path) -> RunIdentity:
             run=int(content["run"], 16),
             created_at=datetime.fromisoformat(content["created_at"]),
             seeds=content["seeds"],
+            study=str(content.get("study", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ResultError(f"{file} cannot be read: {error}") from error

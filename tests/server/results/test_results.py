@@ -123,8 +123,8 @@ def test_the_schema_is_versioned_and_its_keys_are_those_of_version_1(finished: P
             "taken",
     }  # fmt: skip
     assert set(result["manifest"]) == {
-        "run", "plan_digest", "private", "seeds", "versions", "site_versions", "created_at", "resumed_at", "ended_at",
-        "sha256",
+        "run", "study", "plan_digest", "private", "seeds", "versions", "site_versions", "created_at", "resumed_at",
+        "ended_at", "sha256",
     }  # fmt: skip
     assert set(result["seconds"]) == {"total", "local", "global"}
     for site in SITES:

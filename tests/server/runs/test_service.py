@@ -140,7 +140,7 @@ def test_the_page_shows_a_run_as_its_folder_tells_it_until_it_is_removed(
         queue.add(tmp_path, PLAN, "played")
 
         async def play(run: QueuedRun) -> None:
-            live = page.open(PLAN, run.folder, run.run, past=Past())
+            live = page.open(PLAN, run.folder, RunIdentity(run.run, run.since), past=Past())
             live.heard(Event("site away", run.name, {"site": "north"}))
             mailbox, ledgers = Mailbox(PLAN, asyncio.get_running_loop()), SiteLedgers(tmp_path / "site-ledgers.json")
             servicer = Servicer(PLAN, run.run, Roster(PLAN), mailbox, ledgers, name=run.name)

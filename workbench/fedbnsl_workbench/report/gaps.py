@@ -9,7 +9,8 @@ from fedbnsl_workbench.report.run_files import ReportedRun
 def who_has_what(run: ReportedRun) -> dict[str, Any] | None:
     """Of each variable that some site lacks a value of, the rows that have one by site; None: there is none.
 
-    What a site that was forgotten has is not told: it is left out. Where no run has counted them (a private one does not), the plan tells which sites lack the variable altogether.
+    What a site that was forgotten has is not told: it is left out. Where no run has counted them (a private one does
+    not), the plan tells which sites lack the variable altogether.
     """
     known = {site: int(of["n_samples"]) for site, of in run.result["sites"].items()}
     is_changed = SITE_FORGOTTEN in run.result.get("warning_codes", ())

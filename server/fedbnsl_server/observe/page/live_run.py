@@ -21,6 +21,7 @@ from fedbnsl_server.observe.from_loop import from_loop
 from fedbnsl_server.observe.page.present_graph import present_graph
 from fedbnsl_server.observe.page.remedies import remedies
 from fedbnsl_server.observe.terminal import seconds_left, state_of
+from fedbnsl_server.store.run_id import RunIdentity
 
 _MOST_ROUNDS = 2000
 _MOST_LINES = 500
@@ -31,13 +32,15 @@ _RECENT = 50  # rounds whose seconds count for what is usual
 class LiveRun:
     """What the page of one run shows; `past` has the entries of the rounds that were complete before."""
 
-    def __init__(self, plan: Plan, folder: Path, run: int, *, past: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, identity: RunIdentity, *, past: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         self.publisher = SnapshotPublisher({"rounds": _MOST_ROUNDS, "log": _MOST_LINES}, thinned=("rounds",))
         self.publisher.refresh = self._refresh
         self.plan, self.folder = plan, folder
         self.outcome = ""  # how the run ended; empty while it goes on
         self._reason = ""
-        self._run = run
+        self._run, self.study = identity.run, identity.study
         self._variables: Sequence[str] = plan.column_names
         self._rows: dict[str, int] = {}
         self._asked: tuple[float, tuple[str, ...]] = (0.0, ())
@@ -151,6 +154,7 @@ class LiveRun:
         names = plan.columns(self._variables).variables if self._variables else ()
         return {
             "name": self.name,
+            "study": self.study,
             "folder": str(self.folder),
             "run": f"{self._run:016x}",
             "plan": plan.name,

@@ -29,6 +29,7 @@ from fedbnsl_server.observe.page.run_requests import RunRequests
 from fedbnsl_server.runs.queue import OVER, result_stamp
 from fedbnsl_server.runs.studies import ListedRun, in_studies
 from fedbnsl_server.store.history import Past
+from fedbnsl_server.store.run_id import RunIdentity
 
 if TYPE_CHECKING:
     from fedbnsl_server.identity.enrolment import Federation
@@ -94,9 +95,9 @@ class RunsPage:
     def __exit__(self, *exception: object) -> None:
         self.port.__exit__(*exception)
 
-    def open(self, plan: Plan, folder: Path, run: int, *, past: Past) -> LiveRun:
+    def open(self, plan: Plan, folder: Path, identity: RunIdentity, *, past: Past) -> LiveRun:
         """Show a run from now on."""
-        live = LiveRun(plan, folder, run, past=past.rounds)
+        live = LiveRun(plan, folder, identity, past=past.rounds)
         if past.state is not None:
             live.show_graph(past.state)
         self._runs = {**self._runs, live.name: live}
@@ -201,7 +202,7 @@ class RunsPage:
         listed: list[dict[str, Any]] = [
             {
                 "name": live.name,
-                "study": others[live.name].study if live.name in others else "",
+                "study": live.study,
                 "plan": live.plan.name,
                 "state": live.state,
                 "progress": live.progress,

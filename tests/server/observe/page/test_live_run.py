@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from fedbnsl_server.observe.page.present_graph import MOST_EDGES, present_graph
 from fedbnsl_server.observe.page.remedies import remedies
 from fedbnsl_server.observe.page.runs_page import RunsPage
 from fedbnsl_server.sites.why_left import WHY_LEFT
+from fedbnsl_server.store.run_id import RunIdentity
 
 NAMES = ("a", "b", "c")
 PLAN = Plan(n_participants=2, rounds=5, variables=NAMES, sites=("north", "south"), threshold=0.1)
 NORTH = SiteProgress("north", True, False, 0.5, 1000, 200, online_s=60.0, last_round=3, spent_units=250_000_000_000)
 SOUTH = SiteProgress("south", False, False, 2.0, 10, 20, online_s=60.0, last_round=2)
+IDENTITY = RunIdentity(7, datetime(2026, 11, 29, tzinfo=UTC), study="heart")
 STATUS = RunStatus("running", 3, 6, 1.5e-3, 17, 12.75, (NORTH, SOUTH))
 
 
@@ -45,7 +48,7 @@ def over(t: int, h: float = 0.5) -> Event:
 
 @pytest.fixture
 def live(tmp_path):
-    return LiveRun(PLAN, tmp_path / "run", 7)
+    return LiveRun(PLAN, tmp_path / "run", IDENTITY)
 
 
 def look(live: LiveRun, status: RunStatus) -> dict:
@@ -70,6 +73,7 @@ def test_rounds_bytes_and_log_follow_the_events(live):
     ]
     assert found["log"]["items"][-1][1] == "<b>be careful</b>"
     assert found["run"]["variables"] == list(NAMES)
+    assert (found["run"]["study"], found["run"]["run"]) == ("heart", f"{7:016x}")
 
 
 def test_who_answered_and_who_is_waited_for_since_when(live):
@@ -101,7 +105,7 @@ def test_a_continued_run_begins_with_its_rounds(tmp_path):
         {"round": 1, "kind": "admm", "contributed": ["north"], "acyclicity": None, "edges": 2, "local_s": 1.0,
          "global_s": 0.0, "bytes": {"north": {"up": way, "down": way}}},
     ]  # fmt: skip
-    live = LiveRun(PLAN, tmp_path / "run", 7, past=past)
+    live = LiveRun(PLAN, tmp_path / "run", IDENTITY, past=past)
     live.heard(over(2))
     assert [(one["round"], one["bytes"]) for one in shown(live)["rounds"]["items"]] == [(1, 100), (2, 200)]
 

@@ -3,6 +3,7 @@
 import json
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedbnsl_server.observe.page.runs_page import RunsPage
 from fedbnsl_server.runs.folder import RunsFolder
 from fedbnsl_server.runs.remote import RemoteRuns
 from fedbnsl_server.store.history import Past
+from fedbnsl_server.store.run_id import RunIdentity
 from federation_folder import make_federation
 from http_asks import ask
 
@@ -181,7 +183,7 @@ def test_a_token_is_shown_to_the_coordinator_alone(served: Served, tmp_path: Pat
     (tmp_path / "wrong").write_text("0123456789abcdef" * 3, encoding="utf-8")
     with pytest.raises(IdentityError, match="this token is not known here"):
         RemoteRuns(there, token_file=tmp_path / "wrong", ca=served.ca).all()
-    served.page.open(PLAN, tmp_path / "one", 1, past=Past())
+    served.page.open(PLAN, tmp_path / "one", RunIdentity(1, datetime.now(UTC)), past=Past())
     with pytest.raises(ProtocolError, match="303"):  # of one run alone, the first page sends on to it
         served.by("view")._ask("/")
     served.page.port.__exit__(None, None, None)

@@ -18,7 +18,7 @@ function showAbout(content) {
   setText("name", about.name);
   document.title = `${about.name} \u00b7 fedbnsl`;
   const kind = about.private ? "with differential privacy" : "without privacy";
-  setText("about", `plan ${about.plan} (${about.digest.slice(0, 12)}), ${kind}; ${about.n_variables} variables, ${about.memberships} sites; run ${about.run}, folder ${about.folder}`);
+  setText("about", `${about.study ? `study ${about.study}; ` : ""}plan ${about.plan} (${about.digest.slice(0, 12)}), ${kind}; ${about.n_variables} variables, ${about.memberships} sites; run ${about.run}, folder ${about.folder}`);
   if (graph) showGraph(graph);
 }
 

@@ -17,14 +17,12 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.inference.standard_errors import widened
 from fedbnsl_server.search.linear_network import in_relation
 
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
 # covariance.
 _SAME = 1e-9
 _MOST_PARENT_SETS = 5_000
-_TINY = float(np.finfo(np.float64).tiny)
 # Undecided arrows at a source, each of which doubles its sets of parents; with more, all effects count as moved.
 _MOST_TURNED = 6
 
@@ -59,12 +57,15 @@ class Precision:
         covariance
             (d, d) between columns.
         """
-        W, V, families = _fitted(covariance, dag, columns)
+        try:
+            W, V, families = _fitted(covariance, dag, columns)
+        except np.linalg.LinAlgError:  # parents are functions of each other: nothing tells coefficients
+            return self
         plain = replace(self, factors=None)
         typical, T = np.full(W.shape, np.nan), _total(W)
         for J, Z in families:
             variance = _of_family((J, Z), np.eye(Z.size), np.eye(J.size), covariance, V, T, plain)
-            typical[np.ix_(Z, J)] = np.sqrt(np.maximum(variance, _TINY))
+            typical[np.ix_(Z, J)] = np.sqrt(np.where(variance > 0.0, variance, np.nan))
         found = errors / typical
         return replace(self, factors=np.where(np.isnan(found), np.where(np.isnan(found.T), 1.0, found.T), found))
 
@@ -305,10 +306,10 @@ def _variances(
     as they would be if all residuals were uncorrelated. Where gaps leave few rows to a parent with its child, its entry
     of u counts as many times as that error is wider; all columns of J are in the same rows.
 
-    Where rows depend on others of their group, the variance has the factor of `dependent_rows` for u x_Z and the
-    residual, with residuals of different variables unrelated between rows.
+    Where rows depend on others of their group, the variance grows by `Precision.others` times the same with those parts
+    of S and V that residuals share between rows, as in `dependent_rows`; residuals of different variables share none.
 
-    Entries of T_aZ count as many times as the errors of their coefficients are larger than that: `Precision.factors`.
+    Errors of coefficients are as many times larger than that as `Precision.factors` says.
     """
     if precision is None:
         return None
@@ -357,33 +358,24 @@ def _of_family(
     V, T
         As in `_variances`.
     """
-    (J, Z), v = family, V.diagonal()
-    if precision.factors is not None:
-        moved = moved * precision.factors[np.ix_(Z, J)].max(axis=1)
-    u: Matrix = np.asarray(np.linalg.solve(covariance[np.ix_(Z, Z)], moved.T), dtype=np.float64)
-    of_parents = (u * moved.T).sum(axis=0)
-    if precision.widening is not None:
-        of_parents *= widened(u.T, covariance[np.ix_(Z, Z)], precision.widening[Z, J[0]])
-    sampling = np.outer(of_parents, (moves * (V[np.ix_(J, J)] @ moves)).sum(axis=0))
+    (J, Z), v, within = family, V.diagonal(), V[np.ix_(family[0], family[0])]
+    S_ZZ = covariance[np.ix_(Z, Z)]
+    factors = np.ones((Z.size, J.size)) if precision.factors is None else precision.factors[np.ix_(Z, J)]
+    u: Matrix = np.asarray(np.linalg.solve(S_ZZ, factors.T[:, :, None] * moved.T), dtype=np.float64).swapaxes(1, 2)
+    wider = u if precision.widening is None else u * precision.widening[Z, J[0]]
+
+    def grown(u: Matrix, of_parents: Matrix, of_residuals: Matrix) -> Matrix:
+        """(a, b) sums over j and k in J of u_j'P u_k R_jk, with (|J|, a, |Z|) u."""
+        products = np.einsum("jaz,kaz->ajk", u @ of_parents, u) * of_residuals
+        return np.asarray(np.einsum("ajk,jb,kb->ab", products, moves, moves))
+
+    sampling = grown(wider, S_ZZ, within)
     if precision.others:
-        r = np.zeros((moves.shape[1], len(V)))
-        r[:, J] = moves.T
-        sampling = sampling * _dependence(u.T @ T.T[Z], r, V, precision)
-    apart = T[:, Z].T @ (v[:, None] * T[:, Z])
-    noise = np.outer((u * (apart @ u)).sum(axis=0), v[J] @ moves**2)
+        size = np.sqrt(precision.residual_icc)
+        depend = size[:, None] * V * size
+        sampling += precision.others * grown(wider, T[:, Z].T @ depend @ T[:, Z], depend[np.ix_(J, J)])
+    noise = grown(u, T[:, Z].T @ (v[:, None] * T[:, Z]), np.diag(v[J]))
     return np.asarray(sampling / precision.n_samples + precision.noise_std**2 * noise)
-
-
-def _dependence(u: Matrix, r: Matrix, V: Matrix, precision: Precision) -> Matrix:
-    """(a, b) variance factors of the products of numbers u and r, (a, d) and (b, d) weights of all residuals.
-
-    `V`: (d, d) covariances of residuals within a row, which only columns of one variable have.
-    """
-    size = np.sqrt(precision.residual_icc)
-    icc_u, icc_r = (
-        ((one * size) @ V * one * size).sum(axis=1) / np.maximum((one @ V * one).sum(axis=1), _TINY) for one in (u, r)
-    )
-    return np.asarray(1.0 + precision.others * np.outer(icc_u, icc_r))
 
 
 def _add(found: list[Effect], effect: Effect) -> None:

@@ -336,3 +336,38 @@ def test_where_a_run_tells_no_error_of_a_coefficient_its_precision_does():
     found = plain.with_errors_of(np.full((2, 2), np.nan), covariance, W != 0, columns)
     (told,) = total_effects(covariance, W != 0, [0], 1, columns, found)
     assert told.standard_error.item() == pytest.approx(0.1)
+
+
+def test_each_column_of_a_nominal_variable_has_the_error_of_its_own_coefficient():
+    names, W = ("a", "g1", "g2", "c"), np.zeros((4, 4))
+    columns = Columns.of(names, owners={"g1": "g", "g2": "g"})
+    W[0, 1], W[0, 2], W[1, 3], W[2, 3] = 0.5, -0.8, 1.0, 2.0
+    correlation = np.eye(4)
+    correlation[1, 2] = correlation[2, 1] = -0.4
+    covariance, dag = implied_covariance(W, np.array([1.0, 0.5, 0.7, 1.0]), correlation), columns.joined(W != 0)
+    errors = np.full((4, 4), np.nan)
+    errors[0, 1], errors[0, 2], errors[1, 3], errors[2, 3] = 0.1, 0.3, 0.2, 0.5
+    gaps = np.ones((4, 4))
+    gaps[0, 1:3] = gaps[1:3, 0] = 2.0
+    for plain in (
+        Precision(400.0, 0.01),
+        Precision(400.0, 0.0, gaps),
+        Precision(400.0, 0.0, others=5.0, residual_icc=np.array([0.3, 0.2, 0.25, 0.5])),
+    ):
+        found = plain.with_errors_of(errors, covariance, dag, columns)
+        (onto,), (of,) = (total_effects(covariance, dag, [k], k + 1, columns, found) for k in (0, 1))
+        np.testing.assert_allclose(onto.standard_error, [[0.1, 0.3]])
+        np.testing.assert_allclose(of.standard_error, [[0.2], [0.5]])
+
+
+def test_what_a_function_leaves_without_an_error_has_no_other_one():
+    """b = 2 a; c = b + e, with a as a second parent or without."""
+    columns, plain, dag = Columns.of("abc"), Precision(100.0, 0.0), np.zeros((3, 3), dtype=bool)
+    covariance, errors = np.array([[1.0, 2.0, 2.0], [2.0, 4.0, 4.0], [2.0, 4.0, 5.0]]), np.full((3, 3), 0.1)
+    dag[0, 1] = dag[1, 2] = True
+    found = plain.with_errors_of(errors, covariance, dag, columns)
+    assert found.factors is not None
+    assert found.factors[0, 1] == 1.0
+    assert found.factors[1, 2] == pytest.approx(0.1 / np.sqrt(1.0 / (4.0 * 100.0)))
+    dag[0, 2] = True
+    assert plain.with_errors_of(errors, covariance, dag, columns) is plain

@@ -147,8 +147,8 @@ def clipping_of(records: Callable[[float], Matrix], **told: Unpack[Told]) -> Cli
             break
         factor *= larger
     lost = (float(w.mean()) - w)[:, None] * Z
-    factor = larger * _seen(w, told)
-    return Clipping(np.asarray(factor * lost.T @ Z / len(Z)), _stretch(w, np.square(normals(Z.shape[1]))))
+    stretch = _stretch_of(w, larger * np.square(Z), told["norm_bound"])
+    return Clipping(np.asarray(larger * _seen(w, told) * lost.T @ Z / len(Z)), stretch)
 
 
 def _weights(
@@ -191,6 +191,21 @@ def _stretch(w: Matrix, squares: Matrix) -> float:
         return 1.0
     products = squares.sum(axis=1) ** 2 - np.square(squares).sum(axis=1)
     average = (products / products.mean()) @ w / len(w)
+    return max(float(w.mean() / average), 1.0)
+
+
+def _stretch_of(w: Matrix, squares: Matrix, norm_bound: float) -> float:
+    """The same of records that are not Gaussian, of (N, d) squares of z that have about equal means.
+
+    If z_j grows by e z_i, the mean of w z_i z_j grows by e E[w z_i^2 - 2 (w^2 / R^2) z_i^2 z_j^2], of the second part
+    where records are clipped. Of Gaussian records that is e E[w g_i^2 g_j^2].
+    """
+    d, lengths = squares.shape[1], squares.sum(axis=1)
+    if d == 1:
+        return 1.0
+    products = lengths**2 - np.square(squares).sum(axis=1)
+    shortened = np.where(w < 1.0, w**2, 0.0) @ products / norm_bound**2
+    average = (w @ lengths - 2.0 * shortened / (d - 1)) / lengths.sum()
     return max(float(w.mean() / average), 1.0)
 
 

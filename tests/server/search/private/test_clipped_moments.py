@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedbnsl_server.search.private.clipped_moments import Told, clipping, clipping_of, records_worth, room
+from fedbnsl.privacy.squares import squares
+from fedbnsl_server.search.private.clipped_moments import Told, clipping, clipping_of, normals, records_worth, room
 from fedbnsl_server.search.private.released_likelihood import Release
 
 ROWS = 200_000
@@ -133,3 +134,36 @@ def test_what_shortening_may_have_done_to_levels_counts_as_an_error_of_so_many_r
     assert records_worth(5000.0, 0.0) == 5000.0
     assert records_worth(1e12, 0.07) == pytest.approx(1 / 0.03**2)
     assert records_worth(100.0, 0.5) < 100.0
+
+
+def test_the_noise_in_moments_of_records_is_stretched_as_moments_follow_the_records() -> None:
+    """Numbers and their squares, which long records have together: more than of Gaussian records."""
+    x = normals(6)
+    told = Told(size=6.0, weight=0.6, norm_bound=1.5, constant=1.0)
+
+    def stretch(Z: np.ndarray) -> float:
+        return clipping_of(lambda factor: math.sqrt(factor) * Z, **told).stretch
+
+    assert stretch(x) == pytest.approx(clipping(np.eye(6), **told).stretch, rel=0.01)
+    Z = np.column_stack([x[:, :3], squares(x[:, :3])])
+    Z = (Z - Z.mean(axis=0)) / Z.std(axis=0)
+
+    def weights(Z: np.ndarray, factor: float) -> np.ndarray:
+        return np.asarray(np.minimum(1.0, 1.5**2 / (factor * np.square(Z).sum(axis=1) + 1.0)))
+
+    low, high, factor = 1e-3, 1e3, 1.0  # of the factor with which the mean of w |z|^2 is as told
+    for _ in range(50):
+        factor = math.sqrt(low * high)
+        w = weights(Z, factor)
+        small = factor * np.mean(w * np.square(Z).sum(axis=1)) / w.mean() < 6.0 / 0.6
+        low, high = (factor, high) if small else (low, factor)
+    follows = list[float]()
+    for i, j in np.argwhere(~np.eye(6, dtype=bool)):
+        moments = list[float]()
+        for e in (-1e-4, 1e-4):
+            moved = Z.copy()
+            moved[:, j] += e * Z[:, i]
+            moments.append(float(np.mean(weights(moved, factor) * moved[:, i] * moved[:, j])))
+        follows.append((moments[1] - moments[0]) / 2e-4)
+    assert stretch(Z) == pytest.approx(weights(Z, factor).mean() / np.mean(follows), rel=0.01)
+    assert stretch(Z) > 1.1 * stretch(x)

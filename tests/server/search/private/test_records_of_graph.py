@@ -64,3 +64,11 @@ def test_records_without_squares_count_as_gaussian() -> None:
     release = Release(np.eye(2), 0.01, np.eye(2), 0.8, 1.5, 0.5)
     records = RecordsOfGraph(np.zeros((2, 2)), np.diag([1.0, 2.0]))
     np.testing.assert_array_equal(release.unclipped_as(records).moments, release.unclipped(np.diag([1.0, 2.0])).moments)
+
+
+def test_records_are_drawn_after_the_squares_that_act_on_them() -> None:
+    """a = b^2 + e, with b as the second column."""
+    W = np.zeros((4, 4))
+    W[3, 0] = 1.0
+    x = RecordsOfGraph(W, np.eye(4), np.arange(2)).drawn(1.0)
+    assert np.cov(x[:, 0], x[:, 3])[0, 1] == pytest.approx(np.var(x[:, 3]), rel=0.02)

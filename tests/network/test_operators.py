@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import signal
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -157,6 +158,42 @@ def test_a_run_is_queued_waited_for_stopped_and_fetched_by_those_who_may(federat
     written = b"".join(path.read_bytes() for path in everything if path.is_file())
     for token in laptop.tokens.values():
         assert token.encode() not in written
+
+
+def test_a_service_ends_without_a_traceback_while_something_is_asked_of_it(
+    federated: Federated, laptop: Laptop
+) -> None:
+    """Agents wait for runs and for a site, a browser looks on, and a request has not arrived whole."""
+    plan = plan_of_three()
+    federated.approve(plan, "east", "north")
+    federated.queue(plan, "run")
+    service = serve(federated, laptop)
+    for site in SITES:
+        federated.start_agent(site)
+    federated.await_text(service, "run: north joined")
+    context = ssl.create_default_context(cafile=laptop.ca)
+    port = int(laptop.url.rpartition(":")[2])
+
+    def under_way(head: str, expected: bytes) -> ssl.SSLSocket:
+        asking = context.wrap_socket(socket.create_connection(("127.0.0.1", port), 20), server_hostname="127.0.0.1")
+        token = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {laptop.tokens['rosa']}\r\n\r\n"
+        asking.sendall(f"{head}\r\n{token}".encode())
+        seen = b""
+        while expected not in seen:
+            seen += (more := asking.recv(4096))
+            assert more, seen
+        return asking
+
+    start = "POST /api/runs/other/start HTTP/1.1\r\nContent-Length: 9\r\nExpect: 100-continue"
+    with (
+        under_way("GET /events HTTP/1.1", b"event: runs"),
+        under_way(start, b"100 Continue"),
+    ):
+        federated.kill(service, signal.SIGTERM)
+    said = federated.log(service)
+    assert "Traceback" not in said, said
+    assert "run: interrupted" in said
+    assert "ASGI" not in said, said
 
 
 def test_a_site_is_ejected_from_afar_by_who_administers(federated: Federated, laptop: Laptop) -> None:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -37,7 +37,16 @@ class Connections:
         self, app: ASGIApp, listener: socket.socket, secure: Callable[[], ssl.SSLContext] | None, *, at_once: int
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers are not worth a line of log each
-        self._config = Config(app, http=H11Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
+        self._app, self._is_closing = app, False
+        self._config = Config(
+            self._answer,
+            interface="asgi3",
+            http=H11Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
         self._config.timeout_keep_alive = _IDLE_S
         self._config.h11_max_incomplete_event_size = _LARGEST_HEAD_BYTES
         self._config.load()
@@ -46,6 +55,13 @@ class Connections:
         self._room = asyncio.Semaphore(at_once)
         self._greeted: set[asyncio.Task[None]] = set()
         self._open: set[_Patient] = set()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:  # uvicorn writes a traceback of every one that it sees
+            if not self._is_closing:
+                raise
 
     async def take(self) -> None:
         """Take connections until cancelled."""
@@ -85,10 +101,13 @@ class Connections:
 
     async def close(self) -> None:
         """End what is under way."""
+        self._is_closing = True
         for task in self._greeted:
             task.cancel()
         for connection in [one for one in self._open if one.was_made]:  # the others are still being greeted
             connection.end()
+        while any(one.was_made for one in self._open):  # the loop tells each that it is lost: no answer is expected
+            await asyncio.sleep(0)
         left = list(self._state.tasks)
         for work in left:
             work.cancel()

@@ -153,6 +153,10 @@ class WebPort:
         while self.streams.n_viewers and self._loop.time() < until:
             await asyncio.sleep(_LOOK_S)
         await connections.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # such as a report that is being made
+        for work in left:
+            work.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 _LAST_WORDS_S = 1.0

@@ -307,6 +307,8 @@ def _precision(estimation: Mapping[str, Any], columns: Columns) -> Precision:
 def _errors_of_weights(edges: Sequence[Mapping[str, Any]], columns: Columns) -> Matrix:
     """(d, d) standard errors of the weights between columns, in units of the tables; NaN where none is told."""
     found, place = np.full((len(columns.names),) * 2, np.nan), {name: k for k, name in enumerate(columns.names)}
+    # An edge between variables of one column each has no list of coefficients.
+    place |= {name: int(of[0]) for name, of in zip(columns.variables, columns.members(), strict=True) if of.size == 1}
     for edge in edges:
         for one in edge.get("coefficients") or [edge]:
             if one.get("standard_error") is not None:

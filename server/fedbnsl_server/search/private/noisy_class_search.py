@@ -12,7 +12,7 @@ s is the standard deviation of a correlation of residuals.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -52,14 +52,20 @@ class Learned(NamedTuple):
     def without(self, edges: Mask, columns: Columns) -> "Learned":
         """The same without some (V, V) edges: what is left is regressed again in the moments that the whole graph says.
 
-        The releases themselves would have to explain these edges by variances that are wrong. Errors of weights stay.
+        The releases themselves would have to explain these edges by variances that are wrong. Errors of weights stay,
+        and the noise of residuals is that of the sums of residuals of the whole graph that they are.
         """
-        before = self.graph
+        before, accuracy = self.graph, self.accuracy
         dag = before.dag & ~edges
         network = fitted(dag, self.moments, columns)
         kept = columns.spread(dag)[columns.spread(before.dag)]
         graph = FoundGraph(dag, network.weights, network.residual_variance, before.score)
-        return self._replace(graph=graph, weight_error=self.weight_error[kept])
+        unit = np.eye(len(self.moments))
+        sums = np.linalg.solve(unit - before.weights, unit - network.weights)
+        scales = np.linalg.norm(cast(Matrix, accuracy.scales)[:, None] * sums, axis=0)
+        return self._replace(
+            graph=graph, accuracy=replace(accuracy, scales=scales), weight_error=self.weight_error[kept]
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ directed by knowledge (Perkovic, Kalisch and Maathuis 2017). The joint effect of
 by cutting them off from their parents one after the other (Nandy, Maathuis and Richardson 2017).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -17,7 +17,7 @@ from fedbnsl.errors import ResultError
 from fedbnsl.graphs.class_members import consistent_extension, descendants, directed_at
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
-from fedbnsl_server.search.linear_network import in_relation
+from fedbnsl_server.search.linear_network import SINGULAR, LinearNetwork, fitted, in_relation, inverse
 
 # Effects this near, as a share of the larger one, are one value: rounding apart, they are the same function of the
 # covariance.
@@ -57,15 +57,16 @@ class Precision:
         covariance
             (d, d) between columns.
         """
-        try:
-            W, V, families = _fitted(covariance, dag, columns)
-        except np.linalg.LinAlgError:  # parents are functions of each other: nothing tells coefficients
-            return self
-        plain = replace(self, factors=None)
-        typical, T = np.full(W.shape, np.nan), _total(W)
-        for J, Z in families:
-            variance = _of_family((J, Z), np.eye(Z.size), np.eye(J.size), covariance, V, T, plain)
-            typical[np.ix_(Z, J)] = np.sqrt(np.where(variance > 0.0, variance, np.nan))
+        network, plain, typical = (
+            fitted(dag, covariance, columns),
+            replace(self, factors=None),
+            np.full_like(errors, np.nan),
+        )
+        exact = network.residual_variance < SINGULAR * covariance.diagonal()  # functions of their parents
+        for J, Z in _families(dag, columns):
+            variance = _of_family((J, Z), np.eye(Z.size), np.eye(J.size), covariance, network, plain)
+            told = ~in_relation(covariance[np.ix_(Z, Z)])[:, None] & ~exact[J]
+            typical[np.ix_(Z, J)] = np.sqrt(np.where(told, variance, np.nan))
         found = errors / typical
         return replace(self, factors=np.where(np.isnan(found), np.where(np.isnan(found.T), 1.0, found.T), found))
 
@@ -313,31 +314,21 @@ def _variances(
     """
     if precision is None:
         return None
-    W, V, families = _fitted(covariance, dag, columns)
-    T, own = _total(W), columns.members()[source]
-    found = np.zeros((own.size, len(W)))
-    for J, Z in families:
-        moved = T[np.ix_(own, Z)]
+    network, own = fitted(dag, covariance, columns), columns.members()[source]
+    found = np.zeros((own.size, len(covariance)))
+    for J, Z in _families(dag, columns):
+        moved = network.back[np.ix_(own, Z)]
         if moved.any():
-            found += _of_family((J, Z), moved, T[J], covariance, V, T, precision)
+            found += _of_family((J, Z), moved, network.back[J], covariance, network, precision)
     return found
 
 
-def _fitted(covariance: Matrix, dag: Mask, columns: Columns) -> tuple[Matrix, Matrix, list[tuple[Index, Index]]]:
-    """(d, d) coefficients, (d, d) covariance of residuals within variables, and J and Z of each with parents."""
+def _families(dag: Mask, columns: Columns) -> Iterator[tuple[Index, Index]]:
+    """The columns of each variable that has parents, and those of its parents."""
     members = columns.members()
-    W, V, families = np.zeros_like(covariance), np.where(columns.within(), covariance, 0.0), list[tuple[Index, Index]]()
     for J, parents in zip(members, dag.T, strict=True):
         if parents.any():
-            Z = np.concatenate([members[k] for k in np.flatnonzero(parents)])
-            W[np.ix_(Z, J)] = np.linalg.solve(covariance[np.ix_(Z, Z)], covariance[np.ix_(Z, J)])
-            V[np.ix_(J, J)] -= covariance[np.ix_(J, Z)] @ W[np.ix_(Z, J)]
-            families.append((J, Z))
-    return W, V, families
-
-
-def _total(W: Matrix) -> Matrix:
-    return np.asarray(np.linalg.inv(np.eye(len(W)) - W), dtype=np.float64)
+            yield J, np.concatenate([members[k] for k in np.flatnonzero(parents)])
 
 
 def _of_family(
@@ -345,8 +336,7 @@ def _of_family(
     moved: Matrix,
     moves: Matrix,
     covariance: Matrix,
-    V: Matrix,
-    T: Matrix,
+    network: LinearNetwork,
     precision: Precision,
 ) -> Matrix:
     """(a, b) what errors of the coefficients of one variable's columns J on parents Z add to variances of effects.
@@ -355,13 +345,11 @@ def _of_family(
     ----------
     moved, moves
         (a, |Z|) and (|J|, b): to first order an effect moves by moved dW_ZJ moves.
-    V, T
-        As in `_variances`.
     """
-    (J, Z), v, within = family, V.diagonal(), V[np.ix_(family[0], family[0])]
-    S_ZZ = covariance[np.ix_(Z, Z)]
+    (J, Z), V, T = family, network.residual_covariance, network.back
+    v, within, S_ZZ = V.diagonal(), V[np.ix_(J, J)], covariance[np.ix_(Z, Z)]
     factors = np.ones((Z.size, J.size)) if precision.factors is None else precision.factors[np.ix_(Z, J)]
-    u: Matrix = np.asarray(np.linalg.solve(S_ZZ, factors.T[:, :, None] * moved.T), dtype=np.float64).swapaxes(1, 2)
+    u: Matrix = np.asarray(inverse(S_ZZ) @ (factors.T[:, :, None] * moved.T), dtype=np.float64).swapaxes(1, 2)
     wider = u if precision.widening is None else u * precision.widening[Z, J[0]]
 
     def grown(u: Matrix, of_parents: Matrix, of_residuals: Matrix) -> Matrix:

@@ -167,3 +167,38 @@ def test_the_noise_in_moments_of_records_is_stretched_as_moments_follow_the_reco
         follows.append((moments[1] - moments[0]) / 2e-4)
     assert stretch(Z) == pytest.approx(weights(Z, factor).mean() / np.mean(follows), rel=0.01)
     assert stretch(Z) > 1.1 * stretch(x)
+
+
+def of_size(factor: float) -> np.ndarray:
+    """Numbers and squares of other ones, which grow by the square of the factor that variances grow by."""
+    x = normals(2)
+    return np.column_stack([math.sqrt(factor) * x[:, 0], factor * squares(x[:, 1])])
+
+
+def released_of(Z: np.ndarray, norm_bound: float) -> tuple[Told, np.ndarray]:
+    """What is told of clipped records, and what clipping has taken from their moments."""
+    w = np.minimum(1.0, norm_bound**2 / (np.square(Z).sum(axis=1) + 1.0))
+    S = (Z * w[:, None]).T @ Z / len(Z)
+    told = Told(size=float(S.trace()), weight=float(w.mean()), norm_bound=norm_bound, constant=1.0)
+    return told, w.mean() * Z.T @ Z / len(Z) - S
+
+
+def test_records_are_drawn_again_until_they_are_as_large_as_was_released() -> None:
+    told, taken = released_of(of_size(3.0), 1.5)
+    found = clipping_of(of_size, **told).bias
+    np.testing.assert_allclose(found, taken, rtol=0.1, atol=0.01)
+    as_drawn_first = clipping_of(lambda factor: math.sqrt(factor) * of_size(1.0), **told).bias
+    assert np.abs(as_drawn_first - taken).max() > 3 * np.abs(found - taken).max()
+
+
+@pytest.mark.parametrize("by", [0.8, 1.1])
+@pytest.mark.parametrize("of_gaussian", [True, False])
+def test_where_another_share_of_the_weight_was_lost_so_much_was_taken(of_gaussian: bool, by: float) -> None:
+    told, _ = released_of(normals(2) if of_gaussian else of_size(1.0), 1.5)
+
+    def bias(by: float) -> np.ndarray:
+        known = Told(size=by * told["size"], weight=by * told["weight"], norm_bound=1.5, constant=1.0)
+        return clipping(np.eye(2), **known).bias if of_gaussian else clipping_of(of_size, **known).bias
+
+    lost = min((1.0 - by * told["weight"]) / (1.0 - told["weight"]), 1.0)
+    np.testing.assert_allclose(bias(by), by * lost * bias(1.0), rtol=1e-6, atol=1e-9)

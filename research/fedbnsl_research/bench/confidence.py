@@ -29,6 +29,7 @@ EPSILONS = (None, 5.0, 1.0)
 """Budgets of the private runs; None: a run of the plan `standard`."""
 
 _COVERAGE_D, _COVERAGE_SEEDS = 20, range(60)
+_NO_CURVES = "look_for_curves=false"
 _NETWORKS, _NETWORK_SEEDS = ("ecoli70", "magic-niab"), range(5)
 # Sites, rows of each, and the budget.
 _SIZES: tuple[tuple[int, int, float | None], ...] = ((8, 1000, None), (5, 100, None), (8, N_SAMPLES, 1.0))
@@ -65,26 +66,31 @@ def confidence() -> Iterator[Row]:
     """Coverage by budget, calibration by network and rows, and the time of the bootstrap."""
     for epsilon in EPSILONS:
         yield _coverage(epsilon)
+    yield _coverage(5.0, _NO_CURVES)
     for name in _NETWORKS:
         for n_sites, n_rows, epsilon in _SIZES:
             yield _calibration(name, n_sites, n_rows, epsilon)
     yield _seconds()
 
 
-def _coverage(epsilon: float | None) -> Row:
+def _coverage(epsilon: float | None, *settings: str) -> Row:
     drawn = [_generated(_COVERAGE_D, seed) for seed in _COVERAGE_SEEDS]
-    found = [
-        covered(_run(data, epsilon, seed, draws=0), data.W) for data, seed in zip(drawn, _COVERAGE_SEEDS, strict=True)
+    results = [
+        _run(data, epsilon, seed, *settings, draws=0) for data, seed in zip(drawn, _COVERAGE_SEEDS, strict=True)
     ]
+    found = [covered(result, data.W) for result, data in zip(results, drawn, strict=True)]
     inside = sum(one for one, _, _ in found)
     judged = sum(one for _, one, _ in found)
     edges = sum(one for _, _, one in found)
     return {
         "figure": f"intervals, d={_COVERAGE_D}, P=8, {N_SAMPLES} rows a site, noise sd {_NOISE[0]:g} to {_NOISE[1]:g}, "
-        f"{_named(epsilon)}, seeds {_COVERAGE_SEEDS.start}..{_COVERAGE_SEEDS.stop - 1}",
+        f"{_named(epsilon, *settings)}, seeds {_COVERAGE_SEEDS.start}..{_COVERAGE_SEEDS.stop - 1}",
         "coverage of 95 % intervals": round(inside / judged, 4) if judged else None,
         "intervals that count": judged,
         "true edges": edges,
+        "edges that are none": sum(
+            false_pairs(result, data.W != 0) for result, data in zip(results, drawn, strict=True)
+        ),
     }
 
 
@@ -148,6 +154,13 @@ def covered(result: Mapping[str, Any], W: Matrix) -> tuple[int, int, int]:
     return inside, len(judged), int((W != 0).sum())
 
 
+def false_pairs(result: Mapping[str, Any], truth: Mask) -> int:
+    """Edges between variables that the (d, d) true DAG has none between, whichever way."""
+    position = {name: k for k, name in enumerate(result["variables"])}
+    ends = [(position[edge["source"]], position[edge["target"]]) for edge in result["edges"]]
+    return sum(not (truth[i, j] or truth[j, i]) for i, j in ends)
+
+
 def by_share(result: Mapping[str, Any], truth: Mask) -> dict[str, Matrix]:
     """(bands, 2) how many pairs, and how many directions, have a share in each band, and how many of them are true.
 
@@ -205,16 +218,17 @@ def _banded(shares: Sequence[tuple[float, bool]], bands: Sequence[tuple[float, f
     return counts
 
 
-def _run(data: Known, epsilon: float | None, seed: int, *, draws: int) -> dict[str, Any]:
+def _run(data: Known, epsilon: float | None, seed: int, *settings: str, draws: int) -> dict[str, Any]:
     if epsilon is None:
-        plan = Plan.load("standard").with_settings(bootstrap=draws)
+        plan = Plan.load("standard", settings).with_settings(bootstrap=draws)
         return run_plan(plan, data)
-    plan = Plan.load("private", epsilon=epsilon).with_settings(bootstrap=draws, dictionary=data.ranges.model_dump())
+    plan = Plan.load("private", settings, epsilon=epsilon)
+    plan = plan.with_settings(bootstrap=draws, dictionary=data.ranges.model_dump())
     return run_plan(plan, data, noise_seed=seed)
 
 
-def _named(epsilon: float | None) -> str:
-    return "standard" if epsilon is None else f"private, epsilon {epsilon:g}"
+def _named(epsilon: float | None, *settings: str) -> str:
+    return ", ".join(["standard" if epsilon is None else f"private, epsilon {epsilon:g}", *settings])
 
 
 def _generated(d: int, seed: int) -> Known:

@@ -34,6 +34,12 @@ def test_an_undirected_edge_counts_as_it_is_named():
     assert bench.covered({"variables": NAMES, "edges": [backward]}, truth.T) == (1, 1, 1)
 
 
+def test_an_edge_is_none_if_the_truth_has_none_between_its_ends():
+    edges = [edge("b", "a", None), edge("c", "b", None), edge("a", "c", None)]
+    assert bench.false_pairs({"variables": NAMES, "edges": edges}, W != 0) == 0
+    assert bench.false_pairs({"variables": NAMES, "edges": edges}, np.eye(3, k=1) != 0) == 1
+
+
 def test_pairs_and_directions_count_in_the_band_of_their_share():
     collider = np.zeros((3, 3), dtype=bool)
     collider[[0, 1], 2] = True  # a -> c <- b
@@ -83,11 +89,12 @@ def small(monkeypatch):
 
 
 def test_it_measures_what_runs_say(small):
-    exact, five, one, time = bench.confidence()
-    assert all(json.dumps(row, allow_nan=False) for row in (exact, five, one, time))
+    exact, five, one, lines, time = bench.confidence()
+    assert all(json.dumps(row, allow_nan=False) for row in (exact, five, one, lines, time))
     assert exact["intervals that count"] > 0
     assert exact["coverage of 95 % intervals"] > 0.5
     assert exact["true edges"] == five["true edges"] == one["true edges"] > 0
     assert "epsilon 5" in five["figure"]
     assert "epsilon 1" in one["figure"]
+    assert "look_for_curves=false" in lines["figure"]
     assert time["s at the coordinator, with draws"] > 0

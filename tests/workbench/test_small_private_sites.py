@@ -41,13 +41,16 @@ def learned(
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own noise", "secure aggregation"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_small_site_makes_no_edges_that_are_none(seed: int, shared: bool, tmp_path: Path) -> None:
-    result, false, right, true = learned(seed, (300, 1700, 1700, 1700), 1.0, tmp_path, shared=shared)
-    assert false <= 2
+def test_a_small_site_makes_no_edges_that_are_none(shared: bool, tmp_path: Path) -> None:
+    counts = np.zeros(3, dtype=int)
+    for seed in (1, 2, 3):
+        result, *found = learned(seed, (300, 1700, 1700, 1700), 1.0, tmp_path / str(seed), shared=shared)
+        counts += found
+        named = [line for line in result["warnings"] if "site-0 has too few rows" in line]
+        assert len(named) == 1
+    false, right, true = counts.tolist()
+    assert false <= 9, "about 3; 17 if sites counted by their rows"
     assert right >= 0.5 * true  # 0.75 of them on average
-    named = [line for line in result["warnings"] if "site-0 has too few rows" in line]
-    assert len(named) == 1
 
 
 def test_sites_of_one_size_count_in_full_and_a_small_one_by_what_it_tells() -> None:

@@ -14,7 +14,7 @@ from fedbnsl.graphs.class_members import arrows_lead
 from fedbnsl.graphs.graph import is_acyclic
 from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.messages import VARIABLE_NAME_RULE, composed, is_variable_name
-from fedbnsl.protocol.sparse import Mask
+from fedbnsl.protocol.sparse import Index, Mask
 
 
 def usable_name(name: str) -> str:
@@ -61,7 +61,7 @@ class EdgeMask:
     or dictionary or back in time, or one that would close a cycle with required edges."""
 
     def __init__(self, knowledge: Knowledge, columns: Sequence[str] | Columns) -> None:
-        self.columns = columns if isinstance(columns, Columns) else Columns.of(columns)
+        self._knowledge, self.columns = knowledge, columns if isinstance(columns, Columns) else Columns.of(columns)
         self.of_variables = self
         if self.columns.has_blocks:
             names = self.columns.variables
@@ -84,6 +84,10 @@ class EdgeMask:
         if not is_acyclic(self.required):
             raise PlanError("knowledge.required has a cycle; a Bayesian network has none")
         self.allowed = ~(np.eye(d, dtype=bool) | forbidden | arrows_lead(self.required).T)
+
+    def over(self, kept: Index) -> "EdgeMask":
+        """The same knowledge on some of the columns, ascending, of which every variable has at least one."""
+        return EdgeMask(self._knowledge, self.columns.over(kept))
 
     def _index(self, name: str, setting: str) -> int:
         if name not in self._position:

@@ -75,9 +75,7 @@ def confidence() -> Iterator[Row]:
 
 def _coverage(epsilon: float | None, *settings: str) -> Row:
     drawn = [_generated(_COVERAGE_D, seed) for seed in _COVERAGE_SEEDS]
-    results = [
-        _run(data, epsilon, seed, *settings, draws=0) for data, seed in zip(drawn, _COVERAGE_SEEDS, strict=True)
-    ]
+    results = [_run(data, epsilon, seed, *settings, draws=0) for data, seed in zip(drawn, _COVERAGE_SEEDS, strict=True)]
     found = [covered(result, data.W) for result, data in zip(results, drawn, strict=True)]
     inside = sum(one for one, _, _ in found)
     judged = sum(one for _, one, _ in found)

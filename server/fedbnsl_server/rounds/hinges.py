@@ -179,7 +179,7 @@ class _Search:
         """What the graph was found in."""
         columns, S = self.moments.is_column, self.moments.S
         variance, both = np.full(len(S), np.nan), np.ix_(columns, columns)
-        lines = EdgeMask(self.run.plan.knowledge, self.moments.columns.over(np.flatnonzero(columns)))
+        lines = self.here.mask.over(np.flatnonzero(columns))
         variance[columns] = level_variance(S[both], of_used, replace(self.run, mask=lines))
         # Of lines alone they are known.
         squares: Mapping[str, SquaredResiduals] = of_used.squares if columns.all() else dict[str, SquaredResiduals]()

@@ -230,7 +230,7 @@ def advance(state: AdmmState, answers: Mapping[str, Answer], task: Task, run: Ru
     small = _Problem(
         over_columns(asked, used),
         Task(task.weights.over(used), task.scales[used]),
-        replace(wide, mask=EdgeMask(plan.knowledge, columns.over(used)), n_squares=int((used >= d).sum())),
+        replace(wide, mask=wide.mask.over(used), n_squares=int((used >= d).sum())),
         [one.over(used, apart) for one in releases],
         all_sites,
         used,
@@ -315,7 +315,7 @@ class _Problem(NamedTuple):
         if not self.run.n_squares:
             return self
         at = np.arange(len(self.used) - self.run.n_squares)
-        run = replace(self.run, mask=EdgeMask(self.run.plan.knowledge, self.run.mask.columns.over(at)), n_squares=0)
+        run = replace(self.run, mask=self.run.mask.over(at), n_squares=0)
         return self._replace(state=over_columns(self.state, at), run=run, used=self.used[at], apart=self.apart[at])
 
 
@@ -395,7 +395,8 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
     if _has_levels(run):
         lost = 1.0 - release.weight
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
-    search = NoisyClassSearch(run.mask, plan.threshold if last else 0.0, plan.search_seed, _of_squares(run))
+    threshold = plan.threshold if last else 0.0
+    search = NoisyClassSearch(run.mask, threshold, plan.search_seed, _of_squares(run), _curved(run))
     learned = search.found(releases, n_samples, progress=run.progress)
     found, of_residuals, u = learned.graph, learned.seen, d - run.n_squares
     pooled = PooledMoments(of_residuals.of_columns[:u, :u], of_residuals.noise_std, np.zeros((u, u), dtype=bool))
@@ -439,19 +440,30 @@ def _of_squares(run: Run) -> Index:
 def _bends(learned: Learned, run: Run) -> Bends:
     """Of a graph in all columns, squares among them."""
     u = len(run.mask.allowed) - run.n_squares
-    said = run.plan.has_shape(run.mask.columns, "curved") & run.plan.numbers(run.mask.columns)
-    return Bends(learned, run.mask, u, run.class_of, said[:u])
+    return Bends(learned, run.mask, u, run.class_of, _curved(run)[:u])
+
+
+def _curved(run: Run) -> Mask:
+    """(d,) columns of numbers that are said to bend."""
+    return run.plan.has_shape(run.mask.columns, "curved") & run.plan.numbers(run.mask.columns)
 
 
 def _confidence(learned: Learned, search: NoisyClassSearch | None, run: Run) -> Confidence:
-    """In a graph; without draws, if nothing can search them."""
-    rng = np.random.default_rng(run.plan.search_seed)
-    lines = np.arange(len(run.mask.allowed)) < len(run.mask.allowed) - run.n_squares
+    """In a graph, between the columns that it was searched in; without draws, if nothing can search them."""
+    rng, columns, kept = np.random.default_rng(run.plan.search_seed), run.mask.columns, learned.searched
+    d, both, scales = len(run.mask.allowed), np.ix_(kept, kept), learned.accuracy.scales
+    evidence = Evidence(
+        learned.moments[both],
+        replace(learned.accuracy, scales=None if scales is None else scales[kept]),
+        learned.weight_error,
+        learned.seen.of_columns[both],
+        lines=kept < d - run.n_squares,
+    )
     return confidence_of(
         learned.graph.dag,
-        Evidence(learned.moments, learned.accuracy, learned.weight_error, learned.seen.of_columns, lines=lines),
-        run.mask.columns,
-        None if search is None else Again(search, run.class_of, run.plan.bootstrap, rng),
+        evidence,
+        columns.over(kept),
+        None if search is None else Again(search.over(kept), run.class_of, run.plan.bootstrap, rng),
         known=Known.of(run.mask) if run.plan.tells_hidden_causes else None,
         progress=run.progress,
     )

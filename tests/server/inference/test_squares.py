@@ -31,7 +31,7 @@ def test_the_error_of_a_line_through_a_parabola_is_that_of_records_that_scatter_
     )
     network, accuracy = fitted(dag, S, columns), Accuracy(n)
     found = FoundGraph(dag, network.weights, network.residual_variance, 0.0)
-    learned = Learned(found, S, accuracy, np.empty(0), Released(S, np.zeros_like(S), np.eye(3), n))
+    learned = Learned(found, S, accuracy, np.empty(0), np.arange(3), Released(S, np.zeros_like(S), np.eye(3), n))
     bends = Bends(learned, EdgeMask(Knowledge(), columns), 2, lambda dag: dag, np.zeros(2, dtype=bool))
     (error,) = bends.of_lines(confidence_of(dag, Evidence(S, accuracy), columns, None)).standard_error
     assert error == pytest.approx(sandwich, rel=0.1)

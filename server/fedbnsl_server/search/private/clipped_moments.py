@@ -28,8 +28,11 @@ import numpy as np
 
 from fedbnsl.protocol.sparse import Matrix
 
-# Points of a Sobol sequence, as a power of 2, and halvings of the interval that the factor lies in.
-_POINTS, _HALVINGS = 13, 50
+POINTS = 13
+"""Of a Sobol sequence, as a power of 2."""
+
+# Of the interval that the factor lies in.
+_HALVINGS = 50
 _WIDEST = 1e6
 # Records whose shape hangs on their variance are drawn at most so many times, until that is known to this share.
 _TIMES, _KNOWN = 6, 0.02
@@ -210,10 +213,10 @@ def _stretch_of(w: Matrix, squares: Matrix, norm_bound: float) -> float:
 
 
 @lru_cache(maxsize=2)
-def normals(d: int) -> Matrix:
-    """(2^13, d) standard normal numbers that fill the space evenly; always the same."""
+def normals(d: int, points: int = POINTS) -> Matrix:
+    """(2^points, d) standard normal numbers that fill the space evenly; always the same."""
     from scipy.special import ndtri  # here: takes long to load
     from scipy.stats.qmc import Sobol
 
-    points = Sobol(d, scramble=True, rng=0).random_base2(_POINTS)
-    return np.asarray(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12)))
+    uniform = Sobol(d, scramble=True, rng=0).random_base2(points)
+    return np.asarray(ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbnsl.protocol.sparse import Mask, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.private.pooled_moments import NOISE_WIDTHS
 from fedbnsl_server.search.private.released_likelihood import Release
 
@@ -53,6 +53,19 @@ class Released:
     def correlated(self) -> Mask:
         """(d, d) pairs of residuals whose covariance stands out of its errors; nothing on the diagonal."""
         return np.asarray(~np.eye(len(self.A), dtype=bool) & (np.abs(self.moments) > NOISE_WIDTHS * self._errors))
+
+    def over(self, kept: Index) -> "Released":
+        """Of some of the columns, of whose residuals the others are no part."""
+        both = np.ix_(kept, kept)
+        return Released(self.moments[both], self.noise[both], self.A[both], self.n_samples)
+
+    @property
+    def release(self) -> Release:
+        """As one release, of residuals in units in which all have the same noise."""
+        unit = self.units * self.A.diagonal()
+        moments = self.moments / unit / unit[:, None]
+        size = _typical(moments, math.sqrt(2.0) * self.noise_std)
+        return Release(moments / size, self.noise_std / size, self.A / unit, math.nan, math.inf, 0.0)
 
     @property
     def of_columns(self) -> Matrix:

@@ -6,6 +6,10 @@ an edge, since one that is wrong leads to others. Which of them is best, the lik
 better residuals, combined and cleared again there, and searched again, until nothing gets better. This works on what
 was released: it costs no privacy.
 
+Where noise is small, squares of numbers are columns, too. A search by straight lines says first whether any number
+bends; squares take part in the graph only if one does. Children of the same parents share products, which the squares
+of the children tell and those of the parents do not: with squares, that looks like an edge.
+
 Noise takes the place of sampling error in the penalty: an edge that is none gains as much as among 1 / s^2 records, if
 s is the standard deviation of a correlation of residuals.
 """
@@ -22,6 +26,7 @@ from fedbnsl.plan.knowledge import EdgeMask
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.class_search import ClassProblem
 from fedbnsl_server.search.graph_search import FoundGraph
+from fedbnsl_server.search.hinges import HingeMoments
 from fedbnsl_server.search.linear_network import Accuracy, fitted
 from fedbnsl_server.search.private.combined_releases import Released, combined, worth_it
 from fedbnsl_server.search.private.likelihood_moves import improved, pruned
@@ -36,6 +41,8 @@ _LEAST_VARIANCE = 1e-6
 _PRICES, _PRICE_OF_DRAWS = (1.0, 2.0), 1.5
 # Of each of these searches but the first: in rough moments, where it would take longest, it would tell least.
 _PATIENCE, _MOST_TIMES = 2, 3
+# With fewer points, what is drawn would err by a quarter of the sampling error of 40,000 rows.
+_POINTS_AT_LAST = 15
 # A residual variance can be told from so many standard deviations of the noise on.
 _TELLABLE = 3.0
 
@@ -43,10 +50,12 @@ _TELLABLE = 3.0
 class Learned(NamedTuple):
     """The graph that explains all releases best."""
 
-    graph: FoundGraph  # its score is that of the likelihood
+    graph: FoundGraph  # its score is that of the likelihood, or, with squares, that of the search
     moments: Matrix  # (d, d) of the columns, up to a factor, as the graph says
     accuracy: Accuracy  # of these moments, in residuals of the graph
-    weight_error: Matrix  # (E,) standard errors of its weights, in the order of `Columns.spread`
+    # (E,) standard errors of its weights, in the order of `Columns.spread`; None: those that the accuracy gives
+    weight_error: Matrix | None
+    searched: Index  # (k,) the columns that it was searched in: without squares where no number bends
     seen: Released  # all releases as moments of its residuals
 
     def without(self, edges: Mask, columns: Columns) -> "Learned":
@@ -63,9 +72,8 @@ class Learned(NamedTuple):
         unit = np.eye(len(self.moments))
         sums = np.linalg.solve(unit - before.weights, unit - network.weights)
         scales = np.linalg.norm(cast(Matrix, accuracy.scales)[:, None] * sums, axis=0)
-        return self._replace(
-            graph=graph, accuracy=replace(accuracy, scales=scales), weight_error=self.weight_error[kept]
-        )
+        errors = None if self.weight_error is None else self.weight_error[kept]
+        return self._replace(graph=graph, accuracy=replace(accuracy, scales=scales), weight_error=errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +85,8 @@ class NoisyClassSearch:
     threshold: float
     seed: int
     of_squares: Index = field(default_factory=lambda: NO_SQUARES)  # (m,) the columns that the last m are squares of
+    curved: Mask | None = None  # (d,) columns of numbers that bend at any rate; None: none is known to
+    lines: Mask | None = None  # (d,) see `ClassProblem`
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
@@ -86,8 +96,11 @@ class NoisyClassSearch:
         What clipping does to moments is taken back by what is known of them: at first from the graph whose residuals
         were asked for last, then from the best one.
         """
-        releases, A = worth_it(releases, n_samples), releases[-1].A
-        known, best = _asked(A)._replace(of_squares=self.of_squares), None
+        releases = worth_it(releases, n_samples)
+        if self.of_squares.size:
+            return self._found_with_squares(releases, n_samples, progress)
+        A = releases[-1].A
+        known, best = _asked(A), None
         for k in range(_MOST_TIMES):
             progress.begin("search")
             progress.at(k / _MOST_TIMES)
@@ -95,23 +108,80 @@ class NoisyClassSearch:
             given = combined(straight, n_samples, A)
             before = None if best is None else likelihood.explained(best.dag, best.weights, best.covariance)
             best = self._best_proposed(likelihood, given, before, progress)
-            known, A = RecordsOfGraph(best.weights, best.covariance, self.of_squares), _residuals_of(best)
+            known = RecordsOfGraph(best.weights, best.covariance)
+            A = _residuals_of(known)
             if best is before or progress.is_enough:
                 break
         likelihood, straight = self._likelihood(releases, n_samples, known)
         best = pruned(likelihood, cast(Fit, best), self.threshold)
+        graph = FoundGraph(best.dag, best.weights, best.covariance.diagonal(), best.score)
+        seen, everything = combined(straight, n_samples, A), np.arange(len(A))
+        return _learned(graph, best.moments, straight, seen, everything, likelihood.weight_errors(best))
+
+    def _found_with_squares(self, releases: Sequence[Release], n_samples: float, progress: Progress) -> Learned:
+        """The same where the noise is small: weights are those of regressions in the moments as they came."""
+        A, dag, searched, score = releases[-1].A, None, NO_SQUARES, 0.0
+        known = _asked(A)._replace(of_squares=self.of_squares)
+        for k in range(_MOST_TIMES):
+            progress.begin("search")
+            progress.at(k / _MOST_TIMES)
+            straight, before = [one.unclipped_as(known) for one in releases], dag
+            given = combined(straight, n_samples, A)
+            dag, searched, score = self._graph_with_squares(straight, given, dag, progress)
+            known = self._records(dag, searched, given)
+            A = _residuals_of(known)
+            if progress.is_enough or (before is not None and (dag == before).all()):
+                break
+        known = known._replace(points=_POINTS_AT_LAST)
+        straight = [one.unclipped_as(known) for one in releases]
         seen = combined(straight, n_samples, A)
-        precision = [one.noise_std**-2 for one in straight]
-        stretch = math.sqrt(np.average([one.stretch**2 for one in straight], weights=precision))
-        # What explains noise best may be no variance at all; noise hides what is below it.
-        noise = math.sqrt(2.0) * stretch * seen.noise_std * seen.units**2
-        variance = np.maximum(best.covariance.diagonal(), noise)
-        # In units of the residuals' own spread, but for columns whose noise is of another size.
-        units = seen.units / np.sqrt(variance)
-        unit = float(np.median(units))
-        accuracy = Accuracy(n_samples, stretch * seen.noise_std * unit**2, seen.units / unit)
-        graph = FoundGraph(best.dag, best.weights, variance, best.score)
-        return Learned(graph, best.moments, accuracy, likelihood.weight_errors(best), seen)
+        records = self._records(cast(Mask, dag), searched, seen)
+        graph = FoundGraph(cast(Mask, dag), records.weights, records.covariance.diagonal(), score)
+        return _learned(graph, records.moments, straight, seen, searched, None)
+
+    def _graph_with_squares(
+        self, releases: Sequence[Release], given: Released, before: Mask | None, progress: Progress
+    ) -> tuple[Mask, Index, float]:
+        """The best graph by straight lines, or, if a number bends, with squares; the columns that it is by; its score.
+
+        Parameters
+        ----------
+        releases, given
+            As if no record had been clipped; in their residuals, and all together in those of the best graph so far.
+        before
+            (V, V) that graph; None: these are the residuals that were asked for last.
+        """
+        S, columns, known = given.cleared, self.mask.columns, self.mask.of_variables.allowed
+        numbers = np.arange(len(S) - len(self.of_squares))
+        near = columns.joined(given.A != 0.0) & ~np.eye(len(known), dtype=bool) if before is None else before
+        lines, A, both = self.over(numbers), np.eye(len(S)), np.ix_(numbers, numbers)
+        network = fitted(near, S[both], lines.mask.columns)
+        A[both] = (np.eye(len(numbers)) - network.weights) / np.sqrt(network.residual_variance)
+        straight = combined(releases, given.n_samples, A).over(numbers)
+        likelihood = ReleasedLikelihood([straight.release], given.n_samples, lines.mask)
+        start = None if before is None else likelihood.explained(near, network.weights, network.residual_covariance)
+        best = pruned(likelihood, lines._best_proposed(likelihood, straight, start, progress), self.threshold)
+        hinges = HingeMoments.of(S, columns, np.append(numbers, self.of_squares))
+        said = np.zeros(len(numbers), dtype=bool) if self.curved is None else self.curved[numbers]
+        if not hinges.bent(best.dag, said, known | known.T, given.error**-2).any():
+            return best.dag, numbers, best.score
+        everything = np.arange(len(S))
+        problem, step = self.over(everything)._problem(given, 1.0), progress.step()
+        found = problem.found(patience=_PATIENCE, start=best.dag if before is None else before, progress=step)
+        return found.dag, everything, found.score
+
+    def _records(self, dag: Mask, searched: Index, given: Released) -> RecordsOfGraph:
+        """What a graph says of records with squares: these say nothing of numbers where it was searched without."""
+        S, columns = given.of_columns, self.mask.columns
+        network, numbers = fitted(dag, S, columns), np.arange(len(S) - len(self.of_squares))
+        W, V = network.weights, network.residual_covariance
+        if len(searched) == len(numbers):
+            both = np.ix_(numbers, numbers)
+            lines = fitted(dag, S[both], columns.over(numbers))
+            W, V = W.copy(), V.copy()
+            W[:, numbers] = 0.0
+            W[both], V[both] = lines.weights, lines.residual_covariance
+        return RecordsOfGraph(W, V, self.of_squares)
 
     def _likelihood(
         self, releases: Sequence[Release], n_samples: float, known: RecordsOfGraph
@@ -138,6 +208,12 @@ class NoisyClassSearch:
                 best = one
         return cast(Fit, best)
 
+    def over(self, kept: Index) -> "NoisyClassSearch":
+        """Between some columns, ascending; with squares, an edge must explain a number."""
+        numbers = kept < len(self.mask.allowed) - len(self.of_squares)
+        lines = None if numbers.all() else numbers
+        return replace(self, mask=self.mask.over(kept), of_squares=NO_SQUARES, curved=None, lines=lines)
+
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
         """The same question to drawn moments with the same noise; see `Search`.
 
@@ -161,7 +237,14 @@ class NoisyClassSearch:
         penalty = price * extended_penalty(1.0 / error**2, len(between.allowed))
         everything = ~np.eye(len(between.allowed), dtype=bool)
         return ClassProblem(
-            S, everything & between.allowed, self.mask, penalty, self.threshold, self.seed, judged=judged
+            S,
+            everything & between.allowed,
+            self.mask,
+            penalty,
+            self.threshold,
+            self.seed,
+            judged=judged,
+            lines=self.lines,
         )
 
 
@@ -189,6 +272,27 @@ def next_residuals(dag: Mask, moments: Matrix, last: Release, columns: Columns) 
     return W, np.asarray(scales, dtype=np.float64)
 
 
+def _learned(
+    found: FoundGraph,
+    moments: Matrix,
+    releases: Sequence[Release],
+    seen: Released,
+    searched: Index,
+    weight_error: Matrix | None,
+) -> Learned:
+    """With how exact all is by the noise of the releases, which are as if no record had been clipped."""
+    precision = [one.noise_std**-2 for one in releases]
+    stretch = math.sqrt(np.average([one.stretch**2 for one in releases], weights=precision))
+    # What explains noise best may be no variance at all; noise hides what is below it.
+    variance = np.maximum(found.residual_variance, math.sqrt(2.0) * stretch * seen.noise_std * seen.units**2)
+    # In units of the residuals' own spread, but for columns whose noise is of another size.
+    units = seen.units / np.sqrt(variance)
+    unit = float(np.median(units))
+    accuracy = Accuracy(seen.n_samples, stretch * seen.noise_std * unit**2, seen.units / unit)
+    graph = FoundGraph(found.dag, found.weights, variance, found.score)
+    return Learned(graph, moments, accuracy, weight_error, searched, seen)
+
+
 def _asked(A: Matrix) -> RecordsOfGraph:
     """Records whose residuals A'x are what was asked for: uncorrelated, and all of one size."""
     scales = 1.0 / A.diagonal()
@@ -197,7 +301,7 @@ def _asked(A: Matrix) -> RecordsOfGraph:
     return RecordsOfGraph(W, np.diag(scales**2))
 
 
-def _residuals_of(best: Fit) -> Matrix:
-    variance = best.covariance.diagonal()
+def _residuals_of(records: RecordsOfGraph) -> Matrix:
+    variance = records.covariance.diagonal()
     least = _LEAST_VARIANCE * float(np.median(variance))
-    return np.asarray((np.eye(len(variance)) - best.weights) / np.sqrt(np.maximum(variance, least)))
+    return np.asarray((np.eye(len(variance)) - records.weights) / np.sqrt(np.maximum(variance, least)))

@@ -14,7 +14,7 @@ import numpy as np
 from fedbnsl.graphs.graph import topological_order
 from fedbnsl.privacy.squares import squares
 from fedbnsl.protocol.sparse import Index, Matrix
-from fedbnsl_server.search.private.clipped_moments import normals
+from fedbnsl_server.search.private.clipped_moments import POINTS, normals
 
 NO_SQUARES: Index = np.empty(0, dtype=np.int64)
 
@@ -25,6 +25,7 @@ class RecordsOfGraph(NamedTuple):
     weights: Matrix  # (d, d) W, of a DAG between variables
     covariance: Matrix  # (d, d) V of e, up to a factor; zero between variables
     of_squares: Index = NO_SQUARES  # (m,) the columns that the last m are squares of
+    points: int = POINTS  # 2^points records are drawn
 
     @property
     def moments(self) -> Matrix:
@@ -37,7 +38,7 @@ class RecordsOfGraph(NamedTuple):
         of, W, S = self.of_squares, self.weights, factor * self.moments
         u = len(W) - len(of)
         values, vectors = np.linalg.eigh(factor * self.covariance[:u, :u])
-        e = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ normals(u).T
+        e = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ normals(u, self.points).T
         acts = W[:u, :u] != 0.0
         acts[of] |= W[u:, :u] != 0.0
         x, square_of = np.zeros((len(W), e.shape[1])), dict(zip(of.tolist(), range(u, len(W)), strict=True))

@@ -51,6 +51,22 @@ def test_what_may_be_noise_counts_as_zero_and_what_is_not_stays() -> None:
     assert (found.cleared[0, 1], found.cleared[0, 2]) == (pytest.approx(0.0, abs=1e-12), pytest.approx(-0.031))
 
 
+def test_as_one_release_some_residuals_have_the_same_noise_and_say_what_they_said() -> None:
+    """Of two rounds, one of them in residuals of another size; without the last two columns."""
+    W, scales, kept = np.triu(np.full((D, D), 0.3), 1), np.linspace(0.5, 3.0, D), np.arange(D - 2)
+    W[:, -2:] = W[-2:] = 0.0
+    A = np.eye(D) - W
+    given = [asked_with(W, scales, 0.01, 1), asked_with(np.zeros((D, D)), np.ones(D), 0.02, 2)]
+    part = combined(given, ROWS, A).over(kept)
+    assert part.noise.diagonal().max() > 2.0 * part.noise.diagonal().min()
+    one = part.release
+    again = combined([one], ROWS, A[np.ix_(kept, kept)])
+    unit = part.moments[0, 0] / again.moments[0, 0]
+    np.testing.assert_allclose(unit * again.moments, part.moments)
+    np.testing.assert_allclose(unit**2 * again.noise.diagonal(), part.noise.diagonal())
+    assert np.median(one.moments.diagonal()) == pytest.approx(1.0)
+
+
 def test_moments_that_noise_made_indefinite_become_positive() -> None:
     S_z = np.eye(D) + 0.9 * (1 - np.eye(D)) * np.array([1, -1] * (D // 2))[:, None]
     S_z = (S_z + S_z.T) / 2

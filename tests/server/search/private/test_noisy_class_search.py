@@ -108,7 +108,7 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
     bad = released(wrong, noise_std=0.05, W=np.zeros((D, D)), scales=np.sqrt(S.diagonal()), weight=0.5, norm_bound=2.0)
     for releases in ([bad], [given, bad], [bad, given]):
         search = NoisyClassSearch(mask(), 0.0, 0)
-        found, said, accuracy, errors, seen = search.found(releases, ROWS)
+        found, said, accuracy, errors, _, seen = search.found(releases, ROWS)
         assert is_acyclic(found.dag)
         assert np.isfinite(found.weights).all()
         confidence = confidence_of(
@@ -118,6 +118,32 @@ def test_moments_that_no_records_have_end_in_finite_numbers(what: str):
             Again(search, cpdag, 3, np.random.default_rng(0)),
         )
         assert np.isfinite(confidence.standard_error).all()
+
+
+@pytest.mark.parametrize("what", ["negative", "huge", "nothing"])
+def test_with_squares_moments_that_no_records_have_end_in_finite_numbers(what: str) -> None:
+    """Squares that wrong moments say are far from those of any numbers."""
+    _, S = network(1)
+    numbers = [f"x{k}" for k in range(D // 2)]
+    squares = {f"{name}^2": name for name in numbers}
+    search = NoisyClassSearch(
+        EdgeMask(Knowledge(), Columns.of([*numbers, *squares], squares)), 0.0, 0, np.arange(D // 2)
+    )
+    given = replace(
+        asked_with(S, np.zeros((D, D)), np.sqrt(S.diagonal()), 0.05, 4), weight=0.9, norm_bound=2.0, constant=1.0
+    )
+    wrong = {"negative": -20.0 * np.eye(D), "huge": 1e25 * (1.0 - np.eye(D)), "nothing": np.zeros((D, D))}[what]
+    bad = replace(
+        released(wrong, noise_std=0.05, W=np.zeros((D, D)), scales=np.sqrt(S.diagonal()), weight=0.5, norm_bound=2.0),
+        constant=1.0,
+    )
+    for releases in ([bad], [given, bad], [bad, given]):
+        learned = search.found(releases, ROWS)
+        assert is_acyclic(learned.graph.dag)
+        assert np.isfinite(learned.graph.weights).all()
+        assert np.isfinite(learned.moments).all()
+        assert learned.accuracy.noise_std > 0.0
+        assert learned.searched.size in {D // 2, D}
 
 
 def test_moments_of_clipped_records_are_less_exact_than_their_noise() -> None:

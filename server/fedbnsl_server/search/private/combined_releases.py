@@ -73,6 +73,15 @@ class Released:
         return self._mapped_back(self.moments)
 
     @property
+    def positive(self) -> Matrix:
+        """(d, d) moments of x as they came, or cleared ones where noise hides what some residuals leave of others."""
+        squares = self.moments.diagonal()
+        if not (squares > 0.0).all():
+            return self.cleared
+        R = self.moments / np.sqrt(squares) / np.sqrt(squares)[:, None]
+        return self.of_columns if np.linalg.eigvalsh(R)[0] >= _LEAST_EIGENVALUE else self.cleared
+
+    @property
     def cleared(self) -> Matrix:
         """(d, d) moments of x, up to a factor: entries within their noise are zero, and all eigenvalues positive."""
         error, kept = self._errors, self.correlated

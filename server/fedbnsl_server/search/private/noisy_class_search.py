@@ -172,7 +172,7 @@ class NoisyClassSearch:
 
     def _records(self, dag: Mask, searched: Index, given: Released) -> RecordsOfGraph:
         """What a graph says of records with squares: these say nothing of numbers where it was searched without."""
-        S, columns = given.of_columns, self.mask.columns
+        S, columns = given.positive, self.mask.columns
         network, numbers = fitted(dag, S, columns), np.arange(len(S) - len(self.of_squares))
         W, V = network.weights, network.residual_covariance
         if len(searched) == len(numbers):

@@ -72,7 +72,11 @@ def test_moments_that_noise_made_indefinite_become_positive() -> None:
     S_z = (S_z + S_z.T) / 2
     S_z[0, 0] = -0.2
     assert np.linalg.eigvalsh(S_z)[0] < 0.0
-    assert np.linalg.eigvalsh(one_release(S_z, 0.01).cleared)[0] > 0.0
+    found = one_release(S_z, 0.01)
+    assert np.linalg.eigvalsh(found.cleared)[0] > 0.0
+    np.testing.assert_array_equal(found.positive, found.cleared)
+    near = one_release(0.1 * S_z + 0.9 * np.eye(D), 0.01)
+    np.testing.assert_array_equal(near.positive, near.of_columns)
 
 
 def test_noise_is_told_relative_to_the_residuals_mean_square() -> None:

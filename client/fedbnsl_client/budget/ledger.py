@@ -110,6 +110,12 @@ class Ledger:
             self._file.seal()
         return sum(map(len, known.values()))
 
+    @property
+    def sealed_since(self) -> str:
+        """When the ledger was sealed, in ISO 8601, UTC; empty if it is not."""
+        with self._file.transaction():
+            return self._file.sealed_since()
+
     def require_open(self) -> None:
         """Raise LedgerError if the ledger is sealed."""
         with self._file.transaction():

@@ -42,6 +42,7 @@ _NO_NAMES: Mapping[str, str] = {}
 def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
     """Spent and left of a dataset; epsilon is derived, never stored."""
     spent, unprotected = ledger.payments.spending(dataset.id), ledger.payments.unprotected(dataset.id)
+    nothing = unprotected or bool(ledger.sealed_since)
     registered = ledger.registrations.find(dataset.id)
     blocks = () if registered is None else registered.blocks
 
@@ -50,7 +51,7 @@ def spending(dataset: DatasetPolicy, ledger: Ledger) -> dict[str, Any]:
 
     def left(cap: Cap, spent: Spending, *, gaussian: bool = True) -> dict[str, float]:
         """Epsilons do not add up, zCDP does: the epsilon is that of one more run that spends all that is left."""
-        return told(Spending() if unprotected else cap.left(spent, gaussian=gaussian))
+        return told(Spending() if nothing else cap.left(spent, gaussian=gaussian))
 
     in_all, all_cap = ledger.payments.spending(dataset.id, against_all=True), dataset.cap_against_all
     of_all = {"spent_against_all": told(in_all)} if in_all.units != spent.units else {}
@@ -463,7 +464,8 @@ def _approvals(ledger: Ledger) -> list[Approval]:
 
 def ledger_lines(policy: Policy, ledger: Ledger, federations: Mapping[str, str] = _NO_NAMES) -> list[str]:
     """Spending by dataset, approvals that hold, and all entries, as text; names of federations by authority."""
-    lines: list[str] = []
+    since = ledger.sealed_since
+    lines = [f"SEALED on {since[:10]}: this site left for good, and no run is paid from it"] * bool(since)
     for dataset in policy.datasets:
         of = spending(dataset, ledger)
         other = f"{of['left_if_not_gaussian']['epsilon']:.4g}"

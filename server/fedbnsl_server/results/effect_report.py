@@ -141,6 +141,7 @@ class _Question:
             "paths": self._paths,
             "least_drawn": self._least_drawn,
             "other_ways": self._other_ways,
+            "straight_lines_alone": network.no_curves or None,
             "in_words": in_words(list(self._notes(rows))),
             "effects": rows,
             "hidden_causes": self._hidden_causes(asked),
@@ -527,7 +528,7 @@ class _Question:
         if network.withheld:
             yield note("withheld_coefficients", edges=[f"{one} -> {other}" for one, other in network.withheld])
         yield from self._of_curves(source, goal)
-        if network.no_curves and not self._by_tables and (self.change is not None or any(absent)):
+        if network.no_curves and not self._by_tables:
             yield note("effect_of_lines_alone", why=network.no_curves)
         if network.precision is not None and network.precision.noise_std:
             yield note("faint_effects_hidden", absent=any(absent))

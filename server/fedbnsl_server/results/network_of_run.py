@@ -111,7 +111,8 @@ def _network_of(
 
 def _doubts(learned: LearnedNetwork) -> list[str]:
     noisy = ["the noise of privacy is in all numbers, and no interval here counts it"] * _is_noisy(learned)
-    return [*learned.doubts, *noisy]
+    lines = [learned.no_curves] * bool(learned.no_curves)
+    return [*learned.doubts, *lines, *noisy]
 
 
 def _is_noisy(learned: LearnedNetwork) -> bool:

@@ -41,7 +41,10 @@ def test_nothing_is_approved_or_paid_from_then_on(fedbnsl: Callable[..., Outcome
     for command in (("retire", site, "--yes"), ("approve", plan, site, "--yes"), ("agent", site, "--insecure"),
                     ("join", "127.0.0.1:1", "--policy", site, "--insecure")):  # fmt: skip
         refused(fedbnsl("participant", *command), 11, "was sealed on", "this site left for good")
-    assert "nothing is entered any more" in fedbnsl("participant", "ledger", site).out
+    ledger = fedbnsl("participant", "ledger", site).out
+    assert ledger.startswith("SEALED on ")
+    assert "room for one more run of up to epsilon 0 (0 zCDP)" in ledger
+    assert "nothing is entered any more" in ledger
     with Ledger.open(site / site_folder.LEDGER) as ledger:
         assert not ledger.approvals.current()
         policy = site_folder.Policy.load(site / site_folder.POLICY)

@@ -464,8 +464,8 @@ _EFFECTS: Mapping[str, str] = {
     "{sized:?|; its size is not told, since {tables:?levels were counted|no curve is adjusted for this}}"
     "{other:?. If no cause is hidden, other variables are adjusted for below, so that numbers may differ|}",
     "if_hidden_no_path": "if common causes may be hidden: no path{drawn:? in {share:percent} of the bootstrap draws|; "
-    "how many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}, unless by an effect "
-    "that is too faint for these rows{lines:? or has no linear part (a U, say)|}",
+    "how many bootstrap draws agree was not counted}: whatever is hidden, {source} does not act on {target}, unless by "
+    "an effect that is too faint for these rows{lines:? or has no linear part (a U, say)|}",
     "if_hidden_open": "if common causes may be hidden: not identified, since the marks leave open whether {a!r} acts "
     "on {b!r}; the numbers here hold only if none is",
     "if_hidden_invisible": "if common causes may be hidden: not identified. {a!r} acts on {b!r}, but a hidden cause of "

@@ -396,7 +396,7 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         lost = 1.0 - release.weight
         n_samples = records_worth(n_samples, min(max(lost, 0.0), 1.0) if math.isfinite(lost) else 1.0)
     threshold = plan.threshold if last else 0.0
-    search = NoisyClassSearch(run.mask, threshold, plan.search_seed, _of_squares(run), _curved(run))
+    search = NoisyClassSearch(run.mask, threshold, plan.search_seed, _of_squares(run), _curved(run) & ~apart)
     learned = search.found(releases, n_samples, progress=run.progress)
     found, of_residuals, u = learned.graph, learned.seen, d - run.n_squares
     pooled = PooledMoments(of_residuals.of_columns[:u, :u], of_residuals.noise_std, np.zeros((u, u), dtype=bool))
@@ -407,7 +407,7 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         apart_from = np.eye(d) - next_weights
         spreads = np.sqrt((apart_from.T @ learned.moments @ apart_from).diagonal()) / scales
         spreads = np.clip(spreads, _LEAST_SPREAD, 1.0)
-        found = _bends(learned, run).lines if run.n_squares else found
+        found = _bends(learned, run, apart).lines if run.n_squares else found
         return _Searched(found, pooled, asked, scales / wider, next_weights=next_weights, spreads=spreads)
     confidence = _confidence(learned, search, run)
     rare = confidence.rarely_drawn(found.dag) & ~run.mask.of_variables.required
@@ -426,7 +426,7 @@ def _class(small: _Problem, *, last: bool) -> _Searched:
         )
     if not run.n_squares:
         return _Searched(learned.graph, pooled, asked, state.scales, confidence.without_edges_at(apart))
-    bends = _bends(learned, run)
+    bends = _bends(learned, run, apart)
     confidence = bends.of_lines(confidence).without_edges_at(apart[:u])
     return _Searched(bends.lines, pooled, asked, state.scales, confidence, bends=bends)
 
@@ -437,10 +437,10 @@ def _of_squares(run: Run) -> Index:
     return np.unique(of, return_index=True)[1][of[len(of) - run.n_squares :]]
 
 
-def _bends(learned: Learned, run: Run) -> Bends:
-    """Of a graph in all columns, squares among them."""
+def _bends(learned: Learned, run: Run, apart: Mask) -> Bends:
+    """Of a graph in all columns, squares among them; columns that are `apart` do not bend."""
     u = len(run.mask.allowed) - run.n_squares
-    return Bends(learned, run.mask, u, run.class_of, _curved(run)[:u])
+    return Bends(learned, run.mask, u, run.class_of, (_curved(run) & ~apart)[:u])
 
 
 def _curved(run: Run) -> Mask:

@@ -63,6 +63,7 @@ class ClassProblem:
     n_samples: float = math.inf  # rows that the moments come from: few rows allow few parents
     # (d,) columns that an edge must explain at one of its ends; the others say how a variable bends. None: all of them
     lines: Mask | None = None
+    explained: Mask | None = None  # (d,) columns that parents explain; the others only explain. None: all of them
 
     def found(
         self,
@@ -81,6 +82,7 @@ class ClassProblem:
             patience=patience,
             start=start,
             most_parents=int(min(max(self.n_samples / _ROWS_A_PARENT, 1.0), len(self.S))),
+            explained=self.explained,
             progress=progress,
         )
         families = self._families(dag)
@@ -132,7 +134,7 @@ class ClassProblem:
         return float(np.log(np.maximum(np.linalg.eigvalsh(left / unit / unit[:, None]), RIDGE)).sum())
 
     def _score(self, families: "GaussianFamilies", dag: Mask) -> float:
-        return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes)
+        return Score.bic(self.penalty).of_dag(dag, families.residual_variances(dag), families.sizes, families.explained)
 
     @cached_property
     def _moments(self) -> Matrix:
@@ -143,7 +145,9 @@ class ClassProblem:
         from fedbnsl_server.search.gaussian_families import GaussianFamilies  # here: it loads a compiler
 
         S = self._moments if S is None else S
-        return GaussianFamilies(S[None], Space(candidates, columns=self.mask.columns), ridge=0.0)
+        return GaussianFamilies(
+            S[None], Space(candidates, columns=self.mask.columns), ridge=0.0, explained=self.explained
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,8 @@ class GaussianFamilies:
         has both columns. Those on the diagonal are known.
     ridge
         Added to the diagonal, as a share of it.
+    explained
+        (d,) columns that parents explain; the others only explain. None: all are explained.
 
     Attributes
     ----------
@@ -32,7 +34,7 @@ class GaussianFamilies:
         The same for compiled loops.
     """
 
-    def __init__(self, moments: Matrix, space: Space, *, ridge: float) -> None:
+    def __init__(self, moments: Matrix, space: Space, *, ridge: float, explained: Mask | None = None) -> None:
         size = np.sqrt(np.diagonal(moments, axis1=1, axis2=2))
         self._size: Matrix = np.where(size > 0.0, size, 1.0)
         # In units of each column's size: otherwise one on a small scale counts as rounding error of a large one.
@@ -43,10 +45,11 @@ class GaussianFamilies:
         candidates, self._members = space.candidates, space.columns.members()
         child, source = np.nonzero(candidates.T)
         ends = np.cumsum([0, *candidates.sum(axis=0)])
-        blocks = blocks_of(self._members)
+        blocks = blocks_of(self._members, explained)
+        counted = [blocks.columns[first : first + n] for first, n in zip(blocks.first, blocks.explained, strict=True)]
         self.problem = Problem(
             R=R,
-            unit=np.stack([np.exp(2.0 * np.log(self._size[:, block]).mean(axis=1)) for block in self._members], axis=1),
+            unit=np.stack([np.exp(2.0 * np.log(self._size[:, block]).mean(axis=1)) for block in counted], axis=1),
             blocks=blocks,
             start=ends.astype(np.int64),
             source=source.astype(np.int64),
@@ -61,6 +64,12 @@ class GaussianFamilies:
         """(V,) columns of each variable."""
         sizes: Index = self.problem.blocks.sizes
         return sizes
+
+    @property
+    def explained(self) -> Index:
+        """(V,) how many of them its parents explain."""
+        explained: Index = self.problem.blocks.explained
+        return explained
 
     def room(self) -> Given:
         """For factorisations in compiled loops."""

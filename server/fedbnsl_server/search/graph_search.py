@@ -101,7 +101,7 @@ def search(
     )
 
     def score(dag: Mask) -> float:
-        return logarithmic.of_dag(dag, families.residual_variances(dag), families.sizes)
+        return logarithmic.of_dag(dag, families.residual_variances(dag), families.sizes, families.explained)
 
     given = [start & candidates]
     if size is not None:

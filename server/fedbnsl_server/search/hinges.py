@@ -75,7 +75,7 @@ class HingeMoments:
         """The columns, and the parts of those hinges whose (u,) column is bent, ascending."""
         return np.flatnonzero(self.is_column | bent[self.base])
 
-    def bent(self, dag: Mask, before: Mask, possible: Mask, n_samples: float) -> Mask:
+    def bent(self, dag: Mask, before: Mask, possible: Mask, n_samples: float, *, targets: Index | None = None) -> Mask:
         """(u,) columns that bend: those of before, and those whose hinges explain a variable with a DAG's parents.
 
         Against the DAG, only those that explain far more than a line.
@@ -88,6 +88,8 @@ class HingeMoments:
             (V, V) symmetric: pairs that may have an edge.
         n_samples
             Records that count.
+        targets
+            Columns that hinges may explain; None: those that have hinges.
         """
         V, u = len(dag), len(before)
         first, owner = self.is_column, self.columns.variable_of
@@ -95,7 +97,7 @@ class HingeMoments:
         hinges = {c: np.flatnonzero(~first & (self.base == c)) for c in range(u)}
         ends = np.array([c for c in range(u) if hinges[c].size], dtype=np.int64)
         price, found, below = extended_penalty(n_samples, V), before.copy(), arrows_lead(dag)
-        for target in ends.tolist():
+        for target in (ends if targets is None else targets).tolist():
             c = int(owner[target])
             for column in ends[~found[ends]].tolist():
                 a = int(owner[column])

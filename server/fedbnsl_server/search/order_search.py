@@ -39,6 +39,7 @@ def best_dag(
     patience: int | None = None,
     start: Mask | Sequence[int] | None = None,
     most_parents: int | None = None,
+    explained: Mask | None = None,
     progress: Progress = UNWATCHED,
 ) -> Mask:
     """(V, V) DAG of least BIC among those that were tried.
@@ -56,6 +57,8 @@ def best_dag(
         (V, V) DAG to start from; or an order of the V variables, each by its place in `canonical_order`; None: that.
     most_parents
         Columns that the parents of a variable may have, but for required ones; None: any number.
+    explained
+        (d,) columns that parents explain; the others only explain. None: all are explained.
 
     Raises
     ------
@@ -77,7 +80,7 @@ def best_dag(
     ordered = np.ix_(canonical, canonical)
     problem = Problem.of(
         R,
-        blocks_of([blocks[int(v)] for v in canonical]),
+        blocks_of([blocks[int(v)] for v in canonical], explained),
         candidates=(space.candidates | space.required)[ordered],
         required=space.required[ordered],
         score=Score.bic(penalty),

@@ -7,7 +7,9 @@ For a Gaussian network, with v_p the residual variance of the child given its pa
 Without sites and for n = infinity this is BIC, or the extended BIC, by the penalty alone; with n the rows of a site it
 has a prior for equal noise variances, which weighs as much as one row. A variable of several columns is a block
 (degenerate Gaussian: Andrews, Ramsey and Cooper 2019): v is the determinant of its residual covariance to the power of
-1 / columns, and log(v) counts once a column.
+1 / columns, and log(v) counts once a column. Columns that only explain, such as squares of
+numbers, have no part in v: parents do not tell products of each other, which the squares of their children share. Edges
+cost as with them.
 
 Compiled loops know of a score only what `kernels.score` has: the share of a child from what all sites leave of it
 together, and the cost of edges. Another score of residual variances, such as one that lets sites have parameters of
@@ -48,18 +50,18 @@ class Score(NamedTuple):
         """Without a prior, for moments over all sites."""
         return cls.near(np.ones(1), logarithmic=True, n_samples=math.inf, penalty=penalty)
 
-    def of_dag(self, dag: Mask, residual_variances: Matrix, sizes: Index) -> float:
+    def of_dag(self, dag: Mask, residual_variances: Matrix, sizes: Index, explained: Index) -> float:
         """Of a whole (V, V) DAG, from (P, V) residual variances; logarithmic scores only.
 
         Parameters
         ----------
-        sizes
-            (V,) columns of each variable.
+        sizes, explained
+            (V,) columns of each variable, and how many of them its parents explain.
         """
         v = residual_variances.T
         apart = np.log(v / self.common)
         shares = (0.5 * np.log(v) + 0.5 * apart * apart / self.n_samples).mean(axis=1)
-        return float(shares @ sizes) + self.penalty * int(sizes @ dag @ sizes)
+        return float(shares @ explained) + self.penalty * int(sizes @ dag @ sizes)
 
 
 def bic_penalty(n_samples: float) -> float:

@@ -561,16 +561,18 @@ def test_a_change_along_lines_that_the_data_contradict_is_not_known(capsys, tmp_
     assert "no curve there (no curves were looked for: too few rows); a run without" in report["in_words"][0]
 
 
-def test_where_no_curves_were_looked_for_a_change_and_no_path_say_so(capsys, tmp_path):
+def test_where_no_curves_were_looked_for_every_effect_says_so(capsys, tmp_path):
     taken = {"form": "line", "family": "linear", "how": "", "why": "no curves were looked for: the plan does not ask"}
     run = written(tmp_path / "run", DIRECTED, taken=dict.fromkeys("abc", taken))
     words = "straight lines alone: no curves were looked for: the plan does not ask"
-    for source, target, more, said in (
-        ("a", "b", ("--change", 0, 1), True),
-        ("b", "a", (), True),
-        ("a", "b", (), False),
-    ):
-        assert any(words in one for one in asked(capsys, run, source, target, *more)["in_words"]) == said
+    for source, target, more in (("a", "b", ("--change", 0, 1)), ("b", "a", ()), ("a", "b", ())):
+        told = asked(capsys, run, source, target, *more)
+        assert any(words in one for one in told["in_words"])
+        assert told["straight_lines_alone"] == "no curves were looked for: the plan does not ask"
+    run = written(tmp_path / "looked", DIRECTED)
+    told = asked(capsys, run, "a", "b")
+    assert told["straight_lines_alone"] is None
+    assert "straight lines alone" not in " ".join(told["in_words"])
 
 
 def test_a_variable_that_noise_hides_is_left_out_of_the_network_file_and_the_others_have_their_effects(

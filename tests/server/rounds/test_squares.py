@@ -101,23 +101,39 @@ def test_with_squares_lines_are_as_steep_as_they_are_though_records_are_clipped(
     assert np.mean(told) == pytest.approx(0.7, abs=0.008)
 
 
-def test_children_of_the_same_parents_have_no_edge_for_what_their_squares_share(tmp_path: Path) -> None:
-    """Both are sums of a and b: their squares share the product of these, which no square of a parent says."""
+@pytest.mark.parametrize("bends", [False, True])
+def test_children_of_the_same_parents_have_no_edge_for_what_their_squares_share(tmp_path: Path, bends: bool) -> None:
+    """Four are sums of a and b: their squares share the product of these, which no square of a parent says."""
     rng = np.random.default_rng(0)
-    a, b, *noises = rng.standard_normal((6, SITES * 5 * ROWS))
-    children = [0.7 * (a + b) + 0.6 * noise for noise in noises]
-    names = ("a", "b", "w", "x", "y", "z")
+    a, b, *noises = rng.standard_normal((7, SITES * 5 * ROWS))
+    children = [0.7 * (a + b) + 0.6 * noise for noise in noises[:4]]
+    names, true = ("a", "b", "w", "x", "y", "z", "u"), {frozenset((p, c)) for p in "ab" for c in "wxyz"}
+    u = 0.9 * (a**2 - 1.0) * bends + 0.6 * noises[4]
     plan = Plan.load("private", epsilon=20.0).with_settings(
         n_participants=SITES, bootstrap=20, dictionary={name: {"range": [-8.0, 8.0]} for name in names}
     )
-    X = np.array_split(np.column_stack([a, b, *children]), SITES)
+    X = np.array_split(np.column_stack([a, b, *children, u]), SITES)
     sites = {f"site-{k}": Dataset.of_values(names, one, origin="drawn", warn=False) for k, one in enumerate(X)}
     result = simulate(plan, sites, tmp_path / "run", noise_seed=1)
     assert result["curves"] is not None, "squares were asked for"
-    assert result["curves"]["variables"] == []
-    assert pairs(result) == {frozenset((parent, child)) for parent in "ab" for child in "wxyz"}
+    assert ("a" in result["curves"]["variables"]) == bends
+    assert pairs(result) == true | ({frozenset("au")} if bends else set())
     between = [one for one in result["unsure"] if {one["source"], one["target"]} <= set("wxyz")]
     assert all(one["adjacent"] < 0.5 for one in between), "nor do draws show one"
+    into = [edge for edge in result["edges"] if edge["target"] in "wxyz"]
+    assert all(edge["directed"] and edge["bootstrap"]["forward"] > 0.7 for edge in into)
+
+
+def test_a_u_is_found_on_what_has_no_square_itself(tmp_path: Path) -> None:
+    """Of a number on one that is said to be straight."""
+    rng = np.random.default_rng(2)
+    x, z, e = rng.standard_normal((3, SITES * ROWS))
+    names = ("x", "y", "z")
+    ranges = {"x": {"range": [-8.0, 8.0]}, "y": {"range": [-9.0, 9.0], "shape": "linear"}, "z": {"range": [-8.0, 8.0]}}
+    plan = Plan.load("private", epsilon=20.0).with_settings(n_participants=SITES, bootstrap=0, dictionary=ranges)
+    X = np.array_split(np.column_stack([x, 0.9 * (x**2 - 1.0) + 0.6 * e, z]), SITES)
+    sites = {f"site-{k}": Dataset.of_values(names, one, origin="drawn", warn=False) for k, one in enumerate(X)}
+    assert pairs(simulate(plan, sites, tmp_path / "run", noise_seed=1)) == {frozenset("xy")}
 
 
 def test_where_noise_is_large_or_the_plan_or_the_dictionary_says_so_nobody_asks_for_squares(tmp_path: Path) -> None:

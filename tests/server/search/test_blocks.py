@@ -12,6 +12,7 @@ from fedbnsl.plan.columns import Columns
 from fedbnsl_server.search.gaussian_families import GaussianFamilies
 from fedbnsl_server.search.graph_search import search
 from fedbnsl_server.search.kernels.change import renew, room_to_work
+from fedbnsl_server.search.order_search import best_dag
 from fedbnsl_server.search.score import Score
 from fedbnsl_server.search.space import Space
 
@@ -62,6 +63,50 @@ def test_a_residual_variance_is_a_ratio_of_determinants(seed: int):
                     other[families.problem.source[e], j] ^= True
                     after = families.residual_variances(other)[0, j]
                     np.testing.assert_allclose(graph.change[e], 0.5 * size * (after - found), rtol=1e-7, atol=1e-9)
+
+
+ONLY_LINES = np.array([True, False, True, True, True])  # b=1, the first column of its variable, only explains
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_column_that_only_explains_is_no_part_of_what_parents_leave(seed: int):
+    S = moments(seed)
+    families = GaussianFamilies(S[None], Space(EVERYTHING, columns=COLUMNS), ridge=0.0, explained=ONLY_LINES)
+    for j, parents in ((1, [0]), (1, [0, 2, 3]), (2, [1]), (2, [1, 3])):
+        dag = NOTHING.copy()
+        dag[parents, j] = True
+        graph, given = families.graph(dag), columns_of(parents)
+        own = [c for c in columns_of([j]) if ONLY_LINES[c]]
+        found = families.residual_variances(dag)[0, j]
+        np.testing.assert_allclose(found, math.exp(log_det(S, own + given) - log_det(S, given)), rtol=1e-9)
+        loss = LOSS._replace(penalty=0.01)
+        renew(families.problem, loss, families.room(), graph, j, -1, room_to_work(families.problem))
+        for e in np.flatnonzero(families.problem.child == j):
+            other, source = dag.copy(), families.problem.source[e]
+            other[source, j] ^= True
+            edge = 0.01 * COLUMNS.sizes[source] * COLUMNS.sizes[j] * (1 if other[source, j] else -1)
+            after = families.residual_variances(other)[0, j]
+            np.testing.assert_allclose(graph.change[e], 0.5 * (after - found) + edge, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_search_over_orders_finds_the_best_of_all_graphs_by_the_columns_that_parents_explain(seed: int):
+    S, penalty = moments(seed), 0.002
+    space = Space(EVERYTHING, columns=COLUMNS)
+    families = GaussianFamilies(S[None], space, ridge=0.0, explained=ONLY_LINES)
+    found = best_dag(S, space, penalty=penalty, seed=seed, explained=ONLY_LINES)
+
+    def score(dag: np.ndarray) -> float:
+        variances = families.residual_variances(dag)
+        return Score.bic(penalty).of_dag(dag, variances, families.sizes, families.explained)
+
+    dags = [np.zeros((4, 4), dtype=bool)]
+    for i, j in np.argwhere(EVERYTHING).tolist():
+        more = [dag.copy() for dag in dags]
+        for dag in more:
+            dag[i, j] = True
+        dags += [dag for dag in more if is_acyclic(dag)]
+    assert score(found) == pytest.approx(min(map(score, dags)), abs=1e-9)
 
 
 def score(S: np.ndarray, dag: np.ndarray, common: float) -> float:

@@ -122,7 +122,7 @@ def room_to_work(P: Problem) -> Work:
 @compiled
 def residual_variance(P: Problem, site: int, j: int, product: float) -> float:
     """Generalised residual variance, from what is left of the columns of j in units of size."""
-    size = P.blocks.sizes[j]
+    size = P.blocks.explained[j]
     variance: float = P.unit[site, j] * (product if size == 1 else product ** (1.0 / size))
     return variance
 
@@ -182,7 +182,7 @@ def _try_candidates(
     """Fill in `apart` of one site with each candidate that is no parent; the parents are n pivots."""
     R, blocks, begin, end = P.R[site], P.blocks, P.start[j], P.start[j + 1]
     sizes, source, present, apart = blocks.sizes, P.source, graph.present, work.apart[site]
-    alone = sizes[j] == 1
+    alone = blocks.explained[j] == 1
     if alone:
         residual = left(R, given, blocks.columns[blocks.first[j]], n)
         own, shared = work.own[site], work.shared[site]
@@ -205,7 +205,7 @@ def renew(P: Problem, score: Score, given: Given, graph: Graph, j: int, changed:
         The only parent that has come or gone since the last time; -1: there was no last time.
     """
     blocks, begin, end = P.blocks, P.start[j], P.start[j + 1]
-    sizes = blocks.sizes
+    sizes, size = blocks.sizes, blocks.explained[j]
     refill(P, graph, j)
     parents, m = graph.parents[begin:], graph.n_parents[j]
     work.age[j] += 1
@@ -222,7 +222,7 @@ def renew(P: Problem, score: Score, given: Given, graph: Graph, j: int, changed:
         n = condition(R, blocks, given, parents, m, -1)
         left_of_child = child_left(R, blocks, given, j, 0, n)
         work.now[site, 0] = relative_variance(P, score, site, j, left_of_child)
-        if not (near and _look_again(P, site, given, j, n, changed, place, work)) and sizes[j] == 1:
+        if not (near and _look_again(P, site, given, j, n, changed, place, work)) and size == 1:
             _look_at_candidates(P, site, given, j, n, work)
         _try_candidates(P, score, site, given, graph, j, n, work)
         left_without_each(R, blocks, given, j, parents, m, left_of_child, work.inverse, work.lone)
@@ -233,10 +233,10 @@ def renew(P: Problem, score: Score, given: Given, graph: Graph, j: int, changed:
                 s += 1
     if not near:
         work.age[j] = 0
-    total = share(score, sizes[j], work.now, 0)
+    total = share(score, size, work.now, 0)
     for e in range(begin, end):
         edge = cost(score, sizes[P.source[e]], sizes[j])
-        after = share(score, sizes[j], work.apart, e)
+        after = share(score, size, work.apart, e)
         graph.change[e] = after + ((-edge if graph.present[e] else edge) - total)
     graph.share[j] = total
 

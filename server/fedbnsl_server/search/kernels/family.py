@@ -5,7 +5,8 @@ variances come from a Cholesky factorisation whose pivots are the parents' colum
 pivot t explains of column x. A candidate's gain then takes one more row, not a new regression.
 
 A variable may be a block of columns. What its family leaves of it is the product of its columns' residual variances,
-each given the parents and the columns before: the determinant of their residual covariance.
+each given the parents and the columns before: the determinant of their residual covariance. Those of its columns that
+only explain others, as squares do, are no part of that.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbnsl.compiled import compiled
-from fedbnsl.protocol.sparse import Index, Matrix
+from fedbnsl.protocol.sparse import Index, Mask, Matrix
 
 Ints = Any
 """Arrays of int64, whose entries are int in compiled code."""
@@ -38,12 +39,18 @@ class Blocks(NamedTuple):
     first: Ints
     sizes: Ints
     columns: Ints
+    explained: Ints  # (V,) how many of them, the first ones, its parents explain; the others only explain
 
 
-def blocks_of(members: Sequence[Index]) -> Blocks:
-    """The columns of each variable, for compiled loops."""
+def blocks_of(members: Sequence[Index], explained: Mask | None = None) -> Blocks:
+    """The columns of each variable, for compiled loops; `explained`: (d,) those that parents explain, None: all."""
     sizes = np.array([block.size for block in members], dtype=np.int64)
-    return Blocks(np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes, np.concatenate(members).astype(np.int64))
+    counts = sizes.copy()
+    if explained is not None:
+        counts = np.array([explained[block].sum() for block in members], dtype=np.int64)
+        members = [np.concatenate((block[explained[block]], block[~explained[block]])) for block in members]
+    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return Blocks(first, sizes, np.concatenate(members).astype(np.int64), counts)
 
 
 class Given(NamedTuple):
@@ -92,7 +99,7 @@ def add_pivot(R: Matrix, given: Given, x: int, n: int) -> None:
 @compiled
 def add_variable(R: Matrix, blocks: Blocks, given: Given, i: int, known: int, n: int) -> int:
     """Make the columns of variable i pivots after n others; their rows are known up to `known`. Return how many."""
-    first, sizes, columns = blocks
+    first, sizes, columns = blocks.first, blocks.sizes, blocks.columns
     for k in range(sizes[i]):
         x = columns[first[i] + k]
         extend(R, given, x, known, n + k)
@@ -114,9 +121,9 @@ def condition(R: Matrix, blocks: Blocks, given: Given, parents: Ints, m: int, wi
 @compiled
 def child_left(R: Matrix, blocks: Blocks, given: Given, j: int, known: int, n: int) -> float:
     """What n pivots leave of variable j, whose rows are known up to `known`; NaN if a moment is unknown."""
-    first, sizes, columns = blocks
+    first, columns = blocks.first, blocks.columns
     product = 1.0
-    for k in range(sizes[j]):
+    for k in range(blocks.explained[j]):
         c = columns[first[j] + k]
         extend(R, given, c, known, n + k)
         rest = left(R, given, c, n + k)
@@ -196,7 +203,7 @@ def explain_blocks(
             own[k] -= rows[t, k] * rows[t, k]
     for k in range(len(at)):
         shared[k] = 0.0
-    for t in range(n, n + blocks.sizes[j]):
+    for t in range(n, n + blocks.explained[j]):
         add_row(R, given.L, rows, at, given.pivots[t], t)
         for k in range(len(at)):
             shared[k] += rows[t, k] * rows[t, k]
@@ -294,7 +301,7 @@ def left_without_each(
     """The same where the parents are pivots, which leave `residual` of the child."""
     L, pivots = given
     # Of what is less than the least residual, the formula below would add to another number than that.
-    plain = blocks.sizes[j] == 1 and residual > LEAST_RESIDUAL
+    plain = blocks.explained[j] == 1 and residual > LEAST_RESIDUAL
     for s in range(m):
         plain = plain and blocks.sizes[parents[s]] == 1 and not math.isinf(L[pivots[s], s])
     if not plain:

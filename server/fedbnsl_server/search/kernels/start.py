@@ -38,7 +38,8 @@ def prune(P: Problem, score: Score, given: Given, graph: Graph) -> None:
             if graph.present[e]:
                 fixed[s] = P.fixed[e]
                 s += 1
-        plain = sizes[j] == 1
+        size = P.blocks.explained[j]
+        plain = size == 1
         for s in range(m):
             plain = plain and sizes[parents[s]] == 1
         Q, b, rest = np.empty((n_sites, m, m)), np.empty((n_sites, m)), np.empty(n_sites)
@@ -58,9 +59,9 @@ def prune(P: Problem, score: Score, given: Given, graph: Graph) -> None:
                 for s in range(m):
                     more = rest[site] + b[site, s] ** 2 / Q[site, s, s] if plain else lone[s]
                     without[site, s] = relative_variance(P, score, site, j, max(more, LEAST_RESIDUAL))
-            worst, least, before = -1, 0.0, share(score, sizes[j], now, 0)
+            worst, least, before = -1, 0.0, share(score, size, now, 0)
             for s in range(m):
-                gain = (share(score, sizes[j], without, s) - before) / sizes[parents[s]] - cost(score, sizes[j], 1)
+                gain = (share(score, size, without, s) - before) / sizes[parents[s]] - cost(score, sizes[j], 1)
                 if not fixed[s] and gain < least:
                     worst, least = s, gain
             if worst < 0:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Index, Mask, Matrix
 from fedbnsl_server.search.private.pooled_moments import NOISE_WIDTHS
 from fedbnsl_server.search.private.released_likelihood import Release
+from fedbnsl_server.search.whitened import whitened
 
 # The least eigenvalue of cleared correlations of residuals where noise is large.
 _LEAST_EIGENVALUE = 0.05
@@ -57,7 +59,8 @@ class Released:
     def over(self, kept: Index) -> "Released":
         """Of some of the columns, of whose residuals the others are no part."""
         both = np.ix_(kept, kept)
-        return Released(self.moments[both], self.noise[both], self.A[both], self.n_samples)
+        size = _typical(self.moments[both], math.sqrt(float(np.median(self.noise.diagonal()[kept]))))
+        return Released(self.moments[both] / size, self.noise[both] / size**2, self.A[both], self.n_samples)
 
     @property
     def release(self) -> Release:
@@ -72,13 +75,12 @@ class Released:
         """(d, d) moments of x, up to a factor, with all their noise."""
         return self._mapped_back(self.moments)
 
-    @property
-    def positive(self) -> Matrix:
-        """(d, d) moments of x as they came, or cleared ones where noise hides what some residuals leave of others."""
+    def positive(self, columns: Columns) -> Matrix:
+        """(d, d) moments of x as they came, or cleared ones where noise leaves residuals of variables no covariance."""
         squares = self.moments.diagonal()
         if not (squares > 0.0).all():
             return self.cleared
-        R = self.moments / np.sqrt(squares) / np.sqrt(squares)[:, None]
+        R = whitened(self.moments / np.sqrt(squares) / np.sqrt(squares)[:, None], columns.members())
         return self.of_columns if np.linalg.eigvalsh(R)[0] >= _LEAST_EIGENVALUE else self.cleared
 
     @property

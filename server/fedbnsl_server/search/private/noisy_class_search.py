@@ -7,8 +7,8 @@ better residuals, combined and cleared again there, and searched again, until no
 was released: it costs no privacy.
 
 Where noise is small, squares of numbers are columns, too. A search by straight lines says first whether any number
-bends; squares take part in the graph only if one does. Children of the same parents share products, which the squares
-of the children tell and those of the parents do not: with squares, that looks like an edge.
+bends. If one does, the graph is searched with all squares, which explain and are not explained: children of the same
+parents share products, which the squares of the children tell and those of the parents do not.
 
 Noise takes the place of sampling error in the penalty: an edge that is none gains as much as among 1 / s^2 records, if
 s is the standard deviation of a correlation of residuals.
@@ -86,7 +86,7 @@ class NoisyClassSearch:
     seed: int
     of_squares: Index = field(default_factory=lambda: NO_SQUARES)  # (m,) the columns that the last m are squares of
     curved: Mask | None = None  # (d,) columns of numbers that bend at any rate; None: none is known to
-    lines: Mask | None = None  # (d,) see `ClassProblem`
+    explained: Mask | None = None  # (d,) see `ClassProblem`
 
     def found(self, releases: Sequence[Release], n_samples: float, *, progress: Progress = UNWATCHED) -> Learned:
         """The graph that explains all releases best, without edges whose weights do not exceed the threshold.
@@ -163,7 +163,7 @@ class NoisyClassSearch:
         best = pruned(likelihood, lines._best_proposed(likelihood, straight, start, progress), self.threshold)
         hinges = HingeMoments.of(S, columns, np.append(numbers, self.of_squares))
         said = np.zeros(len(numbers), dtype=bool) if self.curved is None else self.curved[numbers]
-        if not hinges.bent(best.dag, said, known | known.T, given.error**-2).any():
+        if not hinges.bent(best.dag, said, known | known.T, given.error**-2, targets=numbers).any():
             return best.dag, numbers, best.score
         everything = np.arange(len(S))
         problem, step = self.over(everything)._problem(given, 1.0), progress.step()
@@ -172,7 +172,8 @@ class NoisyClassSearch:
 
     def _records(self, dag: Mask, searched: Index, given: Released) -> RecordsOfGraph:
         """What a graph says of records with squares: these say nothing of numbers where it was searched without."""
-        S, columns = given.positive, self.mask.columns
+        columns = self.mask.columns
+        S = given.positive(columns)
         network, numbers = fitted(dag, S, columns), np.arange(len(S) - len(self.of_squares))
         W, V = network.weights, network.residual_covariance
         if len(searched) == len(numbers):
@@ -209,10 +210,10 @@ class NoisyClassSearch:
         return cast(Fit, best)
 
     def over(self, kept: Index) -> "NoisyClassSearch":
-        """Between some columns, ascending; with squares, an edge must explain a number."""
+        """Between some columns, ascending, of which squares only explain."""
         numbers = kept < len(self.mask.allowed) - len(self.of_squares)
-        lines = None if numbers.all() else numbers
-        return replace(self, mask=self.mask.over(kept), of_squares=NO_SQUARES, curved=None, lines=lines)
+        explained = None if numbers.all() else numbers
+        return replace(self, mask=self.mask.over(kept), of_squares=NO_SQUARES, curved=None, explained=explained)
 
     def on(self, moments: Matrix, accuracy: Accuracy, near: Mask, /) -> ClassProblem:
         """The same question to drawn moments with the same noise; see `Search`.
@@ -244,7 +245,7 @@ class NoisyClassSearch:
             self.threshold,
             self.seed,
             judged=judged,
-            lines=self.lines,
+            explained=self.explained,
         )
 
 

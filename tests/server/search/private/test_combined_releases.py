@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fedbnsl.plan.columns import Columns
 from fedbnsl.protocol.sparse import Matrix
 from fedbnsl_server.search.private.combined_releases import Released, combined, released, worth_it
 from fedbnsl_server.search.private.released_likelihood import Release
@@ -59,6 +60,7 @@ def test_as_one_release_some_residuals_have_the_same_noise_and_say_what_they_sai
     given = [asked_with(W, scales, 0.01, 1), asked_with(np.zeros((D, D)), np.ones(D), 0.02, 2)]
     part = combined(given, ROWS, A).over(kept)
     assert part.noise.diagonal().max() > 2.0 * part.noise.diagonal().min()
+    assert np.median(part.moments.diagonal()) == pytest.approx(1.0)
     one = part.release
     again = combined([one], ROWS, A[np.ix_(kept, kept)])
     unit = part.moments[0, 0] / again.moments[0, 0]
@@ -74,9 +76,10 @@ def test_moments_that_noise_made_indefinite_become_positive() -> None:
     assert np.linalg.eigvalsh(S_z)[0] < 0.0
     found = one_release(S_z, 0.01)
     assert np.linalg.eigvalsh(found.cleared)[0] > 0.0
-    np.testing.assert_array_equal(found.positive, found.cleared)
+    columns = Columns.of([str(k) for k in range(D)])
+    np.testing.assert_array_equal(found.positive(columns), found.cleared)
     near = one_release(0.1 * S_z + 0.9 * np.eye(D), 0.01)
-    np.testing.assert_array_equal(near.positive, near.of_columns)
+    np.testing.assert_array_equal(near.positive(columns), near.of_columns)
 
 
 def test_noise_is_told_relative_to_the_residuals_mean_square() -> None:

@@ -26,6 +26,7 @@ def price_summary(plan: Plan, *, n_samples: int, n_variables: int, runs: int = 1
         "moments_rounds": price.moments_rounds,
         "residuals": n_residuals(plan, n_variables),
         "squares": _n_squares(plan, n_variables),
+        "no_curves_as_absent": plan.look_for_curves and bool(plan.absent),
         "plan": {"epsilon": price.epsilon, "delta": price.delta},
         "zcdp": {
             "total": total,
@@ -344,6 +345,8 @@ def price_lines(summary: dict[str, Any]) -> list[str]:
             + f", each time for {cost['moments_round']:.4g} zCDP; the noisy "
             f"{'statistics' if 'statistics' in noise else 'mean squares'}, paid for once, set their scales"
         )
+    if summary["no_curves_as_absent"]:
+        lines.append("curves        not looked for, as sites lack columns ([absent]): an effect such as a U is missed")
     if "statistics" in noise:
         of = noise["statistics"]
         lines.append(

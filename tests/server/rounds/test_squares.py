@@ -267,3 +267,15 @@ def test_squares_belong_to_the_variables_of_their_numbers() -> None:
     assert wide.names[4:] == ("dose^2", "stay^2")
     assert wide.variables == columns.variables
     assert wide.variable_of.tolist() == [0, 1, 1, 2, 0, 2]
+
+
+def test_the_price_of_a_plan_whose_sites_lack_columns_says_that_it_looks_for_no_curves() -> None:
+    plan = Plan.load("private", epsilon=5.0).with_settings(dictionary=RANGES)
+    lacking = plan.with_settings(absent={"site-1": ["stay"]})
+    told, before = (
+        [line for line in price_lines(price_summary(one, n_samples=ROWS, n_variables=3)) if line.startswith("curves ")]
+        for one in (lacking, plan)
+    )
+    assert before == []
+    assert len(told) == 1
+    assert "not looked for" in told[0]

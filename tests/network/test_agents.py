@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -233,7 +234,9 @@ def test_a_site_that_missed_the_end_fetches_it_from_a_service_that_was_started_a
     federated.await_rounds("run", 2)
     federated.kill(processes["east"], signal.SIGTERM)
     federated.await_state("run", "finished")
+    time.sleep(1.0)  # agents ask for news of runs again
     federated.kill(service, signal.SIGTERM)
+    assert "Traceback" not in federated.log(service), "agents wait for news of runs"
     federated.start_service()
     assert "run" not in {name for name, one in federated.results("east").items() if one["outcome"] == "finished"}
     federated.start_agent("east")

@@ -45,6 +45,7 @@ class Listener(federation_grpc.FederationServicer):
         self.reopen: Callable[[int], Awaitable[Servicer | None]] = _never
         self._version = time.time_ns()  # not one that a coordinator before this one has given
         self._listed: tuple[RunOffer, ...] = ()
+        self.closing = False  # whether calls that wait are answered at once
         self._looked = 0.0
 
     def open(self, servicer: Servicer) -> None:
@@ -119,7 +120,7 @@ class Listener(federation_grpc.FederationServicer):
             until = asyncio.get_running_loop().time() + LONG_POLL_S
             while True:
                 self._look()
-                if request.seen != self._version or asyncio.get_running_loop().time() >= until:
+                if request.seen != self._version or self.closing or asyncio.get_running_loop().time() >= until:
                     return encode_offers(self._version, [one for one in self._listed if _concerns(one, caller.get())])
                 await asyncio.sleep(_LOOK_S)
 

@@ -96,7 +96,8 @@ class CoordinatorServer:
         await self._health.enter_graceful_shutdown()
 
     async def close(self) -> None:
-        """Stop taking calls."""
+        """Stop taking calls; those that wait for news of runs are answered first."""
+        self.listener.closing = True
         for one in self._keeping:
             one.cancel()
         await self._server.stop(_STOP_S)

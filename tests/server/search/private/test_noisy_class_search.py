@@ -146,6 +146,29 @@ def test_with_squares_moments_that_no_records_have_end_in_finite_numbers(what: s
         assert learned.searched.size in {D // 2, D}
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_squares_take_part_where_a_number_is_said_to_bend_and_otherwise_where_one_does(said: bool) -> None:
+    """A chain of straight lines between standard normal numbers, and the squares of these."""
+    u = D // 2
+    R = 0.7 ** np.abs(np.subtract.outer(np.arange(u), np.arange(u)))
+    S = np.block([[R, np.zeros((u, u))], [np.zeros((u, u)), R**2]])
+    names = [f"x{k}" for k in range(u)]
+    squares = {f"{name}^2": name for name in names}
+    search = NoisyClassSearch(
+        EdgeMask(Knowledge(), Columns.of([*names, *squares], squares)), 0.0, 0, np.arange(u), np.arange(D) == said - 1
+    )
+    given = replace(
+        asked_with(S, np.zeros((D, D)), np.ones(D), 1e-3, 0), weight=0.98, norm_bound=2.5 * math.sqrt(D), constant=1.0
+    )
+    learned = search.found([given], ROWS)
+    assert learned.searched.tolist() == list(range(D if said else u))
+    assert (
+        (learned.graph.dag | learned.graph.dag.T) == (np.abs(np.subtract.outer(np.arange(u), np.arange(u))) == 1)
+    ).all()
+    used = learned.graph.weights[u:, :u]
+    assert said or not used.any(), "squares say nothing of numbers"
+
+
 def test_moments_of_clipped_records_are_less_exact_than_their_noise() -> None:
     W, S = network(1)
     scales = np.sqrt(S.diagonal())

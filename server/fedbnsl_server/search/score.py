@@ -7,9 +7,8 @@ For a Gaussian network, with v_p the residual variance of the child given its pa
 Without sites and for n = infinity this is BIC, or the extended BIC, by the penalty alone; with n the rows of a site it
 has a prior for equal noise variances, which weighs as much as one row. A variable of several columns is a block
 (degenerate Gaussian: Andrews, Ramsey and Cooper 2019): v is the determinant of its residual covariance to the power of
-1 / columns, and log(v) counts once a column. Columns that only explain, such as squares of
-numbers, have no part in v: parents do not tell products of each other, which the squares of their children share. Edges
-cost as with them.
+1 / columns, and log(v) counts once a column. Columns that only explain, such as squares of numbers, have no part in v:
+parents do not tell products of each other, which the squares of their children share. Edges cost as with them.
 
 Compiled loops know of a score only what `kernels.score` has: the share of a child from what all sites leave of it
 together, and the cost of edges. Another score of residual variances, such as one that lets sites have parameters of
